@@ -1,0 +1,103 @@
+"""`python -m codegen`: from `spec/` to `generated/`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codegen import evolution, files
+from codegen.load import load
+from codegen.model import Spec
+from codegen.render import RenderError, render
+from codegen.resolve import resolve
+from codegen.yamlfile import SpecError
+
+app = typer.Typer(
+    help="Generate codecs, message classes, schemas, test strategies and reference pages from a spec.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+SpecOption = Annotated[Path, typer.Option("--spec", help="Folder of the spec.")]
+
+
+class Refused(Exception):
+    """The command cannot do what was asked; the text says why."""
+
+
+@app.callback(invoke_without_command=True)
+def generate(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; list stale, missing and orphaned files.")
+    ] = False,
+    spec: SpecOption = Path("spec"),
+    out: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("generated"),
+) -> None:
+    """Write the generated files; running it twice changes nothing."""
+    if context.invoked_subcommand is not None:
+        return
+    loaded = load(spec)
+    if broken := evolution.check_lock(loaded, spec):
+        raise Refused("\n".join(broken))
+    rendered = render(loaded)
+    lock = evolution.lock_text(loaded)
+    if not check:
+        if _stale(spec / evolution.LOCK, lock):
+            files.write_file(spec / evolution.LOCK, lock)
+            typer.echo(f"wrote {spec / evolution.LOCK}")
+        for line in files.write(out, rendered):
+            typer.echo(line)
+        return
+    state = files.compare(out, rendered)
+    lines = [f"{kind}: {out / name}" for kind, names in state.items() for name in names]
+    if _stale(spec / evolution.LOCK, lock):
+        lines.append(f"stale: {spec / evolution.LOCK}")
+    if lines:
+        raise Refused("\n".join([*lines, "run `python -m codegen`, and commit what it writes"]))
+
+
+@app.command()
+def diff(
+    old: Annotated[str, typer.Argument(help="A spec folder, or a version such as v3.")],
+    new: Annotated[str, typer.Argument(help="A spec folder, or a version such as v4.")],
+    spec: SpecOption = Path("spec"),
+) -> None:
+    """Say what changed between two specs or two versions; fail on a change to a released version."""
+    versions = [re.fullmatch(r"v([0-9]+)", side) for side in (old, new)]
+    if versions[0] and versions[1]:
+        forms = [_form(load(spec), int(match[1])) for match in versions if match]
+        words, broken = [change.text for change in evolution.changes(*forms)], []
+    elif versions[0] or versions[1]:
+        raise Refused("compare two versions (v3 v4) or two spec folders, not one of each")
+    else:
+        words, broken = evolution.compare(load(Path(old)), load(Path(new)))
+    typer.echo("\n".join(words) or "nothing changed on the wire")
+    if broken:
+        raise Refused("\n".join(broken))
+
+
+def _form(spec: Spec, version: int) -> evolution.WireForm:
+    if version not in spec.versions:
+        raise Refused(f"there is no version {version}; the versions are {', '.join(map(str, spec.versions))}")
+    return evolution.wire_form(resolve(spec, spec.protocols["pgoutput"], version))
+
+
+def _stale(path: Path, text: str) -> bool:
+    return not path.exists() or path.read_text(encoding="utf-8") != text
+
+
+def main() -> None:
+    """Run, and turn what is wrong with the spec into one clear line and exit code 1."""
+    try:
+        app()
+    except (SpecError, Refused, RenderError) as error:
+        typer.echo(str(error), err=True)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

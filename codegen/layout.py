@@ -1,0 +1,144 @@
+"""The wire order of a message as steps that a template can write down.
+
+Neighbouring fields of fixed width become one `Run`, read and written by one `struct.Struct`; neighbouring
+fields under the same condition become one `When`. Everything else is a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import msgspec
+
+from codegen.resolve import Field, MessageView, View, snake
+
+_FORMATS = {(1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q", (4, True): "i", (8, True): "q"}
+
+
+class Run(msgspec.Struct, frozen=True, tag=True):
+    """Fields of fixed width, side by side."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its `struct.Struct`, by what it holds: `_LSN_TIMESTAMP_XID`."""
+        return "_" + "_".join(snake(field.type).upper() for field in self.fields)
+
+    @property
+    def format(self) -> str:
+        return ">" + "".join(_FORMATS[field.size, field.signed] for field in self.fields)
+
+    @property
+    def size(self) -> int:
+        return sum(field.size for field in self.fields)
+
+
+class One(msgspec.Struct, frozen=True, tag=True):
+    """One field whose width its value decides."""
+
+    field: Field
+
+
+class When(msgspec.Struct, frozen=True, tag=True):
+    """Steps that are on the wire under a condition only."""
+
+    condition: str
+    fields: tuple[Field, ...]
+    steps: tuple[Run | One, ...]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """A message, or the struct that repeats in a list, in steps."""
+
+    name: str
+    steps: tuple[Run | One | When, ...]
+
+    @property
+    def snake(self) -> str:
+        return snake(self.name)
+
+    @property
+    def fixed(self) -> Run | None:
+        """The one run that is the whole message, if it is."""
+        match self.steps:
+            case (Run() as run,):
+                return run
+        return None
+
+    @property
+    def runs(self) -> Iterator[Run]:
+        for step in self.steps:
+            if isinstance(step, Run):
+                yield step
+            elif isinstance(step, When):
+                yield from (inner for inner in step.steps if isinstance(inner, Run))
+
+
+def layout(name: str, fields: tuple[Field, ...]) -> Layout:
+    """The steps of a field list."""
+    steps: list[Run | One | When] = []
+    for condition, group in groupby(fields, key=lambda field: field.when):
+        members = tuple(group)
+        if condition is None:
+            steps += _steps(members)
+        else:
+            steps.append(When(condition, tuple(f for f in members if f.in_object), _steps(members)))
+    return Layout(name, tuple(steps))
+
+
+def _steps(fields: tuple[Field, ...]) -> tuple[Run | One, ...]:
+    steps: list[Run | One] = []
+    for fixed, group in groupby(fields, key=lambda field: field.size > 0 and field.kind != "tuple"):
+        members = tuple(group)
+        steps += [Run(members)] if fixed else [One(field) for field in members]
+    return tuple(steps)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A struct that repeats inside messages."""
+
+    fields: tuple[Field, ...]
+    layout: Layout
+
+
+class Codec(msgspec.Struct, frozen=True):
+    """All that the codec of one version consists of, for the template to write down in this order."""
+
+    structs: dict[str, str]
+    """Names and formats of the `struct.Struct`s."""
+    enums: dict[str, dict[str, str]]
+    tuples: dict[str, Field]
+    parts: dict[str, Part]
+    """The structs that repeat inside messages."""
+    messages: tuple[tuple[MessageView, Layout], ...]
+    absent: dict[str, tuple[str, ...]]
+    """Fields that the classes have and this version does not, by message or struct."""
+
+
+def codec(view: View, union: View) -> Codec:
+    """The codec of `view`; `union` is the view of the message classes."""
+    messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
+    parts = {name: Part(fields, layout(name, fields)) for name, fields in _parts(view).items()}
+    fields = [f for message in view.messages for f in (*message.members, *message.fields)]
+    fields += [f for part in parts.values() for f in part.fields]
+    layouts = [one for _, one in messages] + [part.layout for part in parts.values()]
+    here = {m.name: m.members for m in view.messages} | _parts(view)
+    whole = {m.name: m.members for m in union.messages} | _parts(union)
+    return Codec(
+        structs=dict(sorted({run.name: run.format for one in layouts for run in one.runs}.items())),
+        enums={f.type: f.values for f in fields if f.kind == "enum"},
+        tuples={f.type: f for f in fields if f.kind == "tuple"},
+        parts=parts,
+        messages=messages,
+        absent={
+            name: tuple(f.name for f in whole[name] if f.name not in {g.name for g in members})
+            for name, members in here.items()
+        },
+    )
+
+
+def _parts(view: View) -> dict[str, tuple[Field, ...]]:
+    lists = [field for message in view.messages for field in message.members if field.kind == "list"]
+    return {field.type: field.fields for field in lists if field.fields[0].name}

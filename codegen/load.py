@@ -1,0 +1,150 @@
+"""Files to one `Spec`, or one error with file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from codegen import model, rules
+from codegen.yamlfile import Place, SpecError, YamlFile
+
+_SECTIONS: dict[str, type[Any]] = {
+    "versions": model.Version,
+    "options": model.Option,
+    "contexts": model.Context,
+    "scalars": model.Scalar,
+    "enums": model.Enum,
+    "flags": model.Flags,
+    "tuples": model.Tuple,
+    "structs": model.Structure,
+    "messages": model.Message,
+    "types": model.BuiltinType,
+}
+_HEAD = ("protocol", "title", "doc", "source")
+
+
+class Places:
+    """Which file says what, so that an error about any part of the spec can name file and line."""
+
+    def __init__(self) -> None:
+        self._files: dict[Place, YamlFile] = {}
+
+    def add(self, place: Place, file: YamlFile) -> None:
+        if place in self._files:
+            section, name = place
+            raise file.error(place, f"{section}: `{name}` is already in {self._files[place].path}")
+        self._files[place] = file
+
+    def error(self, place: Place, text: str) -> SpecError:
+        return self._files[place[:2]].error(place, text)
+
+
+def load(directory: Path) -> model.Spec:
+    """Read and check every `*.yaml` file of a directory.
+
+    Raises:
+        SpecError: a mistake in the spec.
+    """
+    paths = sorted(directory.glob("*.yaml"))
+    if not paths:
+        raise SpecError(f"{directory}: no spec here: a folder with *.yaml files is wanted")
+    places = Places()
+    sections: dict[str, dict[Any, Any]] = {section: {} for section in _SECTIONS}
+    protocols: dict[str, model.Protocol] = {}
+    for path in paths:
+        file = YamlFile(path)
+        records = _records(file, places)
+        for section, entries in records.items():
+            sections[section] |= entries
+        if records["messages"]:
+            protocol = _protocol(file, records["messages"])
+            places.add(("protocols", protocol.name), file)
+            protocols[protocol.name] = protocol
+    del sections["messages"]
+    spec = model.Spec(protocols=protocols, **sections)
+    rules.check(spec, places)
+    return spec
+
+
+def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Protocol:
+    head = [file.data.get(key) for key in _HEAD]
+    for key, value in zip(_HEAD, head, strict=True):
+        if not isinstance(value, str):
+            raise file.error((key,), f"a file with messages needs `{key}`, as text")
+    name, title, doc, source = head
+    return model.Protocol(name=name, title=title, doc=doc, source=source, messages=messages)
+
+
+def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
+    """The sections of one file, each entry as its type says."""
+    result: dict[str, dict[Any, Any]] = {section: {} for section in _SECTIONS}
+    for section, entries in file.data.items():
+        if section in _HEAD:
+            continue
+        if section not in _SECTIONS:
+            known = ", ".join(_SECTIONS)
+            raise file.error((section,), f"unknown section `{section}`; the sections are {known}")
+        if not isinstance(entries, dict):
+            raise file.error((section,), f"the section `{section}` must be a mapping of names")
+        for name, data in entries.items():
+            place = (section, name)
+            if isinstance(name, int) != (section == "versions"):
+                raise file.error(place, f"{section}: `{name}` cannot be a name here")
+            places.add(place, file)
+            result[section][name] = _convert(data, _SECTIONS[section], file, place)
+    return result
+
+
+def _convert(data: Any, record: type[Any], file: YamlFile, place: Place) -> Any:
+    try:
+        return msgspec.convert(data, record)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at ")
+        below = _below(path.strip("`"), data, lambda part: _fails(part, record))
+        if match := re.search(r"unknown field `(.*)`", what):
+            below, what = (*below, match[1]), f"unknown key `{match[1]}`"
+        elif match := re.search(r"missing required field `(.*)`", what):
+            what = f"`{match[1]}` is missing"
+        name = ".".join(str(step) for step in place[1:])
+        raise file.error((*place, *below), f"{name}: {what}") from None
+
+
+def _fails(data: Any, record: type[Any]) -> bool:
+    try:
+        msgspec.convert(data, record)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
+    """The place that a msgspec path names. Its `[...]`, any key of a mapping, is found by trial."""
+    place: Place = ()
+    for step in re.findall(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])", path):
+        key, index, _ = step
+        if key or index:
+            place = (*place, key or int(index))
+            continue
+        parent = _at(data, place)
+        for name in parent:
+            if fails(_only(data, place, name)):
+                place = (*place, name)
+                break
+    return place
+
+
+def _at(data: Any, place: Place) -> Any:
+    for step in place:
+        data = data[step]
+    return data
+
+
+def _only(data: Any, place: Place, name: str) -> Any:
+    """`data` with one entry left of the mapping at `place`."""
+    if not place:
+        return {name: data[name]}
+    return data | {place[0]: _only(data[place[0]], place[1:], name)}

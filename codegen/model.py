@@ -1,0 +1,195 @@
+"""The spec language as types. `spec/README.md` is its reference.
+
+msgspec refuses unknown keys, missing keys and wrong types; `rules` checks what types cannot say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A range of versions, both ends included; `last` is None where the range is open."""
+
+    first: int
+    last: int | None = None
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version and (self.last is None or version <= self.last)
+
+    def within(self, other: Gate) -> bool:
+        """Whether every version of this gate is one of `other`."""
+        if self.first < other.first:
+            return False
+        return other.last is None or (self.last is not None and self.last <= other.last)
+
+    def __str__(self) -> str:
+        if self.last is None:
+            return f"{self.first}+"
+        return str(self.first) if self.last == self.first else f"{self.first}-{self.last}"
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """`2+`, `2-3` or `2`.
+
+        Raises:
+            ValueError: the text is none of these.
+        """
+        match = re.fullmatch(r"([1-9][0-9]*)(?:(\+)|-([1-9][0-9]*))?", text)
+        if match is None:
+            raise ValueError(f'`{text}` is not a gate: write "2+", "2-3" or "2"')
+        first, plus, last = match.groups()
+        gate = cls(int(first), None if plus else int(last or first))
+        if gate.last is not None and gate.last < gate.first:
+            raise ValueError(f"the gate `{text}` ends before it begins")
+        return gate
+
+
+GateText = str
+Wire = Literal[
+    "uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"
+]
+CellForm = Literal["null", "unchanged", "text", "binary"]
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    doc: str
+
+
+class Version(_Record, frozen=True, kw_only=True):
+    server: GateText
+    released: bool
+
+
+class OptionValue(_Record, frozen=True, kw_only=True):
+    versions: GateText
+    server: GateText
+
+
+class Option(_Record, frozen=True, kw_only=True):
+    values: dict[str, OptionValue]
+    any_version: bool = False
+
+
+class Context(_Record, frozen=True, kw_only=True):
+    versions: GateText
+    enter: str
+    leave: str
+
+
+class Scalar(_Record, frozen=True, kw_only=True):
+    wire: Wire
+    arrow: str
+    spark: str
+    c: str | None = None
+
+
+class EnumValue(_Record, frozen=True, kw_only=True):
+    value: str
+
+
+class Enum(_Record, frozen=True, kw_only=True):
+    source: str
+    values: dict[str, EnumValue]
+
+
+class FlagBit(_Record, frozen=True, kw_only=True):
+    value: int
+
+
+class Flags(_Record, frozen=True, kw_only=True):
+    wire: Literal["uint8"]
+    source: str
+    bits: dict[str, FlagBit]
+
+
+class Cell(_Record, frozen=True, kw_only=True):
+    tag: str
+    length: str | None = None
+    server: GateText | None = None
+    option: str | None = None
+
+
+class Tuple(_Record, frozen=True, kw_only=True):
+    source: str
+    count: str
+    cells: dict[CellForm, Cell]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One entry of a field list. Which keys it has says what it is; see `kind`."""
+
+    doc: str | None = None
+    name: str | None = None
+    type: str | None = None
+    list_of: str | None = None
+    count: str | None = None
+    length: str | None = None
+    literal: int | None = None
+    tag: str | None = None
+    one_of: list[Entry] | None = None
+    optional: bool = False
+    versions: GateText | None = None
+    server: GateText | None = None
+    option: str | None = None
+    when: str | dict[str, str] | None = None
+    source: str | None = None
+
+
+class Structure(_Record, frozen=True, kw_only=True):
+    """A structure that repeats inside a message."""
+
+    source: str
+    fields: list[Entry]
+
+
+class Message(_Record, frozen=True, kw_only=True):
+    tag: str
+    title: str
+    source: str
+    fields: list[Entry]
+    versions: GateText = "1+"
+    server: GateText | None = None
+    option: str | None = None
+    sender: Literal["server", "client"] = "server"
+
+
+class BuiltinType(_Record, frozen=True, kw_only=True):
+    oid: int
+    array_oid: int
+    server: GateText
+    text: str
+    binary: str
+    output: str
+    send: str
+    modifier: Literal["none", "length", "bits", "precision", "numeric", "interval"]
+    arrow: str
+    spark: str
+
+
+class Protocol(msgspec.Struct, frozen=True):
+    """A family of messages that share one name space of tags."""
+
+    name: str
+    title: str
+    doc: str
+    source: str
+    messages: dict[str, Message]
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """Everything that `spec/` says: the message families, and the vocabulary that they share."""
+
+    protocols: dict[str, Protocol]
+    versions: dict[int, Version]
+    options: dict[str, Option]
+    contexts: dict[str, Context]
+    scalars: dict[str, Scalar]
+    enums: dict[str, Enum]
+    flags: dict[str, Flags]
+    tuples: dict[str, Tuple]
+    structs: dict[str, Structure]
+    types: dict[str, BuiltinType]

@@ -1,0 +1,252 @@
+"""The spec as one protocol version sees it.
+
+Fields and messages of other versions are gone, every gate is inherited, every type is looked up. What is
+left needs no look at the spec: `layout` and the templates work from it alone. With `version=None` nothing
+is cut away: that is the view of the message classes, which serve all versions.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from codegen.model import Entry, Gate, Message, Protocol, Spec
+
+SIZES = {
+    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int32": 4, "int64": 8, "bool": 1,
+}  # fmt: skip
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One of the forms in which a column value is sent."""
+
+    form: str
+    tag: str
+    doc: str
+    server: str
+    option: str | None
+    length_size: int
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One field on the wire; a choice of fields, and what repeats in a list, have fields of their own."""
+
+    name: str
+    kind: str
+    type: str
+    notation: str
+    doc: str
+    since: int
+    server: str
+    source: str
+    option: str | None = None
+    when: str | None = None
+    size: int = 0
+    signed: bool = False
+    literal: int | None = None
+    tag: str | None = None
+    of: str | None = None
+    optional: bool = False
+    values: dict[str, str] = {}
+    fields: tuple[Field, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    arrow: str = ""
+    type_doc: str = ""
+    required: bool = True
+
+    @property
+    def in_object(self) -> bool:
+        """Whether message objects have it: counts, lengths and literals are on the wire only."""
+        return self.kind not in ("count", "length", "literal", "choice")
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as one version has it."""
+
+    name: str
+    title: str
+    tag: str
+    doc: str
+    since: int
+    server: str
+    source: str
+    sender: str
+    option: str | None
+    any_version: bool
+    fields: tuple[Field, ...]
+
+    @property
+    def snake(self) -> str:
+        return snake(self.name)
+
+    @property
+    def members(self) -> tuple[Field, ...]:
+        """The fields of the message object, in wire order, sides of choices included."""
+        sides = [s for f in self.fields for s in (f.fields if f.kind == "choice" else (f,))]
+        return tuple(f for f in sides if f.in_object)
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A protocol as one version has it; `version` is None where all versions are seen together."""
+
+    protocol: Protocol
+    version: int | None
+    messages: tuple[MessageView, ...]
+
+
+def snake(name: str) -> str:
+    """`StreamStart` → `stream_start`, `XLogData` → `xlog_data`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(?<=[A-Z])([A-Z]+)(?=[A-Z][a-z])", lambda m: m[0].lower(), name)).lower()
+
+
+def resolve(spec: Spec, protocol: Protocol, version: int | None) -> View:
+    """The view that `version` has of `protocol`. Protocols without versions are the same in each."""
+    messages = [
+        _message(spec, name, message, version)
+        for name, message in protocol.messages.items()
+        if version is None or version in Gate.parse(message.versions)
+    ]
+    return View(protocol=protocol, version=version, messages=tuple(messages))
+
+
+def _message(spec: Spec, name: str, message: Message, version: int | None) -> MessageView:
+    since = Gate.parse(message.versions).first
+    server = message.server or (spec.versions[since].server if since > 1 else "10+")
+    view = MessageView(
+        name=name,
+        title=message.title,
+        tag=message.tag,
+        doc=message.doc,
+        since=since,
+        server=server,
+        source=message.source,
+        sender=message.sender,
+        option=message.option,
+        any_version=message.option is not None and spec.options[message.option].any_version,
+        fields=(),
+    )
+    return msgspec.structs.replace(view, fields=_fields(spec, message.fields, view, version))
+
+
+def _fields(
+    spec: Spec, entries: list[Entry], owner: MessageView | Field, version: int | None
+) -> tuple[Field, ...]:
+    return tuple(
+        _field(spec, entry, owner, version)
+        for entry in entries
+        if version is None or entry.versions is None or version in Gate.parse(entry.versions)
+    )
+
+
+def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | None) -> Field:
+    since = owner.since if entry.versions is None else Gate.parse(entry.versions).first
+    server = entry.server or (owner.server if since == owner.since else spec.versions[since].server)
+    option = entry.option or owner.option
+    when = _when(entry.when)
+    if entry.when is not None and not isinstance(entry.when, str):
+        option = next(iter(entry.when))
+    field = Field(
+        name=entry.name or "",
+        kind="",
+        type=entry.type or entry.list_of or "",
+        notation="",
+        doc=entry.doc or "",
+        since=since,
+        server=server,
+        source=entry.source or owner.source,
+        option=option,
+        when=when,
+        tag=entry.tag,
+        optional=entry.optional,
+        literal=entry.literal,
+        required=entry.versions is None and when is None,
+    )
+    if entry.one_of:
+        sides = [
+            msgspec.structs.replace(_field(spec, side, field, version), required=False)
+            for side in entry.one_of
+        ]
+        return msgspec.structs.replace(
+            field, name="|".join(s.name for s in sides), kind="choice", type="choice", fields=tuple(sides)
+        )
+    if entry.list_of is not None:
+        return _list_field(spec, entry.list_of, field, version)
+    if field.type in spec.tuples:
+        return _tuple_field(spec, field)
+    return _plain_field(spec, entry, field)
+
+
+def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
+    replace = msgspec.structs.replace
+    if field.type in spec.enums:
+        values = {v.value: name for name, v in spec.enums[field.type].values.items()}
+        return replace(field, kind="enum", notation="Int8", size=1, values=values, arrow="string", type_doc=spec.enums[field.type].doc)
+    if field.type in spec.flags:
+        bits = {str(bit.value): name for name, bit in spec.flags[field.type].bits.items()}
+        return replace(field, kind="flags", notation="Int8", size=1, values=bits, arrow="int16", type_doc=spec.flags[field.type].doc)
+    scalar = spec.scalars[field.type]
+    size = SIZES.get(scalar.wire, 0)
+    field = replace(
+        field,
+        size=size,
+        signed=scalar.wire.startswith("int"),
+        arrow=scalar.arrow,
+        notation=_notation(size, scalar.c),
+        type_doc=scalar.doc,
+    )
+    if entry.literal is not None:
+        return replace(field, kind="literal", notation=f"Int8({entry.literal})")
+    if entry.count is not None:
+        return replace(field, kind="count", name=f"{entry.count}.count", of=entry.count)
+    if entry.length is not None:
+        return replace(field, kind="length", name=f"{entry.length}.length", of=entry.length)
+    if scalar.wire == "cstring":
+        return replace(field, kind="string", notation="String")
+    if scalar.wire in ("bytes", "rest"):
+        return replace(field, kind=scalar.wire, notation="Byten")
+    return replace(field, kind="bool" if scalar.wire == "bool" else "integer")
+
+
+def _notation(size: int, c: str | None) -> str:
+    return f"Int{size * 8}" + (f" ({c})" if c else "")
+
+
+def _list_field(spec: Spec, element: str, field: Field, version: int | None) -> Field:
+    replace = msgspec.structs.replace
+    if element in spec.structs:
+        struct = spec.structs[element]
+        owner = replace(field, source=struct.source, when=None)
+        fields = _fields(spec, struct.fields, owner, version)
+        return replace(field, kind="list", notation=f"{element}[]", fields=fields)
+    item = _plain_field(spec, Entry(type=element), replace(field, name="", when=None))
+    return replace(field, kind="list", notation=f"{item.notation}[]", fields=(item,))
+
+
+def _tuple_field(spec: Spec, field: Field) -> Field:
+    tuples = spec.tuples[field.type]
+    cells = tuple(
+        Cell(
+            form=form,
+            tag=cell.tag,
+            doc=cell.doc,
+            server=cell.server or "10+",
+            option=cell.option,
+            length_size=SIZES[cell.length] if cell.length else 0,
+        )
+        for form, cell in tuples.cells.items()
+    )
+    return msgspec.structs.replace(
+        field,
+        kind="tuple",
+        notation=f"Byte1('{field.tag}'), {field.type}",
+        size=SIZES[tuples.count],
+        cells=cells,
+        type_doc=tuples.doc,
+    )
+
+
+def _when(when: str | dict[str, str] | None) -> str | None:
+    if when is None or isinstance(when, str):
+        return when
+    return " and ".join(f"{option} = {value}" for option, value in when.items())

@@ -1,0 +1,93 @@
+"""YAML files as plain data that remembers its lines.
+
+YAML guesses types: `off` is false, `010` is eight, `12:30` is 750. Whatever a reader and YAML could
+understand differently is refused here, as are duplicate keys, anchors and merge keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Place = tuple[str | int, ...]
+"""Keys and indexes that lead from the top of a file to a value."""
+
+_PREFIX = "tag:yaml.org,2002:"
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*|0x[0-9a-fA-F]+)")
+
+
+class SpecError(Exception):
+    """A mistake in the spec: one line with file, line and what is wrong."""
+
+
+class YamlFile:
+    """One file: its data, and the line of every value in it.
+
+    Raises:
+        SpecError: the file is missing, is not YAML, or says something that YAML reads differently than
+            people do.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines: dict[Place, int] = {(): 1}
+        try:
+            node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        except FileNotFoundError:
+            raise SpecError(f"{path}: no such file") from None
+        except UnicodeDecodeError as error:
+            raise SpecError(f"{path}: not UTF-8 text ({error.reason})") from None
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise SpecError(f"{path}:{line}: not YAML: {error.problem}") from None
+        except yaml.YAMLError as error:
+            raise SpecError(f"{path}:1: not YAML: {' '.join(str(error).split())}") from None
+        self.data: Any = {} if node is None else self._value(node, ())
+        if not isinstance(self.data, dict):
+            raise self.error((), "the top of the file must be a mapping")
+
+    def error(self, place: Place, text: str) -> SpecError:
+        """An error at `place`, or at the nearest known place above it."""
+        while place not in self._lines:
+            place = place[:-1]
+        return SpecError(f"{self.path}:{self._lines[place]}: {text}")
+
+    def _value(self, node: yaml.Node, place: Place) -> Any:
+        # A value's own line, unless its key already said where it begins.
+        self._lines.setdefault(place, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*place, i)) for i, item in enumerate(node.value)]
+        return self._scalar(node, place)
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> Mapping[str | int, Any]:
+        result: dict[str | int, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            self._lines[(*place, "")] = line
+            key = self._scalar(key_node, (*place, ""))
+            if not isinstance(key, str | int):
+                raise self.error((*place, ""), f"a key must be a name or a number, not {key!r}")
+            if key in result:
+                raise self.error((*place, ""), f"duplicate key `{key}`")
+            self._lines[(*place, key)] = line
+            result[key] = self._value(value_node, (*place, key))
+        return result
+
+    def _scalar(self, node: yaml.Node, place: Place) -> str | int | bool:
+        kind = node.tag.removeprefix(_PREFIX)
+        text = node.value if isinstance(node, yaml.ScalarNode) else ""
+        if kind == "str" and isinstance(node, yaml.ScalarNode):
+            return text
+        if kind == "int" and _INTEGER.fullmatch(text):
+            return int(text, 0)
+        if kind == "bool" and text in ("true", "false"):
+            return text == "true"
+        if isinstance(node, yaml.ScalarNode):
+            raise self.error(place, f'YAML reads `{text}` as {kind}, not as text: quote it, "{text}"')
+        raise self.error(place, f"a plain name or number is wanted here, not a YAML {kind}")

@@ -1,0 +1,52 @@
+"""The errors of this package.
+
+::
+
+    PgoutputError
+    ├── DecodeError    bytes that are not a message of the expected version and context
+    ├── EncodeError    an object that has no place on the wire of the chosen version
+    └── CaptureError   a file that does not hold what it should
+
+Every error says what is wrong, where, and what was expected. Misuse of a function (a wrong argument type,
+an impossible option) is a TypeError or ValueError, as in any Python library.
+"""
+
+from __future__ import annotations
+
+
+class PgoutputError(Exception):
+    """The base of all errors of this package."""
+
+
+class DecodeError(PgoutputError):
+    """Bytes that are not a message of the expected version and context.
+
+    Attributes:
+        message: Name of the message, None where the tag is not known.
+        field: Path of the field, as `new[2]` or `columns[0].name`; None where the whole message is meant.
+        offset: Offset of the fault from the start of the message, in bytes.
+    """
+
+    def __init__(self, text: str, *, message: str | None, field: str | None, offset: int) -> None:
+        super().__init__(text)
+        self.message = message
+        self.field = field
+        self.offset = offset
+
+
+class EncodeError(PgoutputError):
+    """An object that has no place on the wire of the chosen version.
+
+    Attributes:
+        message: Name of the object's class.
+        field: Path of the field, as `new[2]` or `columns[0].name`; None where the whole message is meant.
+    """
+
+    def __init__(self, text: str, *, message: str, field: str | None) -> None:
+        super().__init__(text)
+        self.message = message
+        self.field = field
+
+
+class CaptureError(PgoutputError):
+    """A file that does not hold what it should: the text names file and line."""

@@ -1,0 +1,101 @@
+"""The smallest pieces of the wire: strings, flags, LSNs, timestamps, and the value that is not sent."""
+
+from __future__ import annotations
+
+import enum
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes-like objects that decoders take."""
+
+
+class Unchanged(enum.Enum):
+    """The type of UNCHANGED, so that type checkers can tell it from values."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""The cell of an unchanged TOASTed value, which the server does not send. Compare with `is`."""
+
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""PostgreSQL's epoch, from which timestamps count microseconds."""
+
+EPOCH_UNIX_MICROSECONDS: Final = 946_684_800_000_000
+"""The same in microseconds since 1970-01-01 00:00 UTC."""
+
+_LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
+
+
+def read_string(data: bytes, pos: int) -> tuple[str, int]:
+    """The zero-terminated string at `pos`, and the position after its zero (pq_getmsgstring).
+
+    Raises:
+        ValueError: There is no zero byte.
+    """
+    end = data.index(0, pos)
+    return data[pos:end].decode("utf-8", "surrogateescape"), end + 1
+
+
+def write_string(text: str) -> bytes:
+    """The text with a zero byte behind it (pq_sendstring).
+
+    Raises:
+        ValueError: The text contains a zero character, or a surrogate that stands for no byte.
+    """
+    raw = text.encode("utf-8", "surrogateescape")
+    if 0 in raw:
+        raise ValueError("a zero character cannot be sent in a zero-terminated string")
+    return raw + b"\0"
+
+
+def known_bits(value: int, mask: int) -> int:
+    """`value`, if it has no bits outside `mask`.
+
+    Raises:
+        ValueError: It has.
+    """
+    if value & ~mask:
+        raise ValueError(f"unknown bits {value & ~mask:#x}")
+    return value
+
+
+def format_lsn(lsn: int) -> str:
+    """An LSN as PostgreSQL writes it: `16/B374D848` (pg_lsn_out)."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: str) -> int:
+    """An LSN as PostgreSQL reads it (pg_lsn_in).
+
+    Raises:
+        ValueError: The text is not two hexadecimal numbers of at most 8 digits with a slash between.
+    """
+    match = _LSN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an LSN such as '16/B374D848'")
+    return int(match[1], 16) << 32 | int(match[2], 16)
+
+
+def to_datetime(timestamp: int) -> datetime:
+    """A timestamp of the wire (microseconds since 2000-01-01 UTC) as an aware datetime in UTC.
+
+    Raises:
+        OverflowError: The year is before 1 or after 9999.
+    """
+    return EPOCH + timedelta(microseconds=timestamp)
+
+
+def from_datetime(moment: datetime) -> int:
+    """An aware datetime as a timestamp of the wire.
+
+    Raises:
+        TypeError: The datetime has no time zone.
+    """
+    delta = moment - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
