@@ -4,6 +4,7 @@
 
     PgoutputError
     ├── DecodeError    bytes that are not a message of the expected version and context
+    │   └── StreamError    a message where no server sends it
     ├── EncodeError    an object that has no place on the wire of the chosen version
     └── CaptureError   a file that does not hold what it should
 
@@ -32,6 +33,13 @@ class DecodeError(PgoutputError):
         self.message = message
         self.field = field
         self.offset = offset
+
+
+class StreamError(DecodeError):
+    """A message where no server sends it: a Commit without Begin, a block inside a block."""
+
+    def __init__(self, text: str, *, message: str) -> None:
+        super().__init__(f"{message}: {text}", message=message, field=None, offset=0)
 
 
 class EncodeError(PgoutputError):

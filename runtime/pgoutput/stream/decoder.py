@@ -1,0 +1,88 @@
+"""Messages in their context: open blocks, known relations and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pgoutput import layouts
+from pgoutput.errors import StreamError
+from pgoutput.messages import Message, Relation, StreamStart, StreamStop, Streaming, Type
+from pgoutput.versions import CODECS, STREAMING
+from pgoutput.wire import Buffer
+
+
+class StreamDecoder:
+    """Decodes the messages of one connection, in their order.
+
+    Attributes:
+        in_stream: Whether a stream block is open (LogicalRepApplyLoop's in_streamed_transaction).
+        relations: The last Relation message of each OID. It holds for the changes that follow it.
+        types: The last Type message of each OID.
+
+    Args:
+        proto_version: The protocol version that the client asked for.
+        streaming: The option `streaming` that the client asked for.
+        two_phase: Also read the messages of two-phase commit on a stream of a version that does not have
+            them. Servers send them there if the slot has its two_phase flag set.
+
+    Raises:
+        ValueError: There is no such version, or it is too old for this `streaming`.
+    """
+
+    def __init__(
+        self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False
+    ) -> None:
+        if proto_version not in CODECS:
+            raise ValueError(f"there is no protocol version {proto_version}; there are {', '.join(map(str, CODECS))}")
+        if streaming not in STREAMING:
+            raise ValueError(f"streaming is one of {', '.join(STREAMING)}, not {streaming!r}")
+        if proto_version < STREAMING[streaming]:
+            raise ValueError(
+                f"streaming = {streaming} needs protocol version {STREAMING[streaming]}, not {proto_version}"
+            )
+        self.in_stream = False
+        self.relations: dict[int, Relation] = {}
+        self.types: dict[int, Type] = {}
+        self._streaming = streaming
+        self._codec = CODECS[proto_version]
+        later = layouts.VERSIONS[proto_version].later
+        self._codec_of_tag = {ord(m.tag): CODECS[m.since] for m in later if m.any_version and two_phase}
+        self._effects: Mapping[type[Message], Callable[[Any], None]] = {
+            StreamStart: self._enter,
+            StreamStop: self._leave,
+            Relation: self._remember_relation,
+            Type: self._remember_type,
+        }
+
+    def decode(self, data: Buffer) -> Message:
+        """Decode the next message.
+
+        Raises:
+            DecodeError: The bytes are not a message of this stream. The state is as it was before.
+            TypeError: `data` is not bytes-like.
+        """
+        codec = self._codec
+        if self._codec_of_tag and len(data):
+            codec = self._codec_of_tag.get(data[0], codec)
+        message = codec.decode(data, self.in_stream, self._streaming)
+        effect = self._effects.get(type(message))
+        if effect is not None:
+            effect(message)
+        return message
+
+    def _enter(self, message: StreamStart) -> None:
+        if self.in_stream:
+            raise StreamError("a stream block is open already, and blocks do not nest", message="StreamStart")
+        self.in_stream = True
+
+    def _leave(self, message: StreamStop) -> None:
+        if not self.in_stream:
+            raise StreamError("no stream block is open", message="StreamStop")
+        self.in_stream = False
+
+    def _remember_relation(self, message: Relation) -> None:
+        self.relations[message.oid] = message
+
+    def _remember_type(self, message: Type) -> None:
+        self.types[message.oid] = message
