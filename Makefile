@@ -1,0 +1,120 @@
+# Needs make, bash and Python 3.11 or newer. All else goes into .venv, as requirements.lock says.
+#
+#   make test                      in .venv, made at the first call
+#   make test PYTHON=python3.13    in a .venv of this Python
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+# What a shell may leak: it would make Python, pip or Spark use another installation than ours.
+unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONSTARTUP VIRTUAL_ENV
+unexport PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP_TARGET PIP_USER
+unexport PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME SPARK_REMOTE
+
+UV := uv==0.13.8
+PIP_INSTALL := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-input \
+    install --no-warn-script-location
+
+# A stamp is named after what it was made from, and written last. So a .venv that was made from
+# another lock, moved, or left half-made by Ctrl-C has no stamp, and is made anew.
+key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)") | cksum | cut -d ' ' -f 1)
+LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
+READY := .venv/stamp-ready-$(call key,requirements.lock pyproject.toml)
+BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
+
+# Nor is a .venv of use whose Python has gone, or is not the one that PYTHON= names.
+VERSION := import sys; print(sys.version_info[:2])
+REMAKE := $(shell \
+    have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
+    [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
+
+.PHONY: help setup demo test check format generate bench lock clean remake
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv, or bring it up to date; the targets below do so by themselves
+	@:
+
+demo: $(READY) ## Watch it work
+	@.venv/bin/python examples/demo.py
+
+test: $(READY) ## Run the tests
+	@.venv/bin/python -m pytest -q
+
+check: $(READY) ## Check lint, format and types, and that generated/ is what spec/ says
+	.venv/bin/python -m ruff check
+	.venv/bin/python -m ruff format --check
+	.venv/bin/python -m mypy
+	.venv/bin/python -m codegen --check
+
+format: $(READY) ## Format, and mend what lint can mend
+	.venv/bin/python -m ruff check --fix
+	.venv/bin/python -m ruff format
+
+generate: $(READY) ## Write generated/ anew from spec/
+	.venv/bin/python -m codegen
+
+bench: $(READY) $(BENCH) ## Measure the codec, beside pypgoutput's
+	@PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python benchmarks/codec.py
+
+lock: $(READY) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
+	@$(PIP_INSTALL) --upgrade --target .venv/uv $(UV)
+	.venv/uv/bin/uv pip compile pyproject.toml --all-extras --group dev \
+	    --universal --python-version 3.11 --generate-hashes --no-annotate --no-config --quiet \
+	    --system-certs --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
+	    --output-file requirements.lock
+
+clean: ## Remove what make and the tools have made
+	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Takes the first Python that is new enough and has a way to put pip into a venv: its own ensurepip
+# or, where a distribution has split that off, the pip installed beside it.
+define MAKE_VENV
+names="$(or $(PYTHON),python3 python3.13 python3.12 python3.11)"
+found= pip_from=
+for python in $$names; do
+    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+    found=$$python
+    for pip_from in ensurepip pip ''; do
+        [[ -n "$$pip_from" ]] || break
+        ! "$$python" -m "$$pip_from" --version >/dev/null 2>&1 || break 2
+    done
+done
+if [[ -z "$$found" ]]; then
+    echo "No Python 3.11 or newer among: $$names. Install one, or name it: make PYTHON=/path/to/python3" >&2
+    exit 1
+elif [[ -z "$$pip_from" ]]; then
+    echo "$$found has no ensurepip and no pip. Install them (Debian, Ubuntu: apt install python3-venv)" >&2
+    exit 1
+fi
+echo "Installing requirements.lock into .venv with $$python (1.1 GB, once; a minute or two)" >&2
+rm -rf .venv
+if [[ $$pip_from == ensurepip ]]; then
+    "$$python" -m venv .venv
+else
+    "$$python" -m venv --without-pip .venv
+    "$$python" -m pip --quiet --disable-pip-version-check --python .venv/bin/python install pip
+fi
+# First what installs and builds the rest: pyspark comes as source, and needs setuptools.
+$(PIP_INSTALL) --require-hashes -r <(awk '/^(pip|setuptools)==/, !/\\$$/' requirements.lock)
+$(PIP_INSTALL) --require-hashes --no-build-isolation -r requirements.lock
+endef
+export MAKE_VENV
+
+$(LOCKED): $(REMAKE)
+	@bash -euo pipefail -c "$$MAKE_VENV"
+	@touch $@
+
+$(READY): $(LOCKED)
+	@rm -f .venv/stamp-ready-*
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH): $(LOCKED)
+	@rm -rf .venv/bench .venv/stamp-bench-*
+	@$(PIP_INSTALL) --no-deps --target .venv/bench -r benchmarks/requirements.txt
+	@touch $@

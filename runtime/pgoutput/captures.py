@@ -1,0 +1,223 @@
+"""Capture files: recorded streams as JSON lines, `.jsonl` or `.jsonl.gz`.
+
+The first line is the header: protocol version, options and what else is known of the recording. Every
+other line holds one message in hex: `data`, a message of pgoutput as the SQL interface gives it;
+`copydata`, what a walsender sent; or `sent`, what its client sent.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import msgspec
+
+from pgoutput import envelope
+from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.messages import Message, Streaming, XLogData
+from pgoutput.stream import StreamDecoder
+from pgoutput.versions import CODECS, STREAMING
+
+Channel = Literal["data", "copydata", "sent"]
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line of a capture file; keys that are not listed here may stand there too."""
+
+    proto_version: int
+    options: dict[str, Any] = {}
+    """The options of START_REPLICATION, or of the SQL function, apart from proto_version."""
+    slot_two_phase: bool = False
+    """Whether the slot sends prepared transactions, whatever the protocol version."""
+    server_version: str = ""
+
+    @property
+    def streaming(self) -> Streaming:
+        """The option `streaming`; `off` if it is not there."""
+        value: Streaming = self.options.get("streaming", "off")
+        return value
+
+    def decoder(self) -> StreamDecoder:
+        """A decoder for the stream that follows.
+
+        Raises:
+            ValueError: There is no such version, or it does not have this streaming.
+        """
+        return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.slot_two_phase)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A line behind the header."""
+
+    line: int
+    """Its number in the file, from 1."""
+    channel: Channel
+    data: bytes
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """A record and what it says."""
+
+    record: Record
+    envelope: Message | None
+    """The message of the replication protocol; None for the channel `data`."""
+    message: Message | None
+    """The message of pgoutput; None if the envelope holds none."""
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of `message`."""
+        return self.envelope.data if isinstance(self.envelope, XLogData) else self.record.data
+
+
+class Capture:
+    """A capture file, opened; a context manager.
+
+    Args:
+        path: The file. Whether it is compressed is seen from its bytes, not from its name.
+        skip_bad: Count lines that cannot be read in `skipped`, and go on, instead of raising.
+
+    Attributes:
+        header: The first line.
+        skipped: What was skipped, as the errors that it would have been.
+
+    Raises:
+        CaptureError: The file is not there, is empty, or does not begin with a header.
+    """
+
+    def __init__(self, path: str | Path, *, skip_bad: bool = False) -> None:
+        self.path = Path(path)
+        self.skip_bad = skip_bad
+        self.skipped: list[str] = []
+        self._file = self._open()
+        self._lines = self._read_lines()
+        try:
+            self.header = self._header()
+            self.decoder = self.header.decoder()
+        except ValueError as error:
+            self.close()
+            raise self._error(1, str(error)) from None
+        except CaptureError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def records(self) -> Iterator[Record]:
+        """The lines behind the header.
+
+        Raises:
+            CaptureError: A line is not a JSON object with hex in one of the three channels, or the file
+                ends in the middle.
+        """
+        for number, line in self._lines:
+            if not line.strip():
+                continue
+            try:
+                yield _record(number, line)
+            except ValueError as error:
+                self._bad(self._error(number, str(error)))
+
+    def messages(self) -> Iterator[Decoded]:
+        """The records, decoded; `decoder` is then in the state that follows.
+
+        Raises:
+            CaptureError: As `records`, or a message cannot be decoded.
+        """
+        for record in self.records():
+            try:
+                yield self._decode(record)
+            except DecodeError as error:
+                self._bad(self._error(record.line, str(error)))
+
+    def _decode(self, record: Record) -> Decoded:
+        if record.channel == "data":
+            return Decoded(record, None, self.decoder.decode(record.data))
+        outer = envelope.decode(record.data)
+        inner = self.decoder.decode(outer.data) if isinstance(outer, XLogData) else None
+        return Decoded(record, outer, inner)
+
+    def _open(self) -> IO[bytes]:
+        try:
+            raw = self.path.open("rb")
+            compressed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+        except OSError as error:
+            raise CaptureError(f"{self.path}: {error.strerror or error}") from None
+        return gzip.open(raw) if compressed else raw
+
+    def _read_lines(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            for number, line in enumerate(self._file, start=1):  # noqa: B007
+                yield number, line
+        except (EOFError, zlib.error, OSError) as error:
+            text = f"the file ends or breaks off here: {error}".rstrip(".")
+            self._bad(self._error(number + 1, text))
+
+    def _header(self) -> Header:
+        _, line = next(self._lines, (1, b""))
+        wanted = "the first line must be a JSON object with proto_version"
+        if not line:
+            raise self._error(1, f"no header, the file is empty: {wanted}")
+        try:
+            header = msgspec.json.decode(line, type=Header)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._error(1, f"no header: {wanted} ({error})") from None
+        if header.proto_version not in CODECS:
+            known = ", ".join(map(str, CODECS))
+            raise self._error(1, f"proto_version {header.proto_version} is not known; the versions are {known}")
+        if header.streaming not in STREAMING:
+            raise self._error(1, f"streaming is one of {', '.join(STREAMING)}, not {header.streaming!r}")
+        return header
+
+    def _bad(self, error: CaptureError) -> None:
+        if not self.skip_bad:
+            raise error
+        self.skipped.append(str(error))
+
+    def _error(self, line: int, text: str) -> CaptureError:
+        return CaptureError(f"{self.path}:{line}: {text}")
+
+
+class _Line(msgspec.Struct):
+    data: str | None = None
+    copydata: str | None = None
+    sent: str | None = None
+
+
+def _record(number: int, line: bytes) -> Record:
+    try:
+        found = msgspec.json.decode(line, type=_Line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a JSON object with hex in data, copydata or sent ({error})") from None
+    channels: tuple[Channel, ...] = ("data", "copydata", "sent")
+    given = [(channel, text) for channel in channels if (text := getattr(found, channel)) is not None]
+    if len(given) != 1:
+        raise ValueError(f"one of data, copydata and sent is wanted, {len(given)} are there")
+    channel, text = given[0]
+    try:
+        return Record(number, channel, bytes.fromhex(text))
+    except ValueError:
+        raise ValueError(f"{channel} is not hex") from None
+
+
+def write_header(header: Header) -> bytes:
+    """The first line of a capture file."""
+    return msgspec.json.encode(header) + b"\n"
+
+
+def write_record(channel: Channel, data: bytes) -> bytes:
+    """A line behind it."""
+    return msgspec.json.encode({channel: data.hex()}) + b"\n"

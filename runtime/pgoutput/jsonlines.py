@@ -1,0 +1,152 @@
+"""Messages as JSON objects, and back to the same messages.
+
+LSNs are written as PostgreSQL writes them, `16/B374D848`; timestamps in ISO 8601, or as microseconds since
+2000-01-01 UTC where the year is not 1 to 9999. The four forms of a cell stay apart: NULL is `null`, text is
+a string, an unchanged value `{"unchanged": true}`, a binary value `{"binary": hex}`. Bytes elsewhere are
+`{"binary": hex}` too, and text that is not valid UTF-8 is `{"text_hex": hex}`. Fields that are None are
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from pgoutput import layouts
+from pgoutput.errors import EncodeError
+from pgoutput.layout import Field
+from pgoutput.messages import Message
+from pgoutput.versions import LATEST
+from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, parse_lsn, to_datetime
+
+_FIELDS: Final = {
+    message.name: message.members
+    for protocol in (layouts.VERSIONS[LATEST], layouts.ENVELOPE)
+    for message in protocol.messages
+}
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """The message as an object that any JSON encoder takes; `type` is its first key."""
+    name = type(message).__name__
+    return {"type": name} | _to_object(_FIELDS[name], message)
+
+
+def from_json(data: Any) -> Message:
+    """The message that `to_json` made `data` from.
+
+    Raises:
+        EncodeError: `data` is not such an object: the text names the field.
+    """
+    name = data.get("type") if isinstance(data, dict) else None
+    fields = _FIELDS.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or fields is None:
+        raise EncodeError(f"no message has the type {name!r}", message=str(name), field="type")
+    given = {key: value for key, value in data.items() if key != "type"}
+    made: Message = _from_object(name, fields, given, name, "")
+    return made
+
+
+def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:
+    values = ((field, getattr(value, field.name)) for field in fields)
+    return {field.name: _to_value(field, item) for field, item in values if item is not None}
+
+
+def _to_value(field: Field, value: Any) -> Any:
+    if field.kind == "tuple":
+        return [_to_cell(cell) for cell in value]
+    if field.kind == "list" and field.fields[0].name:
+        return [_to_object(field.fields, item) for item in value]
+    if field.type == "lsn":
+        return format_lsn(value)
+    if field.type == "timestamp":
+        return _to_time(value)
+    return _to_cell(value) if isinstance(value, str | bytes) else value
+
+
+def _to_cell(cell: Any) -> Any:
+    if isinstance(cell, bytes):
+        return {"binary": cell.hex()}
+    if cell is UNCHANGED:
+        return {"unchanged": True}
+    if isinstance(cell, str):
+        try:
+            cell.encode()
+        except UnicodeEncodeError:
+            return {"text_hex": cell.encode("utf-8", "surrogateescape").hex()}
+        return str(cell)
+    return cell
+
+
+def _to_time(value: int) -> str | int:
+    try:
+        return to_datetime(value).isoformat()
+    except OverflowError:
+        return value
+
+
+def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], root: str, path: str) -> Any:
+    known = {field.name: field for field in fields}
+    for key in data:
+        if key not in known:
+            raise _error(root, path + key, f"{name} has no such field; it has {', '.join(known) or 'none'}")
+    values = {key: _from_value(known[key], value, root, path + key) for key, value in data.items()}
+    try:
+        return layouts.CLASSES[name](**values)
+    except TypeError as error:
+        raise _error(root, path.rstrip(".") or None, str(error)) from None
+
+
+def _from_value(field: Field, value: Any, root: str, path: str) -> Any:
+    try:
+        if field.kind == "tuple":
+            return tuple(_from_cell(cell) for cell in _array(value))
+        if field.kind == "list" and field.fields[0].name:
+            items = enumerate(_array(value))
+            return tuple(_from_object(field.type, field.fields, item, root, f"{path}[{i}].") for i, item in items)
+        if field.kind == "list":
+            return tuple(_array(value))
+        if field.type == "lsn" and isinstance(value, str):
+            return parse_lsn(value)
+        if field.type == "timestamp" and isinstance(value, str):
+            return _from_time(value)
+        return _from_cell(value) if isinstance(value, dict) else value
+    except ValueError as error:
+        raise _error(root, path, str(error)) from None
+
+
+def _array(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"an array is expected, not {value!r}")
+    return value
+
+
+_CELLS: Mapping[str, Callable[[Any], Any]] = {
+    "binary": bytes.fromhex,
+    "text_hex": lambda text: bytes.fromhex(text).decode("utf-8", "surrogateescape"),
+    "unchanged": lambda _: UNCHANGED,
+}
+
+
+def _from_cell(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    key = next(iter(value), None)
+    if len(value) != 1 or key not in _CELLS:
+        raise ValueError(f"one of {', '.join(_CELLS)} is expected, not {msgspec.json.encode(value).decode()}")
+    try:
+        return _CELLS[key](value[key])
+    except (TypeError, ValueError):
+        raise ValueError(f"{key}: {value[key]!r} is not hex") from None
+
+
+def _from_time(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _error(root: str, field: str | None, text: str) -> EncodeError:
+    return EncodeError(f"{root}{'.' + field if field else ''}: {text}", message=root, field=field)
