@@ -39,7 +39,7 @@ setup: $(READY) ## Make .venv, or bring it up to date; the targets below do so b
 	@:
 
 demo: $(READY) ## Watch it work
-	@.venv/bin/python examples/demo.py
+	@.venv/bin/python -m examples.demo
 
 test: $(READY) ## Run the tests
 	@.venv/bin/python -m pytest -q

@@ -8,13 +8,13 @@ other line holds one message in hex: `data`, a message of pgoutput as the SQL in
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
-
 from pgoutput import envelope
 from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.messages import Message, Streaming, XLogData
@@ -78,6 +78,7 @@ class Capture:
 
     Args:
         path: The file. Whether it is compressed is seen from its bytes, not from its name.
+        content: The bytes of the file, where they are at hand already; `path` is then only its name.
         skip_bad: Count lines that cannot be read in `skipped`, and go on, instead of raising.
 
     Attributes:
@@ -88,11 +89,11 @@ class Capture:
         CaptureError: The file is not there, is empty, or does not begin with a header.
     """
 
-    def __init__(self, path: str | Path, *, skip_bad: bool = False) -> None:
+    def __init__(self, path: str | Path, *, content: bytes | None = None, skip_bad: bool = False) -> None:
         self.path = Path(path)
         self.skip_bad = skip_bad
         self.skipped: list[str] = []
-        self._file = self._open()
+        self._file = self._open(content)
         self._lines = self._read_lines()
         try:
             self.header = self._header()
@@ -139,7 +140,15 @@ class Capture:
             try:
                 yield self._decode(record)
             except DecodeError as error:
-                self._bad(self._error(record.line, str(error)))
+                self.refuse(record, error)
+
+    def refuse(self, record: Record, error: DecodeError) -> None:
+        """Take note that a record cannot be decoded.
+
+        Raises:
+            CaptureError: Bad lines are not to be skipped.
+        """
+        self._bad(self._error(record.line, str(error)))
 
     def _decode(self, record: Record) -> Decoded:
         if record.channel == "data":
@@ -148,19 +157,24 @@ class Capture:
         inner = self.decoder.decode(outer.data) if isinstance(outer, XLogData) else None
         return Decoded(record, outer, inner)
 
-    def _open(self) -> IO[bytes]:
+    @property
+    def name(self) -> str:
+        """The file's name without its suffixes."""
+        return self.path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+    def _open(self, content: bytes | None) -> BinaryIO:
         try:
-            raw = self.path.open("rb")
+            raw = self.path.open("rb") if content is None else io.BytesIO(content)
             compressed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
         except OSError as error:
             raise CaptureError(f"{self.path}: {error.strerror or error}") from None
-        return gzip.open(raw) if compressed else raw
+        return cast(BinaryIO, gzip.open(raw)) if compressed else raw
 
     def _read_lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0
         try:
-            for number, line in enumerate(self._file, start=1):  # noqa: B007
+            for number, line in enumerate(self._file, start=1):
                 yield number, line
         except (EOFError, zlib.error, OSError) as error:
             text = f"the file ends or breaks off here: {error}".rstrip(".")
@@ -169,16 +183,20 @@ class Capture:
     def _header(self) -> Header:
         _, line = next(self._lines, (1, b""))
         wanted = "the first line must be a JSON object with proto_version"
+        if self.skipped:  # what breaks off before the header leaves nothing to go on with
+            raise CaptureError(self.skipped[0])
         if not line:
             raise self._error(1, f"no header, the file is empty: {wanted}")
         try:
             header = msgspec.json.decode(line, type=Header)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(1, f"no header: {wanted} ({error})") from None
         if header.proto_version not in CODECS:
             known = ", ".join(map(str, CODECS))
-            raise self._error(1, f"proto_version {header.proto_version} is not known; the versions are {known}")
-        if header.streaming not in STREAMING:
+            raise self._error(
+                1, f"proto_version {header.proto_version} is not known; the versions are {known}"
+            )
+        if header.streaming not in list(STREAMING):  # a list also takes what has no hash
             raise self._error(1, f"streaming is one of {', '.join(STREAMING)}, not {header.streaming!r}")
         return header
 
@@ -200,7 +218,7 @@ class _Line(msgspec.Struct):
 def _record(number: int, line: bytes) -> Record:
     try:
         found = msgspec.json.decode(line, type=_Line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a JSON object with hex in data, copydata or sent ({error})") from None
     channels: tuple[Channel, ...] = ("data", "copydata", "sent")
     given = [(channel, text) for channel in channels if (text := getattr(found, channel)) is not None]

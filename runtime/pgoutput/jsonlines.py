@@ -9,24 +9,25 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-
-from pgoutput import layouts
+from pgoutput import layouts, messages
 from pgoutput.errors import EncodeError
 from pgoutput.layout import Field
 from pgoutput.messages import Message
 from pgoutput.versions import LATEST
+from pgoutput.walk import find_problem
 from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, parse_lsn, to_datetime
 
-_FIELDS: Final = {
-    message.name: message.members
+_PROTOCOLS: Final = {
+    message.name: protocol
     for protocol in (layouts.VERSIONS[LATEST], layouts.ENVELOPE)
     for message in protocol.messages
 }
+_FIELDS: Final = {name: protocol.by_name[name].members for name, protocol in _PROTOCOLS.items()}
 
 
 def to_json(message: Message) -> dict[str, Any]:
@@ -44,9 +45,13 @@ def from_json(data: Any) -> Message:
     name = data.get("type") if isinstance(data, dict) else None
     fields = _FIELDS.get(name) if isinstance(name, str) else None
     if not isinstance(name, str) or fields is None:
-        raise EncodeError(f"no message has the type {name!r}", message=str(name), field="type")
+        text = f"no message has the type {name!r}" if name else "an object with a type is expected"
+        raise EncodeError(text, message=str(name), field="type")
     given = {key: value for key, value in data.items() if key != "type"}
     made: Message = _from_object(name, fields, given, name, "")
+    problem = find_problem(_PROTOCOLS[name], made)
+    if problem is not None:
+        raise problem
     return made
 
 
@@ -90,25 +95,32 @@ def _to_time(value: int) -> str | int:
 
 def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], root: str, path: str) -> Any:
     known = {field.name: field for field in fields}
+    if not isinstance(data, dict):
+        raise _error(root, path.rstrip("."), f"an object is expected, not {data!r}")
     for key in data:
         if key not in known:
             raise _error(root, path + key, f"{name} has no such field; it has {', '.join(known) or 'none'}")
     values = {key: _from_value(known[key], value, root, path + key) for key, value in data.items()}
-    try:
-        return layouts.CLASSES[name](**values)
-    except TypeError as error:
-        raise _error(root, path.rstrip(".") or None, str(error)) from None
+    made = layouts.CLASSES[name]
+    for member in msgspec.structs.fields(made) if len(values) < len(known) else ():
+        if member.required and member.name not in values:
+            raise _error(root, path + member.name, "is missing")
+    return made(**values)
 
 
 def _from_value(field: Field, value: Any, root: str, path: str) -> Any:
     try:
         if field.kind == "tuple":
-            return tuple(_from_cell(cell) for cell in _array(value))
+            return tuple(_from_cells(_array(value), root, path))
         if field.kind == "list" and field.fields[0].name:
             items = enumerate(_array(value))
-            return tuple(_from_object(field.type, field.fields, item, root, f"{path}[{i}].") for i, item in items)
+            return tuple(
+                _from_object(field.type, field.fields, item, root, f"{path}[{i}].") for i, item in items
+            )
         if field.kind == "list":
             return tuple(_array(value))
+        if field.kind == "enum":
+            return getattr(messages, field.type)(value)
         if field.type == "lsn" and isinstance(value, str):
             return parse_lsn(value)
         if field.type == "timestamp" and isinstance(value, str):
@@ -124,23 +136,33 @@ def _array(value: Any) -> list[Any]:
     return value
 
 
+_UNCHANGED: Final = {True: UNCHANGED}
 _CELLS: Mapping[str, Callable[[Any], Any]] = {
     "binary": bytes.fromhex,
     "text_hex": lambda text: bytes.fromhex(text).decode("utf-8", "surrogateescape"),
-    "unchanged": lambda _: UNCHANGED,
+    "unchanged": lambda value: _UNCHANGED[value],
 }
+
+
+def _from_cells(values: list[Any], root: str, path: str) -> Iterator[Any]:
+    for i, value in enumerate(values):
+        try:
+            yield _from_cell(value)
+        except ValueError as error:
+            raise _error(root, f"{path}[{i}]", str(error)) from None
 
 
 def _from_cell(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    key = next(iter(value), None)
+    key = next(iter(value), "")
     if len(value) != 1 or key not in _CELLS:
-        raise ValueError(f"one of {', '.join(_CELLS)} is expected, not {msgspec.json.encode(value).decode()}")
+        raise ValueError(f"one of {', '.join(_CELLS)} is expected, not {value!r}")
     try:
         return _CELLS[key](value[key])
-    except (TypeError, ValueError):
-        raise ValueError(f"{key}: {value[key]!r} is not hex") from None
+    except (LookupError, TypeError, ValueError):
+        wanted = "true" if key == "unchanged" else "hex"
+        raise ValueError(f"{key}: {wanted} is expected, not {value[key]!r}") from None
 
 
 def _from_time(text: str) -> int:

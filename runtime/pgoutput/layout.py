@@ -91,7 +91,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def members(self) -> tuple[Field, ...]:
         """The fields of the message object, in wire order."""
-        sides = [side for field in self.fields for side in (field.fields if field.kind == "choice" else (field,))]
+        sides = [
+            side for field in self.fields for side in (field.fields if field.kind == "choice" else (field,))
+        ]
         return tuple(field for field in sides if field.kind not in ("count", "length", "literal"))
 
 

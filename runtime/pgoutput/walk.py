@@ -6,11 +6,12 @@ refused. It accepts exactly what they accept.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-
+from pgoutput import messages
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.layout import Cell, Field, Message, Protocol
 from pgoutput.wire import UNCHANGED
@@ -48,7 +49,12 @@ def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> It
         if _applies(field, in_stream, streaming):
             yield from _READERS[field.kind](reader, field, field.name)
     if reader.pos != len(data):
-        raise reader.error("", f"the message ends here, {len(data) - reader.pos} more bytes follow")
+        text = f"the message ends here, {len(data) - reader.pos} more bytes follow"
+        absent = [field for field in message.fields if not _applies(field, in_stream, streaming)]
+        if absent:
+            names = " and ".join(field.name for field in absent)
+            text += f" ({names} come only with {absent[0].when})"
+        raise reader.error("", text)
 
 
 def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> DecodeError:
@@ -60,24 +66,47 @@ def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: 
         return error
     name = _message(protocol, data).name
     return DecodeError(
-        f"{name}: the codec refuses what the layout accepts; please report this", message=name, field=None, offset=0
+        f"{name}: the codec refuses what the layout accepts; please report this",
+        message=name,
+        field=None,
+        offset=0,
     )
 
 
 def explain_encode(protocol: Protocol, message: object) -> EncodeError:
-    """The error that says why a codec refused `message`."""
+    """The error that says why a codec refused `message`.
+
+    Raises:
+        TypeError: It is not a message at all.
+    """
     name = type(message).__name__
+    if not isinstance(message, messages.Message):
+        raise TypeError(f"a message of pgoutput.messages is expected, not {_kind(message)}") from None
     layout = protocol.by_name.get(name)
-    if layout is None:
-        text = f"{protocol.label} has no message {name}"
-        for later in protocol.later:
-            if later.name == name:
-                text += f": it came with version {later.since}"
+    if layout is None or type(message) is not getattr(messages, name):
+        text = f"{protocol.label} has no message {name}{_elsewhere(protocol, name)}"
         return EncodeError(text, message=name, field=None)
-    unexplained = (None, "the codec refuses what the layout accepts; please report this")
-    field, text = next(_problems(protocol, layout.fields, message, ""), unexplained)
-    where = f"{name}.{field}" if field else name
-    return EncodeError(f"{where}: {text}", message=name, field=field)
+    unexplained = f"{name}: the codec refuses what the layout accepts; please report this"
+    return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
+
+
+def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError | None:
+    """What keeps `message`, one of this protocol's, from being encoded."""
+    name = type(message).__name__
+    for field, text in _problems(protocol, protocol.by_name[name].fields, message, ""):
+        where = f"{name}.{field}" if field else name
+        return EncodeError(f"{where}: {text}", message=name, field=field)
+    return None
+
+
+def _elsewhere(protocol: Protocol, name: str) -> str:
+    """Where a message is that this protocol lacks."""
+    for later in protocol.later:
+        if later.name == name:
+            return f": it came with version {later.since}"
+    if protocol.version is None:
+        return ": it travels inside XLogData, and the codecs of the protocol versions write it"
+    return ": pgoutput.envelope writes the messages of the replication protocol"
 
 
 def _message(protocol: Protocol, data: bytes) -> Message:
@@ -91,11 +120,15 @@ def _message(protocol: Protocol, data: bytes) -> Message:
             text = f"{protocol.label} has no {later.title} (tag {tag}): it came with version {later.since}"
             if later.any_version:
                 text += (
-                    f". Servers send it all the same where the slot has {later.option} set, whatever the client "
-                    f"asked for: read such a stream with StreamDecoder({protocol.version}, {later.option}=True)"
+                    f". Servers send it all the same where the slot has {later.option} set, whatever the "
+                    "client asked for: read such a stream with "
+                    f"StreamDecoder({protocol.version}, {later.option}=True)"
                 )
             raise DecodeError(text, message=later.name, field=None, offset=0)
-    raise DecodeError(f"{protocol.label} has no message with the tag {tag}", message=None, field=None, offset=0)
+    text = f"{protocol.label} has no message with the tag {tag}"
+    if data[:1] == messages.XLogData.wire_tag:
+        text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data"
+    raise DecodeError(text, message=None, field=None, offset=0)
 
 
 def _applies(field: Field, in_stream: bool, streaming: str) -> bool:
@@ -122,7 +155,10 @@ class _Reader:
         offset = self.pos - back
         where = self.message.name + (f".{path}" if path else "")
         return DecodeError(
-            f"{where} at byte {offset}: {text}", message=self.message.name, field=path or None, offset=offset
+            f"{where} at byte {offset}: {text}",
+            message=self.message.name,
+            field=path or None,
+            offset=offset,
         )
 
     def bytes(self, size: int, path: str, what: str) -> bytes:
@@ -210,7 +246,15 @@ def _read_tuple(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", f"Byte1('{field.tag}')", field.tag, field.doc)
     count = reader.integer(field.size, f"{path}.count", "the number of columns")
     notation = f"Int{field.size * 8}"
-    yield Piece(reader.pos - field.size, reader.pos, f"{path}.count", "", notation, count, "Number of columns.")
+    yield Piece(
+        reader.pos - field.size,
+        reader.pos,
+        f"{path}.count",
+        "",
+        notation,
+        count,
+        "Number of columns.",
+    )
     cells = {cell.tag: cell for cell in field.cells}
     for i in range(count):
         yield from _read_cell(reader, cells, f"{path}[{i}]")
@@ -230,7 +274,15 @@ def _read_cell(reader: _Reader, cells: Mapping[str, Cell], path: str) -> Iterato
         return
     yield Piece(start, reader.pos, f"{path}.tag", "", f"Byte1('{tag}')", tag, cell.doc)
     length = reader.integer(size, f"{path}.length", "the length of the value")
-    yield Piece(reader.pos - size, reader.pos, f"{path}.length", "", f"Int{size * 8}", length, "Length of the value.")
+    yield Piece(
+        reader.pos - size,
+        reader.pos,
+        f"{path}.length",
+        "",
+        f"Int{size * 8}",
+        length,
+        "Length of the value.",
+    )
     raw = reader.bytes(length, path, cell.form)
     value_ = raw.decode("utf-8", "surrogateescape") if cell.form == "text" else raw
     yield Piece(reader.pos - length, reader.pos, path, cell.form, "Byten", value_, cell.doc)
@@ -274,7 +326,7 @@ def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: s
     known = {side.name for side in sides}
     for name in value.__struct_fields__:
         if name not in known and getattr(value, name) is not None:
-            yield path + name, f"{protocol.label} has no such field"
+            yield path + name, f"{protocol.label} has no such field, so it must be None"
     groups: dict[str, list[Field]] = {}
     for field in fields:
         if field.kind == "choice":
@@ -291,7 +343,10 @@ def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: s
             if field in given:
                 yield from _value_problems(protocol, field, getattr(value, field.name), path + field.name)
             else:
-                yield path + field.name, f"is missing: it is sent ({when}) together with {given[0].name}"
+                yield (
+                    path + field.name,
+                    f"is missing: {given[0].name} is given, and they are sent together ({when})",
+                )
 
 
 def _choice_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
@@ -310,7 +365,10 @@ def _size_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
     except TypeError:
         return  # the field itself is at fault, and comes later
     if size >> field.size * 8:
-        yield f"{path}{field.of}", f"{size} do not fit into {field.notation}, the {field.kind} before it"
+        yield (
+            f"{path}{field.of}",
+            f"{size} do not fit into {field.notation}, the {field.kind} before it",
+        )
 
 
 def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> Iterator[_Problem]:
@@ -319,7 +377,7 @@ def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> 
             yield from _integer_problems(field, value, path)
         case "bool" if value not in (0, 1):
             yield path, f"True or False is expected, not {value!r}"
-        case "enum" if value not in field.values:
+        case "enum" if value not in list(field.values):  # a list also takes what has no hash
             yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {value!r}"
         case "string":
             yield from _text_problems(value, path, zero=False)
@@ -360,7 +418,10 @@ def _tuple_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
         yield path, f"a tuple of cells is expected, not {_kind(value)}"
         return
     if len(value) >> field.size * 8:
-        yield path, f"{len(value)} columns do not fit into Int{field.size * 8}, the count before them"
+        yield (
+            path,
+            f"{len(value)} columns do not fit into Int{field.size * 8}, the count before them",
+        )
     for i, cell in enumerate(value):
         if isinstance(cell, str):
             yield from _text_problems(cell, f"{path}[{i}]", zero=True)
@@ -382,4 +443,4 @@ def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> I
 
 
 def _kind(value: object) -> str:
-    return f"the {type(value).__name__} {value!r}" if value is not None else "None"
+    return f"the {type(value).__name__} {reprlib.repr(value)}" if value is not None else "None"

@@ -51,9 +51,7 @@ logger.gateway.level = error
 """
 
 
-def local_session(
-    app_name: str, *, cores: int | str = "*", config: Mapping[str, str] = {}
-) -> SparkSession:
+def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str, str] = {}) -> SparkSession:
     """Start Spark in this process's own Java, or return the session that already runs.
 
     Times are UTC, everything listens on the loopback address only, and nothing below an error is
@@ -134,6 +132,7 @@ def _settings() -> dict[str, str]:
         # Not extraJavaOptions, which is for whoever calls.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         "spark.driver.host": LOOPBACK,
+        "spark.sql.caseSensitive": "true",  # as names are in PostgreSQL
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(_scratch() / "warehouse"),

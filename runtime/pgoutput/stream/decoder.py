@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pgoutput import layouts
 from pgoutput.errors import StreamError
-from pgoutput.messages import Message, Relation, StreamStart, StreamStop, Streaming, Type
+from pgoutput.messages import Message, Relation, Streaming, StreamStart, StreamStop, Type
 from pgoutput.versions import CODECS, STREAMING
+from pgoutput.walk import Piece, walk
 from pgoutput.wire import Buffer
 
 
@@ -30,11 +31,11 @@ class StreamDecoder:
         ValueError: There is no such version, or it is too old for this `streaming`.
     """
 
-    def __init__(
-        self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False
-    ) -> None:
+    def __init__(self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False) -> None:
         if proto_version not in CODECS:
-            raise ValueError(f"there is no protocol version {proto_version}; there are {', '.join(map(str, CODECS))}")
+            raise ValueError(
+                f"there is no protocol version {proto_version}; there are {', '.join(map(str, CODECS))}"
+            )
         if streaming not in STREAMING:
             raise ValueError(f"streaming is one of {', '.join(STREAMING)}, not {streaming!r}")
         if proto_version < STREAMING[streaming]:
@@ -46,8 +47,9 @@ class StreamDecoder:
         self.types: dict[int, Type] = {}
         self._streaming = streaming
         self._codec = CODECS[proto_version]
-        later = layouts.VERSIONS[proto_version].later
-        self._codec_of_tag = {ord(m.tag): CODECS[m.since] for m in later if m.any_version and two_phase}
+        self._version = proto_version
+        later = layouts.VERSIONS[proto_version].later if two_phase else ()
+        self._version_of_tag = {ord(m.tag): m.since for m in later if m.any_version}
         self._effects: Mapping[type[Message], Callable[[Any], None]] = {
             StreamStart: self._enter,
             StreamStop: self._leave,
@@ -62,14 +64,23 @@ class StreamDecoder:
             DecodeError: The bytes are not a message of this stream. The state is as it was before.
             TypeError: `data` is not bytes-like.
         """
-        codec = self._codec
-        if self._codec_of_tag and len(data):
-            codec = self._codec_of_tag.get(data[0], codec)
+        codec = CODECS[self._version_for(data)] if self._version_of_tag else self._codec
         message = codec.decode(data, self.in_stream, self._streaming)
         effect = self._effects.get(type(message))
         if effect is not None:
             effect(message)
         return message
+
+    def walk(self, data: bytes) -> Iterator[Piece]:
+        """The pieces of the next message, field by field. The state stays as it is.
+
+        Raises:
+            DecodeError: The bytes are not a message of this stream.
+        """
+        return walk(layouts.VERSIONS[self._version_for(data)], data, self.in_stream, self._streaming)
+
+    def _version_for(self, data: Buffer) -> int:
+        return self._version_of_tag.get(data[0], self._version) if len(data) else self._version
 
     def _enter(self, message: StreamStart) -> None:
         if self.in_stream:

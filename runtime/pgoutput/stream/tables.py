@@ -16,6 +16,7 @@ from pgoutput.messages import (
     Insert,
     LogicalMessage,
     Relation,
+    ReplicaIdentity,
     Truncate,
     TupleData,
     Update,
@@ -84,9 +85,11 @@ class Table:
 
     def _take(self, row: Row) -> Row | None:
         """Remove one row with the identity of `row`."""
+        if not self._key and self.relation.replica_identity != ReplicaIdentity.FULL:
+            return None
         key = tuple(row.get(name) for name in self._key)
         rows = self._rows.get(key)
-        if not rows or not self._key:
+        if not rows:
             return None
         taken = rows.pop()
         if not rows:

@@ -7,10 +7,9 @@ src/backend/replication/logical/worker.c, apply_dispatch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
-
 from pgoutput import messages
 from pgoutput.errors import StreamError
 from pgoutput.stream.decoder import StreamDecoder
@@ -62,6 +61,7 @@ class Transactions:
     def __init__(self, decoder: StreamDecoder) -> None:
         self._decoder = decoder
         self._current: _Work | None = None
+        self._opened_by: type[messages.Message] | None = None
         self._streamed: dict[int, _Work] = {}
         self._prepared: dict[str, _Work] = {}
         self._effects: Mapping[type[messages.Message], Callable[[Any], Transaction | None]] = {
@@ -98,40 +98,44 @@ class Transactions:
     @property
     def open(self) -> int:
         """How many transactions have begun and not ended, prepared ones included."""
-        return len(self._streamed) + len(self._prepared) + (self._current is not None and not self._decoder.in_stream)
+        begun = self._current is not None and self._opened_by is not messages.StreamStart
+        return len(self._streamed) + len(self._prepared) + begun
 
     def _begin(self, message: messages.Begin | messages.BeginPrepare) -> None:
-        if self._current is not None:
-            raise _error(message, f"transaction {self._current.xid} is still open")
-        self._current = _Work(message.xid)
+        self._open(_Work(message.xid), message)
 
     def _commit(self, message: messages.Commit) -> Transaction:
-        work = self._take_current(message)
-        return _transaction(work, message)
+        return _transaction(self._close(message, messages.Begin), message)
 
     def _prepare(self, message: messages.Prepare) -> None:
-        if message.gid in self._prepared:
-            raise _error(message, f"a transaction is prepared as {message.gid!r} already")
-        self._prepared[message.gid] = self._take_current(message)
+        self._gid_is_free(message)
+        self._prepared[message.gid] = self._close(message, messages.BeginPrepare)
 
     def _stream_start(self, message: messages.StreamStart) -> None:
-        if self._current is not None:
-            raise _error(message, f"transaction {self._current.xid} is still open")
-        if message.first_segment:
-            self._streamed[message.xid] = _Work(message.xid)
-        self._current = _known(self._streamed, message.xid, message)
+        if not message.first_segment:
+            self._open(self._streamed_work(message), message)
+        elif message.xid in self._streamed:
+            raise _error(message, f"transaction {message.xid} has had its first block already")
+        else:
+            work = _Work(message.xid)
+            self._open(work, message)
+            self._streamed[message.xid] = work
 
     def _stream_stop(self, message: messages.StreamStop) -> None:
-        self._take_current(message)
+        self._close(message, messages.StreamStart)
 
     def _stream_commit(self, message: messages.StreamCommit) -> Transaction:
-        return _transaction(_taken(self._streamed, message.xid, message), message)
+        work = self._streamed_work(message)
+        self._outside(message)
+        del self._streamed[message.xid]
+        return _transaction(work, message)
 
     def _stream_abort(self, message: messages.StreamAbort) -> None:
+        work = self._streamed_work(message)
+        self._outside(message)
         if message.subxid == message.xid:
-            _taken(self._streamed, message.xid, message)
+            del self._streamed[message.xid]
             return
-        work = _known(self._streamed, message.xid, message)
         work.changes = [
             (xid, change)
             for xid, change in work.changes
@@ -139,22 +143,33 @@ class Transactions:
         ]
 
     def _stream_prepare(self, message: messages.StreamPrepare) -> None:
-        if message.gid in self._prepared:
-            raise _error(message, f"a transaction is prepared as {message.gid!r} already")
-        self._prepared[message.gid] = _taken(self._streamed, message.xid, message)
+        work = self._streamed_work(message)
+        self._outside(message)
+        self._gid_is_free(message)
+        del self._streamed[message.xid]
+        self._prepared[message.gid] = work
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> Transaction:
-        return _transaction(_taken(self._prepared, message.gid, message), message, message.gid)
+        self._outside(message)
+        if message.gid not in self._prepared:
+            text = f"no transaction is prepared as {message.gid!r}; its Prepare is not in this stream"
+            raise _error(message, text)
+        return _transaction(self._prepared.pop(message.gid), message, message.gid)
 
     def _rollback_prepared(self, message: messages.RollbackPrepared) -> None:
-        _taken(self._prepared, message.gid, message)
+        self._outside(message)
+        # Servers send it without a Prepare if that came before the slot was ready for it: so it is no
+        # error if the gid is not known (apply_handle_rollback_prepared).
+        self._prepared.pop(message.gid, None)
 
     def _origin(self, message: messages.Origin) -> None:
         self._inside(message).origin = message
 
     def _row_change(self, message: messages.Insert | messages.Update | messages.Delete) -> None:
         work = self._inside(message)
-        work.changes.append((message.xid, Change(message, (self._relation(message.relation_oid, message),))))
+        relation = self._relation(message.relation_oid, message)
+        _widths_fit(message, relation)
+        work.changes.append((message.xid, Change(message, (relation,))))
 
     def _truncate(self, message: messages.Truncate) -> None:
         work = self._inside(message)
@@ -176,26 +191,45 @@ class Transactions:
             raise _error(message, "no transaction is open")
         return self._current
 
-    def _take_current(self, message: messages.Message) -> _Work:
+    def _outside(self, message: messages.Message) -> None:
+        if self._current is not None:
+            raise _error(message, f"transaction {self._current.xid} is still open")
+
+    def _open(self, work: _Work, message: messages.Message) -> None:
+        self._outside(message)
+        self._current = work
+        self._opened_by = type(message)
+
+    def _close(self, message: messages.Message, opened_by: type[messages.Message]) -> _Work:
         work = self._inside(message)
-        self._current = None
+        if self._opened_by is not opened_by:
+            wanted, there = opened_by.__name__, self._opened_by and self._opened_by.__name__
+            raise _error(message, f"it ends what {wanted} opens, but {there} has opened {work.xid}")
+        self._current = self._opened_by = None
         return work
 
+    def _streamed_work(
+        self,
+        message: messages.StreamStart | messages.StreamCommit | messages.StreamAbort | messages.StreamPrepare,
+    ) -> _Work:
+        if message.xid not in self._streamed:
+            raise _error(message, f"transaction {message.xid} has not had its first block")
+        return self._streamed[message.xid]
 
-_Key = TypeVar("_Key", int, str)
+    def _gid_is_free(self, message: messages.Prepare | messages.StreamPrepare) -> None:
+        if message.gid in self._prepared:
+            raise _error(message, f"a transaction is prepared as {message.gid!r} already")
 
 
-def _known(works: Mapping[_Key, _Work], key: _Key, message: messages.Message) -> _Work:
-    try:
-        return works[key]
-    except KeyError:
-        raise _error(message, f"no transaction is open as {key!r}") from None
-
-
-def _taken(works: dict[_Key, _Work], key: _Key, message: messages.Message) -> _Work:
-    work = _known(works, key, message)
-    del works[key]
-    return work
+def _widths_fit(
+    message: messages.Insert | messages.Update | messages.Delete, relation: messages.Relation
+) -> None:
+    for field in ("key", "old", "new"):
+        cells: messages.TupleData | None = getattr(message, field, None)
+        if cells is not None and len(cells) != len(relation.columns):
+            name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
+            text = f"{field} has {len(cells)} columns, but {name} has {len(relation.columns)}"
+            raise _error(message, text)
 
 
 def _transaction(work: _Work, end: End, gid: str | None = None) -> Transaction:

@@ -1,0 +1,90 @@
+"""The commands and their arguments."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from pgoutput.captures import Capture
+from pgoutput.cli import encoding, inspection, specification, tabular
+from pgoutput.versions import LATEST, LATEST_RELEASED
+from rich.console import Console
+
+app = typer.Typer(
+    help="Read, write and inspect PostgreSQL's logical replication stream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Files = Annotated[list[Path], typer.Argument(help="Capture files: .jsonl or .jsonl.gz.", show_default=False)]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Go on behind lines and messages that cannot be read; count them.")
+]
+
+
+@app.command()
+def decode(
+    files: Files,
+    table: Annotated[bool, typer.Option("--table", help="A line for people instead of JSON.")] = False,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Print one JSON object per message."""
+    console = Console(soft_wrap=True, highlight=False)
+    for path in files:
+        with Capture(path, skip_bad=skip_bad) as capture:
+            for decoded in capture.messages():
+                if table:
+                    console.print(tabular.line(decoded, capture.decoder))
+                else:
+                    sys.stdout.buffer.write(encoding.to_line(decoded))
+            _tell_skipped(capture)
+
+
+@app.command()
+def encode(
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines as decode prints them; - is standard input.")
+    ] = Path("-"),
+    proto: Annotated[
+        int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")
+    ] = LATEST_RELEASED,
+    streaming: Annotated[
+        Literal["off", "on", "parallel"], typer.Option(help="The option `streaming` of the stream.")
+    ] = "off",
+) -> None:
+    """Print the capture file whose messages are the given JSON objects."""
+    for line in encoding.to_capture(file, proto, streaming):
+        sys.stdout.buffer.write(line)
+
+
+@app.command()
+def inspect(files: Files, skip_bad: SkipBad = False) -> None:
+    """Print each message as an annotated hex dump: every byte with its field, value and meaning."""
+    console = Console(soft_wrap=True, highlight=False)
+    for path in files:
+        with Capture(path, skip_bad=skip_bad) as capture:
+            for record in capture.records():
+                inspection.show(console, capture, record)
+            _tell_skipped(capture)
+
+
+@app.command()
+def spec(
+    proto: Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version.")] = LATEST_RELEASED,
+    json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Print every message of a protocol version with its fields, in wire order."""
+    if json:
+        sys.stdout.buffer.write(specification.as_json(proto))
+    else:
+        specification.show(Console(soft_wrap=True, highlight=False), proto)
+
+
+def _tell_skipped(capture: Capture) -> None:
+    for text in capture.skipped:
+        typer.echo(f"pgoutput: skipped: {text}", err=True)
+    if capture.skipped:
+        typer.echo(f"pgoutput: {capture.path}: {len(capture.skipped)} skipped", err=True)

@@ -1,0 +1,84 @@
+"""Captures to JSON lines and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pgoutput import envelope, layouts
+from pgoutput.captures import Channel, Decoded, Header, write_header, write_record
+from pgoutput.errors import CaptureError, DecodeError, EncodeError
+from pgoutput.jsonlines import from_json, to_json
+from pgoutput.messages import Message, Streaming, XLogData
+from pgoutput.stream import StreamDecoder
+from pgoutput.versions import CODECS
+
+
+def to_line(decoded: Decoded) -> bytes:
+    """A message as a line of JSON; what an XLogData carries stands inside it."""
+    inner = None if decoded.message is None else to_json(decoded.message)
+    if decoded.envelope is None:
+        return msgspec.json.encode(inner) + b"\n"
+    outer = to_json(decoded.envelope)
+    if inner is not None:
+        outer["data"] = inner
+    return msgspec.json.encode(outer) + b"\n"
+
+
+def to_capture(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
+    """The lines of the capture file for a file of such lines.
+
+    Every message is read back before it is given out, so what is written is a stream that can be decoded.
+
+    Raises:
+        CaptureError: A line is not such an object, or its message cannot stand in this stream there.
+    """
+    header = Header(proto, {"streaming": streaming}, slot_two_phase=True)
+    try:
+        decoder = header.decoder()
+        lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except (ValueError, OSError) as error:
+        raise CaptureError(f"{file}: {error}") from None
+    yield write_header(header)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield _record(msgspec.json.decode(line), proto, decoder)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CaptureError(f"{file}:{number}: not JSON ({error})") from None
+        except EncodeError as error:
+            raise CaptureError(f"{file}:{number}: {error}") from None
+        except DecodeError as error:
+            hint = "it cannot stand here in such a stream (are --proto and --streaming right?)"
+            raise CaptureError(f"{file}:{number}: {hint}: {error}") from None
+
+
+_ENVELOPES = {message.name: message for message in layouts.ENVELOPE.messages}
+
+
+def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:
+    inner = data.get("data") if isinstance(data, dict) else None
+    nested = isinstance(inner, dict) and "type" in inner
+    if nested:
+        data = data | {"data": {"binary": CODECS[proto].encode(from_json(inner)).hex()}}
+    message = from_json(data)
+    layout = _ENVELOPES.get(type(message).__name__)
+    raw = (CODECS[proto] if layout is None else envelope).encode(message)
+    _read_back(message, raw, decoder)
+    channel: Channel = "data" if layout is None else "copydata" if layout.sender == "server" else "sent"
+    return write_record(channel, raw)
+
+
+def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:
+    if isinstance(message, XLogData):
+        decoder.decode(message.data)
+    elif type(message).__name__ not in _ENVELOPES and decoder.decode(raw) != message:
+        raise EncodeError(
+            "the message has an xid, or lacks one, against its place in or outside a stream block",
+            message=type(message).__name__,
+            field="xid",
+        )

@@ -1,0 +1,96 @@
+"""Messages as annotated hex dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pgoutput import envelope, layouts
+from pgoutput.captures import Capture, Record
+from pgoutput.errors import DecodeError
+from pgoutput.messages import XLogData
+from pgoutput.walk import Piece, walk
+from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
+from rich.console import Console
+from rich.text import Text
+
+_BYTES = 8
+"""Bytes on a line of the dump."""
+
+_PATH = 24
+"""Characters that most paths fit into."""
+
+
+def show(console: Console, capture: Capture, record: Record) -> None:
+    """Print the pieces of a record: of its envelope, then of the message inside.
+
+    A message that cannot be decoded is shown up to the fault.
+
+    Raises:
+        CaptureError: It cannot be decoded, and bad messages are not to be skipped.
+    """
+    console.print(Text(f"line {record.line}, {record.channel}, {len(record.data)} bytes", style="bold"))
+    end = 0
+    try:
+        for start, piece in _pieces(capture, record):
+            for line in _lines(record.data, start, piece):
+                console.print(line)
+            end = start + piece.end
+    except DecodeError as error:
+        for rest in _dump(record.data, end, len(record.data)):
+            console.print(Text(rest, style="red"))
+        console.print(Text(f"  {error}", style="bold red"))
+        capture.refuse(record, error)
+    console.print()
+
+
+def _pieces(capture: Capture, record: Record) -> Iterator[tuple[int, Piece]]:
+    """The pieces of a record, each with the offset where its message begins."""
+    data = record.data
+    if record.channel != "data":
+        yield from (
+            (0, piece) for piece in walk(layouts.ENVELOPE, data, False, "off") if piece.path != "data"
+        )
+        outer = envelope.decode(data)
+        if not isinstance(outer, XLogData):
+            return
+        data = outer.data
+    start = len(record.data) - len(data)
+    yield from ((start, piece) for piece in capture.decoder.walk(data))
+    capture.decoder.decode(data)
+
+
+def _lines(data: bytes, start: int, piece: Piece) -> Iterator[Text]:
+    dump = _dump(data, start + piece.start, start + piece.end)
+    first = Text(next(dump, ""), style="dim")
+    first.append(f"{piece.path:{_PATH}}  ", style="bold cyan")
+    first.append(f"{_value(piece)}  ", style="green")
+    first.append(f"{piece.notation}  ", style="yellow")
+    first.append(piece.doc, style="dim")
+    yield first
+    for line in dump:
+        yield Text(line, style="dim")
+
+
+def _dump(data: bytes, start: int, end: int) -> Iterator[str]:
+    """Offset and hex; an empty piece has its offset only."""
+    width = 3 * _BYTES
+    for pos in range(start, max(end, start + 1), _BYTES):
+        yield f"  {pos:06x}  {data[pos : min(pos + _BYTES, end)].hex(' '):{width}} "
+
+
+def _value(piece: Piece) -> str:
+    value = piece.value
+    if value is None:
+        return "NULL"
+    if value is UNCHANGED:
+        return "unchanged"
+    if piece.type == "lsn":
+        return format_lsn(value)
+    if piece.type == "timestamp":
+        try:
+            return to_datetime(value).isoformat(" ")
+        except OverflowError:
+            return str(value)
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)

@@ -1,0 +1,104 @@
+"""The messages of a version, as the spec has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from pgoutput import layouts
+from pgoutput.layout import Cell, Field, Message
+from rich.console import Console
+from rich.markup import escape
+
+
+def as_json(version: int) -> bytes:
+    """One JSON object: the protocol, its messages with their fields in wire order, and its tuples.
+
+    A list's field has the fields of an element in `fields`; the sides of a choice name each other in
+    `one_of`.
+    """
+    protocol = layouts.VERSIONS[version]
+    messages = [_message(message) for message in protocol.messages]
+    tuples = [{"name": name, "cells": [_cell(c) for c in cells]} for name, cells in _tuples(version).items()]
+    data = msgspec.json.encode({"protocol": version, "messages": messages, "tuples": tuples})
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def show(console: Console, version: int) -> None:
+    """Print the same for people."""
+    protocol = layouts.VERSIONS[version]
+    console.print(f"[bold]Protocol version {version}[/], servers {protocol.server}. {escape(protocol.doc)}")
+    for message in protocol.messages:
+        console.print(
+            f"\n[bold cyan]{message.title}[/] [yellow]Byte1('{message.tag}')[/]  {escape(message.doc)}"
+        )
+        _show_fields(console, _fields(message.fields), 1)
+    for name, cells in _tuples(version).items():
+        console.print(f"\n[bold cyan]{name}[/]  a count, then for each column one of")
+        for cell in cells:
+            length = f", Int{cell.length_size * 8}, Byten" if cell.length_size else ""
+            console.print(f"  [yellow]Byte1('{cell.tag}'){length}[/] {cell.form}  [dim]{escape(cell.doc)}")
+
+
+def _show_fields(console: Console, fields: list[dict[str, Any]], depth: int) -> None:
+    for field in fields:
+        when = f" [magenta]only {field['when']}[/]" if field["when"] else ""
+        wire = escape(field["wire"])
+        indent = "  " * depth
+        console.print(
+            f"{indent}[bold]{field['name']}[/] [yellow]{wire}[/]{when}  [dim]{escape(field['doc'])}"
+        )
+        _show_fields(console, field.get("fields", []), depth + 1)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {
+        "name": message.name,
+        "title": message.title,
+        "tag": message.tag,
+        "since": message.since,
+        "server": message.server,
+        "option": message.option,
+        "source": message.source,
+        "doc": message.doc,
+        "fields": _fields(message.fields),
+    }
+
+
+def _fields(fields: tuple[Field, ...]) -> list[dict[str, Any]]:
+    return [described for field in fields for described in _field(field)]
+
+
+def _field(field: Field) -> Iterator[dict[str, Any]]:
+    if field.kind == "choice":
+        names = [side.name for side in field.fields]
+        for side in field.fields:
+            for described in _field(side):
+                yield described | {"one_of": names, "optional": field.optional}
+        return
+    described = {
+        "name": field.name,
+        "wire": field.notation,
+        "type": field.type,
+        "since": field.since,
+        "when": field.when,
+        "server": field.server,
+        "source": field.source,
+        "doc": field.doc,
+    }
+    if field.values:
+        described["values"] = dict(field.values)
+    if field.kind == "list" and field.fields[0].name:
+        described["fields"] = _fields(field.fields)
+    yield described
+
+
+def _tuples(version: int) -> dict[str, tuple[Cell, ...]]:
+    members = [field for message in layouts.VERSIONS[version].messages for field in message.members]
+    return {field.type: field.cells for field in members if field.kind == "tuple"}
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    length = f"Int{cell.length_size * 8}" if cell.length_size else None
+    return {"form": cell.form, "tag": cell.tag, "length": length, "server": cell.server, "doc": cell.doc}

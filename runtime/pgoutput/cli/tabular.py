@@ -1,0 +1,60 @@
+"""Messages as lines for people: one message a line, columns by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pgoutput.captures import Decoded
+from pgoutput.jsonlines import to_json
+from pgoutput.messages import Cell, Message, Relation, TupleData
+from pgoutput.stream import StreamDecoder
+from pgoutput.wire import UNCHANGED
+from rich.text import Text
+
+_SHOWN = 60
+"""Characters of a value that are shown."""
+
+
+def line(decoded: Decoded, decoder: StreamDecoder) -> Text:
+    """Line number, name and content of a message; of its envelope, where that holds none."""
+    message = decoded.message or decoded.envelope
+    assert message is not None
+    name = type(message).__name__
+    text = Text(f"{decoded.record.line:7}  ", style="dim")
+    text.append(f"{name:18}", style="bold cyan" if decoded.message else "cyan")
+    text.append(" ".join(_parts(message, decoder)), style="default")
+    return text
+
+
+def _parts(message: Message, decoder: StreamDecoder) -> list[str]:
+    fields = to_json(message)
+    relation = decoder.relations.get(fields.get("relation_oid", -1))
+    if relation is None:
+        return [f"{key}={_short(value)}" for key, value in fields.items() if key != "type"]
+    parts = [f"{relation.namespace or 'pg_catalog'}.{relation.name}"]
+    if fields.get("xid") is not None:
+        parts.append(f"xid={fields['xid']}")
+    for name in ("key", "old", "new"):
+        cells: TupleData | None = getattr(message, name, None)
+        if cells is not None:
+            parts.append(f"{name}: " + " ".join(_cells(relation, cells)))
+    return parts
+
+
+def _cells(relation: Relation, cells: TupleData) -> list[str]:
+    names = [column.name for column in relation.columns]
+    names += [f"column {i}" for i in range(len(names), len(cells))]
+    return [f"{name}={_cell(cell)}" for name, cell in zip(names, cells, strict=False)]
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "NULL"
+    if cell is UNCHANGED:
+        return "UNCHANGED"
+    return _short(cell.hex() if isinstance(cell, bytes) else repr(cell))
+
+
+def _short(value: Any) -> str:
+    text = str(value).encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"

@@ -1,0 +1,104 @@
+"""Messages to Arrow columns of the generated schema `MESSAGES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pgoutput import layouts
+from pgoutput.layout import Field
+from pgoutput.messages import Cell, Message
+from pgoutput.schemas import arrow as schemas
+from pgoutput.versions import LATEST
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+class _NotHeld(Exception):
+    """The column cannot hold the value; the text takes its place in `_rescued_data`."""
+
+
+def message_columns(messages: Sequence[Message]) -> list[pa.Array]:
+    """The columns of `schemas.arrow.MESSAGES`, one row per message, in the order of the schema."""
+    columns: dict[str, list[Any]] = {name: [None] * len(messages) for name in schemas.MESSAGES.names}
+    for row, message in enumerate(messages):
+        name = type(message).__name__
+        columns["type"][row] = name
+        rescued: dict[str, str] = {}
+        for field in _FIELDS[name]:
+            value = getattr(message, field.name)
+            if value is not None:
+                try:
+                    columns[field.name][row] = _value(field, value)
+                except _NotHeld as text:
+                    rescued[field.name] = str(text)
+        if rescued:
+            columns["_rescued_data"][row] = list(rescued.items())
+    return [pa.array(columns[field.name], field.type) for field in schemas.MESSAGES]
+
+
+_FIELDS: Final = {message.name: message.members for message in layouts.VERSIONS[LATEST].messages}
+
+
+def _value(field: Field, value: Any) -> Any:
+    convert = _CONVERTERS.get(field.type) or _CONVERTERS.get(field.kind)
+    return value if convert is None else convert(field, value)
+
+
+def _lsn(field: Field, value: int) -> int:
+    if value > _INT64_MAX:
+        raise _NotHeld(value)
+    return value
+
+
+def _timestamp(field: Field, value: int) -> int:
+    if value > _INT64_MAX - EPOCH_UNIX_MICROSECONDS:
+        raise _NotHeld(value)
+    return value + EPOCH_UNIX_MICROSECONDS
+
+
+def _string(field: Field, value: str) -> str:
+    raw = value.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise _NotHeld(raw.decode("utf-8", "backslashreplace")) from None
+
+
+def _tuple(field: Field, value: tuple[Cell, ...]) -> list[dict[str, Any]]:
+    return [_cell(cell) for cell in value]
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    if cell is None:
+        return {"kind": "n"}
+    if cell is UNCHANGED:
+        return {"kind": "u"}
+    if isinstance(cell, bytes):
+        return {"kind": "b", "binary": cell}
+    raw = cell.encode("utf-8", "surrogateescape")
+    try:
+        return {"kind": "t", "text": raw.decode()}
+    except UnicodeDecodeError:
+        return {"kind": "t", "binary": raw}
+
+
+def _list(field: Field, value: tuple[Any, ...]) -> list[Any]:
+    if not field.fields[0].name:
+        return list(value)
+    return [
+        {inner.name: _value(inner, getattr(item, inner.name)) for inner in field.fields} for item in value
+    ]
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
+    "lsn": _lsn,
+    "timestamp": _timestamp,
+    "string": _string,
+    "enum": lambda _, value: str(value),
+    "tuple": _tuple,
+    "list": _list,
+}
+"""By the type of a field, or else by its kind."""

@@ -1,0 +1,127 @@
+"""The tables of the captured servers as they stood in the end, and whether others equal them.
+
+What is compared here shares no code with the package: the server's text is read by Python's own types.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import csv
+
+CAPTURES = Path(__file__).parent / "captures"
+
+
+class TrueTable(msgspec.Struct, frozen=True):
+    """A table of a server: its rows as text, NULL as None."""
+
+    oid: int
+    name: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str | None, ...]]
+
+    def select(self, columns: Iterable[str]) -> list[tuple[str | None, ...]]:
+        """The rows with these columns only, sorted."""
+        places = [self.columns.index(column) for column in columns]
+        return sorted((tuple(row[place] for place in places) for row in self.rows), key=repr)
+
+
+def true_tables(server: str) -> Iterator[TrueTable]:
+    """The tables of a server, by its label: `pg18`."""
+    folder = CAPTURES / "truth" / server
+    for table in json.loads((folder / "manifest.json").read_text())["tables"]:
+        columns = tuple(column["name"] for column in table["columns"])
+        rows = _read_csv(folder / table["csv"], columns)
+        yield TrueTable(table["oid"], f"{table['schema']}.{table['table']}", columns, rows)
+
+
+def _read_csv(path: Path, columns: tuple[str, ...]) -> list[tuple[str | None, ...]]:
+    if not columns:  # "# 3 rows, no columns"
+        return [()] * int(path.read_text().split()[1])
+    table = csv.read_csv(
+        path,
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types={column: pa.string() for column in columns},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return list(zip(*(table[column].to_pylist() for column in columns), strict=True))
+
+
+def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
+    """Whether a typed table, its last column `_rescued_data`, has exactly the rows of `truth`.
+
+    A rescued value must be NULL in its column and equal the server's text; any other value must equal what
+    Python makes of that text.
+    """
+    columns = table.column_names[:-1]
+    unmatched = truth.select(columns)
+    for row in table.to_pylist():
+        rescued = dict(row.pop("_rescued_data") or ())
+        for texts in unmatched:
+            if all(
+                map(_equal, row.values(), texts, [rescued.get(c, _NOTHING) for c in columns], table.schema)
+            ):
+                unmatched.remove(texts)
+                break
+        else:
+            return False
+    return not unmatched
+
+
+_NOTHING = object()
+
+
+def _equal(value: Any, text: str | None, rescued: Any, field: pa.Field) -> bool:
+    if rescued is not _NOTHING:
+        return value is None and rescued == text
+    if value is None or text is None:
+        return value is text
+    if pa.types.is_list(field.type):
+        return bool(_array_text(value) == text)
+    if isinstance(value, float):
+        return _same_float(value, text, single=pa.types.is_float32(field.type))
+    return bool(_READERS[type(value)](text) == value)
+
+
+_READERS: dict[type, Callable[[str], Any]] = {
+    bool: {"t": True, "f": False}.__getitem__,
+    int: int,
+    str: str,
+    bytes: lambda text: bytes.fromhex(text.removeprefix("\\x")),
+    Decimal: Decimal,
+    date: date.fromisoformat,
+    datetime: datetime.fromisoformat,
+}
+
+
+def _same_float(value: float, text: str, *, single: bool) -> bool:
+    packing = ">f" if single else ">d"
+    return struct.pack(packing, value) == struct.pack(packing, float(text))
+
+
+def _array_text(items: list[Any]) -> str:
+    """A one-dimensional array as the server writes it."""
+    return "{" + ",".join(map(_element_text, items)) + "}"
+
+
+def _element_text(item: Any) -> str:
+    if item is None:
+        return "NULL"
+    if isinstance(item, bool):
+        return "t" if item else "f"
+    text = "\\x" + item.hex() if isinstance(item, bytes) else str(item)
+    if text and text.upper() != "NULL" and not set(text) & set('{}",\\ \t\n\r\v\f'):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
