@@ -7,6 +7,7 @@ then each table is compared with what the server itself had in it. Exit code 0 s
 
 from __future__ import annotations
 
+import logging
 import tempfile
 
 import pyarrow as pa
@@ -28,8 +29,10 @@ console = Console(highlight=False)
 
 def main() -> int:
     console.print(f"Starting Spark, to read [bold]{CAPTURE.name}[/], a stream that PostgreSQL 18 sent …")
-    session = local_session("pgoutput demo")
-    with tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as out:
+    with (
+        tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as out,
+        local_session("pgoutput demo") as session,
+    ):
         tables = write_tables(session, [str(CAPTURE)], out)
         show_messages(session, out)
         unequal = show_tables(session, out, tables)
@@ -54,9 +57,10 @@ def show_tables(session: SparkSession, out: str, tables: list[SourceTable]) -> l
     for table, path in zip(tables, table_paths(tables), strict=True):
         rows = session.read.parquet(f"{out}/tables/{path}").toArrow()
         verdict = compare(rows, truth.pop(table.oid, None))
-        console.print(preview(table, rows, verdict))
+        name = f"{table.relation.namespace}.{table.relation.name}"
+        console.print(f"[bold]{name}[/], {rows.num_rows} rows: {verdict}", preview(rows))
         if verdict == DIFFERENT:
-            unequal.append(f"{table.relation.namespace}.{table.relation.name}")
+            unequal.append(name)
     # A table that is in no message must be empty on the server.
     return unequal + [table.name for table in truth.values() if table.rows]
 
@@ -72,9 +76,8 @@ def compare(rows: pa.Table, truth: TrueTable | None) -> str:
     return EQUAL if equals_typed(truth, rows) else DIFFERENT
 
 
-def preview(table: SourceTable, rows: pa.Table, verdict: str) -> Table:
-    title = f"[bold]{table.relation.namespace}.{table.relation.name}[/], {rows.num_rows} rows: {verdict}"
-    grid = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE)
+def preview(rows: pa.Table) -> Table:
+    grid = Table(box=box.SIMPLE, padding=(0, 1))
     for field in rows.schema:
         grid.add_column(f"{field.name}\n[dim]{str(field.type).partition('<')[0]}", no_wrap=True)
     for row in rows.slice(0, SHOWN_ROWS).to_pylist():
@@ -90,4 +93,8 @@ def cell(value: object) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    logging.disable()  # at Ctrl-C, Spark's bridge to Java would log its own traceback
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

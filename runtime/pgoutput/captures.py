@@ -114,6 +114,8 @@ class Capture:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        self._raw.close()  # which GzipFile leaves open
+        self._raw.close()  # a GzipFile leaves open what it was given
 
     def records(self) -> Iterator[Record]:
         """The lines behind the header.
@@ -167,8 +169,9 @@ class Capture:
             raw = self.path.open("rb") if content is None else io.BytesIO(content)
             compressed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-        except OSError as error:
+        except OSError as error:  # not there, a directory, or a pipe
             raise CaptureError(f"{self.path}: {error.strerror or error}") from None
+        self._raw = raw
         return cast(BinaryIO, gzip.open(raw)) if compressed else raw
 
     def _read_lines(self) -> Iterator[tuple[int, bytes]]:

@@ -65,6 +65,8 @@ def _to_value(field: Field, value: Any) -> Any:
         return [_to_cell(cell) for cell in value]
     if field.kind == "list" and field.fields[0].name:
         return [_to_object(field.fields, item) for item in value]
+    if field.kind == "list":
+        return list(value)
     if field.type == "lsn":
         return format_lsn(value)
     if field.type == "timestamp":

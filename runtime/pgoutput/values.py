@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, Type
+from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
 
 Rescued: TypeAlias = dict[int, str | None]
 """What a column could not hold: rows, and their values as text; None where the value was never sent."""
@@ -48,9 +49,6 @@ _FORMS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
 )
 """How text must look to be held, by Arrow type; other types hold any text."""
-
-_YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""In microseconds since 1970: what Spark and Python can show of a timestamp."""
 
 MAX_PRECISION: Final = 38
 """Digits that decimal128 and Spark's DecimalType hold."""
@@ -184,7 +182,7 @@ def _cast_one(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
 def _within_years(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """A zone can carry a timestamp out of the years that its text has."""
     unix = array.cast(pa.int64())
-    inside = pc.and_(pc.greater_equal(unix, _YEAR_1), pc.less(unix, _YEAR_10000))
+    inside = pc.and_(pc.greater_equal(unix, UNIX_YEAR_1), pc.less(unix, UNIX_YEAR_10000))
     return pc.if_else(inside, array, pa.scalar(None, type_))
 
 

@@ -29,6 +29,12 @@ EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 EPOCH_UNIX_MICROSECONDS: Final = 946_684_800_000_000
 """The same in microseconds since 1970-01-01 00:00 UTC."""
 
+UNIX_YEAR_1: Final = -62_135_596_800_000_000
+"""0001-01-01 00:00 UTC in microseconds since 1970: the first moment that Python and Spark can show."""
+
+UNIX_YEAR_10000: Final = 253_402_300_800_000_000
+"""10000-01-01 00:00 UTC, likewise: the first moment that they no longer can."""
+
 _LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 
 

@@ -11,7 +11,7 @@ from pgoutput.layout import Field
 from pgoutput.messages import Cell, Message
 from pgoutput.schemas import arrow as schemas
 from pgoutput.versions import LATEST
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -54,9 +54,10 @@ def _lsn(field: Field, value: int) -> int:
 
 
 def _timestamp(field: Field, value: int) -> int:
-    if value > _INT64_MAX - EPOCH_UNIX_MICROSECONDS:
+    unix = value + EPOCH_UNIX_MICROSECONDS
+    if not UNIX_YEAR_1 <= unix < UNIX_YEAR_10000:
         raise _NotHeld(value)
-    return value + EPOCH_UNIX_MICROSECONDS
+    return unix
 
 
 def _string(field: Field, value: str) -> str:

@@ -1,0 +1,5 @@
+"""`python -m pgoutput.cli`: the same as `pgoutput`."""
+
+from pgoutput.cli import main
+
+main()

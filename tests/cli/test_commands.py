@@ -1,0 +1,256 @@
+"""The command line does what its help says; bad input is one line and exit code 2."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pgoutput import layouts
+from pgoutput.cli import main
+
+from tests.truth import CAPTURES
+
+HEADER = b'{"proto_version":1,"options":{}}\n'
+BEGIN = b'{"data":"420000000007992998000303c1d4b152ab000009f5"}\n'
+RELATION = (
+    b'{"data":"52000050d761707000745f646566006400030169640000000017ffffffff00610000000019ffffffff'
+    b'00620000000017ffffffff"}\n'
+)
+INSERT = b'{"data":"49000050d74e00037400000001316e75"}\n'
+TRUNCATED = b'{"data":"49000050d74e0003740000000a31"}\n'
+
+Run = Callable[..., SimpleNamespace]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Run the command line in this process."""
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["pgoutput", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code or 0
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return SimpleNamespace(code=code, out=out.decode(), err=err.decode())
+
+    return run
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Callable[..., Path]:
+    """Write a capture file of these lines."""
+
+    def write(*lines: bytes) -> Path:
+        path = tmp_path / "capture.jsonl"
+        path.write_bytes(b"".join(lines))
+        return path
+
+    return write
+
+
+def records(text: str) -> list[dict[str, str]]:
+    """The lines of a capture file without what is not the message."""
+    lines = [json.loads(line) for line in text.splitlines()[1:]]
+    return [{k: v for k, v in line.items() if k in ("data", "copydata", "sent")} for line in lines]
+
+
+@pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.jsonl.gz")), ids=lambda path: path.stem)
+def test_decode_then_encode_gives_the_same_bytes(run: Run, path: Path) -> None:
+    text = gzip.decompress(path.read_bytes()).decode()
+    streaming = json.loads(text.splitlines()[0])["options"].get("streaming", "off")
+    decoded = run("decode", path)
+    assert (decoded.code, len(decoded.out.splitlines())) == (0, len(records(text)))
+    encoded = run("encode", "-", "--streaming", streaming, stdin=decoded.out.encode())
+    assert encoded.code == 0
+    assert records(encoded.out) == records(text)
+
+
+def test_decode_keeps_the_forms_of_a_cell_apart(run: Run, capture: Callable[..., Path]) -> None:
+    cells = b'{"data":"49000050d74e0005 6e 75 7400000001 78 6200000002 00ff 7400000001 ff"}\n'
+    done = run("decode", capture(HEADER, BEGIN, RELATION, cells))
+    assert json.loads(done.out.splitlines()[2]) == {
+        "type": "Insert",
+        "relation_oid": 20695,
+        "new": [None, {"unchanged": True}, "x", {"binary": "00ff"}, {"text_hex": "ff"}],
+    }
+
+
+def test_decode_table_names_columns(run: Run, capture: Callable[..., Path]) -> None:
+    done = run("decode", "--table", capture(HEADER, BEGIN, RELATION, INSERT))
+    assert done.out.splitlines()[2].split() == [
+        "4",
+        "Insert",
+        "app.t_def",
+        "new:",
+        "id='1'",
+        "a=NULL",
+        "b=UNCHANGED",
+    ]
+
+
+def test_encode_tells_what_cannot_stand_in_the_stream(run: Run) -> None:
+    abort = b'{"type":"StreamAbort","xid":1,"subxid":1,"abort_lsn":"0/1","abort_time":0}\n'
+    done = run("encode", stdin=abort)
+    assert done.code == 2
+    assert done.err.startswith(
+        "pgoutput: -:1: it cannot stand here in such a stream (are --proto and --streaming"
+    )
+    assert run("encode", "--streaming", "parallel", stdin=abort).code == 0
+    done = run("encode", "--proto", "1", stdin=b'{"type":"StreamStop"}\n')
+    assert done.err == "pgoutput: -:1: protocol version 1 has no message StreamStop: it came with version 2\n"
+    outside = run("encode", stdin=b'{"type":"Insert","xid":7,"relation_oid":1,"new":[]}\n')
+    assert outside.code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"nonsense", "not JSON"),
+        (b"5", "an object with a type is expected"),
+        (b'{"type":"Nonsense"}', "no message has the type 'Nonsense'"),
+        (b'{"type":"Begin"}', "final_lsn"),
+        (b'{"type":"Begin","final_lsn":"x","commit_time":0,"xid":1}', "Begin.final_lsn: 'x' is not an LSN"),
+        (
+            b'{"type":"Insert","relation_oid":1,"new":[{"binary":"x"}]}',
+            "Insert.new[0]: binary: hex is expected, not 'x'",
+        ),
+        (b'{"type":"XLogData","data":{"type":"Nonsense"}}', "no message has the type 'Nonsense'"),
+        (b"\xff", "not JSON"),
+    ],
+)
+def test_encode_refuses_what_is_no_message(run: Run, line: bytes, words: str) -> None:
+    done = run("encode", stdin=line + b"\n")
+    assert done.code == 2
+    assert done.err.startswith("pgoutput: -:1: ")
+    assert words in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["decode"], ["decode", "--table"], ["inspect"]])
+@pytest.mark.parametrize(
+    ("lines", "where", "words"),
+    [
+        ([], 1, "no header, the file is empty"),
+        ([BEGIN], 1, "no header"),
+        ([b'{"proto_version":9}\n'], 1, "proto_version 9 is not known; the versions are 1, 2, 3, 4"),
+        ([HEADER, b'{"data":"xyz"}\n'], 2, "data is not hex"),
+        (
+            [HEADER, BEGIN, TRUNCATED],
+            3,
+            "Insert.new[0] at byte 13: 10 bytes of text are expected, 1 are left",
+        ),
+        ([HEADER, BEGIN, BEGIN[:30]], 3, "not a JSON object"),
+    ],
+    ids=["empty", "no header", "version", "not hex", "truncated message", "ends mid-way"],
+)
+def test_bad_files_are_one_line_and_exit_code_2(
+    run: Run, capture: Callable[..., Path], command: list[str], lines: list[bytes], where: int, words: str
+) -> None:
+    path = capture(*lines)
+    done = run(*command, path)
+    assert done.code == 2
+    assert done.err.startswith(f"pgoutput: {path}:{where}: ")
+    assert words in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["decode", "inspect"])
+def test_skip_bad_goes_on_and_counts(run: Run, capture: Callable[..., Path], command: str) -> None:
+    path = capture(HEADER, BEGIN, b'{"data":"xyz"}\n', TRUNCATED, RELATION, b"nonsense\n", INSERT)
+    done = run(command, "--skip-bad", path)
+    assert done.code == 0
+    assert "Insert" in done.out
+    assert done.err.splitlines()[-1] == f"pgoutput: {path}: 3 skipped"
+
+
+def test_a_broken_gzip_file_is_told_and_can_be_read_up_to_the_break(run: Run, tmp_path: Path) -> None:
+    whole = (CAPTURES / "pg18_p1.jsonl.gz").read_bytes()
+    path = tmp_path / "broken.jsonl.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    done = run("decode", path)
+    assert done.code == 2
+    assert "the file ends or breaks off here" in done.err
+    assert run("decode", "--skip-bad", path).out == done.out != ""
+
+
+def test_inspect_shows_every_byte_once(run: Run) -> None:
+    path = CAPTURES / "pg18_ws_p2_stream_msg.jsonl.gz"
+    wanted = [next(iter(record.values())) for record in records(gzip.decompress(path.read_bytes()).decode())]
+    done = run("inspect", path)
+    shown: list[str] = []
+    for line in done.out.splitlines():
+        if line.startswith("line "):
+            shown.append("")
+        elif line:
+            shown[-1] += line[10:34].replace(" ", "")
+    assert shown == wanted
+
+
+def test_inspect_names_field_value_and_meaning(run: Run, capture: Callable[..., Path]) -> None:
+    done = run("inspect", capture(HEADER, BEGIN))
+    wanted = (
+        "000001 00 00 00 00 07 99 29 98 final_lsn 0/7992998 Int64 (XLogRecPtr) "
+        "The LSN of the commit record; equals commit_lsn of the Commit."
+    )
+    assert done.out.splitlines()[2].split() == wanted.split()
+
+
+def test_inspect_shows_a_bad_message_up_to_the_fault(run: Run, capture: Callable[..., Path]) -> None:
+    done = run("inspect", capture(HEADER, TRUNCATED))
+    assert done.code == 2
+    lines = done.out.splitlines()
+    assert "new[0].length" in lines[-3]
+    assert lines[-2].split() == ["00000d", "31"]
+    assert lines[-1].strip() == "Insert.new[0] at byte 13: 10 bytes of text are expected, 1 are left"
+
+
+@pytest.mark.parametrize("version", layouts.VERSIONS)
+def test_spec_prints_every_message_of_the_version(run: Run, version: int) -> None:
+    told = json.loads(run("spec", "--proto", str(version), "--json").out)
+    names = [message.name for message in layouts.VERSIONS[version].messages]
+    assert told["protocol"] == version
+    assert [message["name"] for message in told["messages"]] == names
+    for message in told["messages"]:
+        for field in message["fields"]:
+            assert {"name", "wire", "type", "since", "when", "doc"} <= field.keys()
+    text = run("spec", "--proto", str(version)).out
+    assert all(f"Byte1('{message['tag']}')" in text for message in told["messages"])
+
+
+def test_spec_of_stream_abort(run: Run) -> None:
+    told = json.loads(run("spec", "--proto", "4", "--json").out)
+    (abort,) = (message for message in told["messages"] if message["name"] == "StreamAbort")
+    assert [(f["name"], f["wire"], f["since"], f["when"]) for f in abort["fields"]] == [
+        ("xid", "Int32 (TransactionId)", 2, None),
+        ("subxid", "Int32 (TransactionId)", 2, None),
+        ("abort_lsn", "Int64 (XLogRecPtr)", 4, "streaming = parallel"),
+        ("abort_time", "Int64 (TimestampTz)", 4, "streaming = parallel"),
+    ]
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} -m pgoutput.cli decode {CAPTURES / 'pg18_p1.jsonl.gz'} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert json.loads(done.stdout)["type"] == "Begin"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["decode", "missing.jsonl"], ["spec", "--proto", "9"], ["decode"], ["nonsense"]]
+)
+def test_misuse_is_exit_code_2(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert "Traceback" not in done.err

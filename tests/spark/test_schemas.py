@@ -1,0 +1,80 @@
+"""The generated schemas fit each other, the message classes, and Spark's own conversion."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pgoutput import catalog, layouts, messages, strategies
+from pgoutput.messages import Message
+from pgoutput.schemas import arrow, spark
+from pgoutput.spark.rows import message_columns
+from pgoutput.values import arrow_type
+from pgoutput.wire import UNCHANGED
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+
+
+def test_arrow_and_spark_schemas_are_equal_field_for_field() -> None:
+    assert to_arrow_schema(spark.MESSAGES, timezone="UTC") == arrow.MESSAGES
+    assert spark.BY_MESSAGE.keys() == arrow.BY_MESSAGE.keys()
+    for name, schema in spark.BY_MESSAGE.items():
+        assert to_arrow_schema(schema, timezone="UTC") == arrow.BY_MESSAGE[name]
+
+
+def test_every_message_class_has_a_schema_with_its_fields() -> None:
+    classes = {cls.__name__: cls for cls in Message.__subclasses__()}
+    assert spark.BY_MESSAGE.keys() == classes.keys()
+    for name, cls in classes.items():
+        assert sorted(spark.BY_MESSAGE[name].names) == sorted(cls.__struct_fields__)
+
+
+def test_the_table_of_all_messages_has_every_field_once() -> None:
+    names = [field.name for message in layouts.V4.messages for field in message.members]
+    assert spark.MESSAGES.names == ["type", *dict.fromkeys(names), "_rescued_data"]
+
+
+@pytest.mark.parametrize("builtin", catalog.TYPES, ids=lambda builtin: builtin.name)
+def test_the_catalogue_names_the_same_type_for_arrow_and_spark(builtin: catalog.BuiltinType) -> None:
+    in_arrow = arrow_type(builtin.oid)
+    spark_name = repr(from_arrow_type(in_arrow)).replace("DecimalType(20,0)", "DecimalType(20, 0)")
+    assert spark_name.removesuffix("()") == builtin.spark
+
+
+@given(st.lists(st.one_of(*strategies.v4(in_stream=True, streaming="parallel").values()), max_size=5))
+def test_every_message_fits_its_row(drawn: list[Message]) -> None:
+    batch = pa.RecordBatch.from_arrays(message_columns(drawn), schema=arrow.MESSAGES)
+    batch.validate(full=True)
+    for message, row in zip(drawn, batch.to_pylist(), strict=True):
+        rescued = dict(row["_rescued_data"] or ())
+        assert row["type"] == type(message).__name__
+        for name in message.__struct_fields__:
+            missing = getattr(message, name) is None
+            assert (row[name] is None) == (missing or name in rescued)
+
+
+def test_what_a_column_cannot_hold_is_rescued() -> None:
+    year_10000 = 252_455_616_000_000_000
+    commit = messages.Commit(2**63, 2**63 - 1, year_10000)
+    begin = messages.Begin(0, year_10000 - 1, 0)
+    origin = messages.Origin(1, "caf\udce9")
+    batch = pa.RecordBatch.from_arrays(message_columns([commit, origin, begin]), schema=arrow.MESSAGES)
+    first, second, third = batch.to_pylist()
+    assert first["end_lsn"] == 2**63 - 1
+    assert first["_rescued_data"] == [("commit_lsn", str(2**63)), ("commit_time", str(year_10000))]
+    assert third["commit_time"] == datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    assert (second["name"], second["_rescued_data"]) == (None, [("name", "caf\\xe9")])
+
+
+def test_the_forms_of_a_cell_stay_apart() -> None:
+    insert = messages.Insert(1, (None, UNCHANGED, "text", b"\x00", "caf\udce9"))
+    batch = pa.RecordBatch.from_arrays(message_columns([insert]), schema=arrow.MESSAGES)
+    assert batch.to_pylist()[0]["new"] == [
+        {"kind": "n", "text": None, "binary": None},
+        {"kind": "u", "text": None, "binary": None},
+        {"kind": "t", "text": "text", "binary": None},
+        {"kind": "b", "text": None, "binary": b"\x00"},
+        {"kind": "t", "text": None, "binary": b"caf\xe9"},
+    ]

@@ -1,0 +1,51 @@
+"""What the README shows works as it is written there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.truth import CAPTURES
+
+from pgoutput.captures import Capture
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PYTHON, SPARK, TESTING = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_it_begins_with_the_two_commands() -> None:
+    first = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)[0]
+    assert re.findall(r"^make \w+", first, re.MULTILINE) == ["make demo", "make test"]
+
+
+def test_the_python_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with Capture(CAPTURES / "pg18_p4_par_msg.jsonl.gz") as capture:
+        exec(PYTHON, {"stream": [record.data for record in capture.records()]})
+    assert capsys.readouterr().out.splitlines()[0] == "t_def {'id': '1', 'a': 'one', 'b': '1'}"
+
+
+def test_the_testing_example() -> None:
+    seen: list[bytes] = []
+    names: dict[str, Any] = {"my_client": SimpleNamespace(feed=seen.append)}
+    exec(TESTING, names)
+    names["test_my_client"]()
+    assert {data[:1] for data in seen} == {b"I"}
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_spark_example(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(SPARK.replace("list_tables(changes)", "list_tables(changes)[:2]"), names)
+    names["spark"].stop()
+    assert re.search(r"\| +Insert\| +\d+\|", capfd.readouterr().out)
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
