@@ -30,7 +30,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test check format generate bench lock clean remake
+.PHONY: help setup demo test check format generate bench fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ generate: $(READY) ## Write generated/ anew from spec/
 
 bench: $(READY) $(BENCH) ## Measure the codec, beside pypgoutput's
 	@PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python benchmarks/codec.py
+
+fuzz: $(READY) ## Feed a million damaged inputs to every codec; SEED=1 for another million
+	@.venv/bin/python -m tests.codec.fuzz 1000000 $(or $(SEED),0)
 
 lock: $(READY) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
 	@$(PIP_INSTALL) --upgrade --target .venv/uv $(UV)

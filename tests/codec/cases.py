@@ -1,0 +1,471 @@
+"""One table of messages: bytes as a server sends them, and the object that they are.
+
+`test_cases.py` and others run over it. The bytes are written by hand, from proto.c, in the order of the spec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pgoutput import messages as m
+from pgoutput.messages import UNCHANGED, ReplicaIdentity
+
+ALL = (1, 2, 3, 4)
+STREAMED = (2, 3, 4)
+TWO_PHASE = (3, 4)
+PARALLEL = (4,)
+ENVELOPE = ()
+
+XID = 3_000_000_000  # above 2^31, as OID and others below: they are unsigned
+OID = 4_294_967_294
+LSN = 0x16_B374D848
+MAX_LSN = 2**64 - 1
+TIME = 846_763_494_863_424  # 2026-10-31
+NEGATIVE, FIRST, LAST = -1, -(2**63), 2**63 - 1
+
+CONTEXTS: dict[int, tuple[tuple[bool, m.Streaming], ...]] = {
+    1: ((False, "off"),),
+    2: ((False, "off"), (False, "on"), (True, "on")),
+    3: ((False, "off"), (False, "on"), (True, "on")),
+    4: ((False, "off"), (False, "on"), (True, "on"), (False, "parallel"), (True, "parallel")),
+}
+"""In which context a message of each version may stand: in_stream, streaming."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A message and its bytes."""
+
+    name: str
+    hex: str
+    message: m.Message
+    versions: tuple[int, ...]
+    """The protocol versions in which the bytes are this message; none for the envelope."""
+    where: Literal["anywhere", "outside", "inside"] = "anywhere"
+    """Whether the message looks so between Stream Start and Stream Stop."""
+    streaming: tuple[m.Streaming, ...] = ("off", "on", "parallel")
+    """With which option the message looks so."""
+
+    @property
+    def bytes(self) -> bytes:
+        return bytes.fromhex(self.hex)
+
+    def looks_so(self, in_stream: bool, streaming: m.Streaming) -> bool:
+        return self.where != ("outside" if in_stream else "inside") and streaming in self.streaming
+
+
+def column(name: str, type_oid: int, modifier: int = -1, flags: int = 0) -> m.RelationColumn:
+    return m.RelationColumn(flags, name, type_oid, modifier)
+
+
+CASES = (
+    Case(
+        "begin",
+        "42 00000016b374d848 000302207d51f240 b2d05e00",
+        m.Begin(LSN, TIME, XID),
+        ALL,
+    ),
+    Case(
+        "begin, greatest LSN and xid, first timestamp",
+        "42 ffffffffffffffff 8000000000000000 ffffffff",
+        m.Begin(MAX_LSN, FIRST, 2**32 - 1),
+        ALL,
+    ),
+    Case(
+        "begin, zeros and last timestamp",
+        "42 0000000000000000 7fffffffffffffff 00000000",
+        m.Begin(0, LAST, 0),
+        ALL,
+    ),
+    Case(
+        "message, transactional",
+        "4d 01 00000016b374d848 70726500 00000003 00ff0a",
+        m.LogicalMessage(1, LSN, "pre", b"\x00\xff\n"),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "message, not transactional, empty",
+        "4d 00 0000000000000000 00 00000000",
+        m.LogicalMessage(0, 0, "", b""),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "message in a stream",
+        "4d b2d05e00 01 00000016b374d848 70726500 00000001 58",
+        m.LogicalMessage(1, LSN, "pre", b"X", xid=XID),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "commit",
+        "43 00 00000016b374d848 00000016b374d878 000302207d51f240",
+        m.Commit(LSN, LSN + 0x30, TIME),
+        ALL,
+    ),
+    Case(
+        "commit, before 2000",
+        "43 00 ffffffffffffffff ffffffffffffffff ffffffffffffffff",
+        m.Commit(MAX_LSN, MAX_LSN, NEGATIVE),
+        ALL,
+    ),
+    Case(
+        "origin",
+        "4f 00000016b374d848 6e6f64655f6100",
+        m.Origin(LSN, "node_a"),
+        ALL,
+    ),
+    Case(
+        "origin, as in a stream",
+        "4f 0000000000000000 00",
+        m.Origin(0, ""),
+        ALL,
+    ),
+    Case(
+        "relation",
+        "52 fffffffe 7075626c696300 7400 64 0002 01 696400 00000017 ffffffff 00 c3a400 fffffffe 7fffffff",
+        m.Relation(
+            OID,
+            "public",
+            "t",
+            ReplicaIdentity.DEFAULT,
+            (column("id", 23, flags=1), column("ä", OID, 2**31 - 1)),
+        ),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "relation of pg_catalog, without columns",
+        "52 00000001 00 7400 6e 0000",
+        m.Relation(1, "", "t", ReplicaIdentity.NOTHING, ()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "relation, names that are not UTF-8, least type modifier",
+        "52 00000001 e900 63616600 66 0001 01 ffe900 00000000 80000000",
+        m.Relation(1, "\udce9", "caf", ReplicaIdentity.FULL, (column("\udcff\udce9", 0, -(2**31), flags=1),)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "relation in a stream",
+        "52 b2d05e00 fffffffe 7075626c696300 7400 69 0001 01 696400 00000017 00000014",
+        m.Relation(OID, "public", "t", ReplicaIdentity.INDEX, (column("id", 23, 20, flags=1),), xid=XID),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "type",
+        "59 fffffffe 7075626c696300 6d6f6f6400",
+        m.Type(OID, "public", "mood"),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "type of pg_catalog in a stream",
+        "59 00000000 00004e20 00 696e743400",
+        m.Type(20_000, "", "int4", xid=0),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "insert, every form of a cell",
+        "49 fffffffe 4e 0006 6e 75 74 00000002 3432 74 00000000 62 00000003 00ff74 62 00000000",
+        m.Insert(OID, (None, UNCHANGED, "42", "", b"\x00\xfft", b"")),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "insert, text with a zero character, beyond the BMP, and not UTF-8",
+        "49 00000001 4e 0003 74 00000003 610062 74 00000004 f09f9098 74 00000004 636166e9",
+        m.Insert(1, ("a\0b", "🐘", "caf\udce9")),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "insert, an encoded surrogate stays three bytes",
+        "49 00000001 4e 0001 74 00000003 eda080",
+        m.Insert(1, ("\udced\udca0\udc80",)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "insert without columns",
+        "49 00000001 4e 0000",
+        m.Insert(1, ()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "insert in a stream",
+        "49 b2d05e00 fffffffe 4e 0001 74 00000001 31",
+        m.Insert(OID, ("1",), xid=XID),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "update",
+        "55 fffffffe 4e 0002 74 00000001 31 75",
+        m.Update(OID, ("1", UNCHANGED)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "update with key",
+        "55 fffffffe 4b 0002 74 00000001 30 6e 4e 0002 74 00000001 31 75",
+        m.Update(OID, ("1", UNCHANGED), key=("0", None)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "update with old row",
+        "55 fffffffe 4f 0002 74 00000001 30 62 00000001 00 4e 0002 6e 6e",
+        m.Update(OID, (None, None), old=("0", b"\0")),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "update without columns, empty old row",
+        "55 00000001 4f 0000 4e 0000",
+        m.Update(1, (), old=()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "update, empty key",
+        "55 00000001 4b 0000 4e 0000",
+        m.Update(1, (), key=()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "update in a stream",
+        "55 ffffffff fffffffe 4e 0001 6e",
+        m.Update(OID, (None,), xid=2**32 - 1),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "update with key in a stream",
+        "55 b2d05e00 fffffffe 4b 0001 74 00000001 30 4e 0001 74 00000001 31",
+        m.Update(OID, ("1",), xid=XID, key=("0",)),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "update with old row in a stream",
+        "55 b2d05e00 fffffffe 4f 0001 74 00000001 30 4e 0001 74 00000001 31",
+        m.Update(OID, ("1",), xid=XID, old=("0",)),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "delete with key",
+        "44 fffffffe 4b 0002 74 00000001 31 6e",
+        m.Delete(OID, key=("1", None)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "delete with old row",
+        "44 fffffffe 4f 0002 74 00000001 31 6e",
+        m.Delete(OID, old=("1", None)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "delete, empty old row",
+        "44 00000001 4f 0000",
+        m.Delete(1, old=()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "delete, empty key",
+        "44 00000001 4b 0000",
+        m.Delete(1, key=()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "delete with key in a stream",
+        "44 b2d05e00 fffffffe 4b 0001 62 00000004 0000002a",
+        m.Delete(OID, xid=XID, key=(b"\0\0\0*",)),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "delete with old row in a stream",
+        "44 b2d05e00 fffffffe 4f 0001 6e",
+        m.Delete(OID, xid=XID, old=(None,)),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "truncate",
+        "54 00000002 00 fffffffe 00000001",
+        m.Truncate(0, (OID, 1)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "truncate cascade restart identity",
+        "54 00000001 03 ffffffff",
+        m.Truncate(3, (2**32 - 1,)),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "truncate of nothing",
+        "54 00000000 02",
+        m.Truncate(2, ()),
+        ALL,
+        "outside",
+    ),
+    Case(
+        "truncate in a stream",
+        "54 b2d05e00 00000001 01 fffffffe",
+        m.Truncate(1, (OID,), xid=XID),
+        STREAMED,
+        "inside",
+    ),
+    Case(
+        "stream start, first segment",
+        "53 b2d05e00 01",
+        m.StreamStart(XID, True),
+        STREAMED,
+    ),
+    Case(
+        "stream start, later segment",
+        "53 00000003 00",
+        m.StreamStart(3, False),
+        STREAMED,
+    ),
+    Case(
+        "stream stop",
+        "45",
+        m.StreamStop(),
+        STREAMED,
+    ),
+    Case(
+        "stream commit",
+        "63 b2d05e00 00 00000016b374d848 00000016b374d878 000302207d51f240",
+        m.StreamCommit(XID, LSN, LSN + 0x30, TIME),
+        STREAMED,
+    ),
+    Case(
+        "stream abort",
+        "41 b2d05e00 b2d05e01",
+        m.StreamAbort(XID, XID + 1),
+        STREAMED,
+        streaming=("off", "on"),
+    ),
+    Case(
+        "stream abort, parallel",
+        "41 b2d05e00 b2d05e00 00000016b374d848 ffffffffffffffff",
+        m.StreamAbort(XID, XID, LSN, NEGATIVE),
+        PARALLEL,
+        streaming=("parallel",),
+    ),
+    Case(
+        "stream abort, parallel, zeros",
+        "41 00000000 00000000 0000000000000000 0000000000000000",
+        m.StreamAbort(0, 0, 0, 0),
+        PARALLEL,
+        streaming=("parallel",),
+    ),
+    Case(
+        "begin prepare",
+        "62 00000016b374d848 00000016b374d878 000302207d51f240 b2d05e00 6700",
+        m.BeginPrepare(LSN, LSN + 0x30, TIME, XID, "g"),
+        TWO_PHASE,
+    ),
+    Case(
+        "prepare",
+        "50 00 00000016b374d848 00000016b374d878 000302207d51f240 b2d05e00 6700",
+        m.Prepare(LSN, LSN + 0x30, TIME, XID, "g"),
+        TWO_PHASE,
+    ),
+    Case(
+        "prepare, gid that is not UTF-8",
+        "50 00 0000000000000000 0000000000000000 8000000000000000 00000000 67ff00",
+        m.Prepare(0, 0, FIRST, 0, "g\udcff"),
+        TWO_PHASE,
+    ),
+    Case(
+        "commit prepared",
+        "4b 00 00000016b374d848 00000016b374d878 000302207d51f240 b2d05e00 6700",
+        m.CommitPrepared(LSN, LSN + 0x30, TIME, XID, "g"),
+        TWO_PHASE,
+    ),
+    Case(
+        "rollback prepared",
+        "72 00 00000016b374d848 00000016b374d878 000302207d51f240 7fffffffffffffff b2d05e00 6700",
+        m.RollbackPrepared(LSN, LSN + 0x30, TIME, LAST, XID, "g"),
+        TWO_PHASE,
+    ),
+    Case(
+        "stream prepare",
+        "70 00 00000016b374d848 00000016b374d878 000302207d51f240 b2d05e00 00",
+        m.StreamPrepare(LSN, LSN + 0x30, TIME, XID, ""),
+        TWO_PHASE,
+    ),
+    Case(
+        "XLogData",
+        "77 00000016b374d848 00000016b374d848 000302207d51f240 4500",
+        m.XLogData(LSN, LSN, TIME, b"E\0"),
+        ENVELOPE,
+    ),
+    Case(
+        "XLogData without data",
+        "77 0000000000000000 ffffffffffffffff ffffffffffffffff",
+        m.XLogData(0, MAX_LSN, NEGATIVE, b""),
+        ENVELOPE,
+    ),
+    Case(
+        "primary keepalive",
+        "6b 00000016b374d848 000302207d51f240 01",
+        m.PrimaryKeepalive(LSN, TIME, True),
+        ENVELOPE,
+    ),
+    Case(
+        "primary status update",
+        "73 00000016b374d848 00000001b2d05e00 ffffffffffffffff 000302207d51f240",
+        m.PrimaryStatusUpdate(LSN, 2**32 + XID, 2**64 - 1, TIME),
+        ENVELOPE,
+    ),
+    Case(
+        "standby status update",
+        "72 00000016b374d848 00000016b374d847 0000000000000000 8000000000000000 00",
+        m.StandbyStatusUpdate(LSN, LSN - 1, 0, FIRST, False),
+        ENVELOPE,
+    ),
+    Case(
+        "hot standby feedback",
+        "68 000302207d51f240 b2d05e00 00000001 00000000 ffffffff",
+        m.HotStandbyFeedback(TIME, XID, 1, 0, 2**32 - 1),
+        ENVELOPE,
+    ),
+    Case(
+        "primary status request",
+        "70 000302207d51f240",
+        m.PrimaryStatusRequest(TIME),
+        ENVELOPE,
+    ),
+)
+
+CAME_WITH = {
+    m.StreamStart: (2, "Stream Start"),
+    m.StreamStop: (2, "Stream Stop"),
+    m.StreamCommit: (2, "Stream Commit"),
+    m.StreamAbort: (2, "Stream Abort"),
+    m.BeginPrepare: (3, "Begin Prepare"),
+    m.Prepare: (3, "Prepare"),
+    m.CommitPrepared: (3, "Commit Prepared"),
+    m.RollbackPrepared: (3, "Rollback Prepared"),
+    m.StreamPrepare: (3, "Stream Prepare"),
+}
+"""The messages that version 1 does not have: the version they came with, their title."""

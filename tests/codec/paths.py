@@ -1,0 +1,31 @@
+"""What the pieces of a walk must hold, read from the message object by their path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pgoutput.messages import Message
+
+TUPLE_TAGS = {"key.tag": "K", "old.tag": "O", "new.tag": "N"}
+
+
+def value_at(message: Message, path: str) -> Any:
+    """The value that a piece named `path` has in this message."""
+    if path == "tag":
+        return message.wire_tag.decode()
+    if path in TUPLE_TAGS:
+        return TUPLE_TAGS[path]
+    if path == "flags" and not hasattr(message, "flags"):
+        return 0  # on the wire only, and never anything else
+    value: Any = message
+    for name, index, wire_only in re.findall(r"(\w+)(?:\[(\d+)\])?(?:\.(tag|count|length)$)?\.?", path):
+        value = getattr(value, name)
+        if index:
+            value = value[int(index)]
+        if wire_only == "tag":
+            return "b" if isinstance(value, bytes) else "t"
+        if wire_only:
+            raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            return len(raw)
+    return value

@@ -1,0 +1,94 @@
+"""Every message that real servers sent decodes, and encodes back to the very same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from pgoutput import envelope
+from pgoutput.errors import DecodeError
+from pgoutput.jsonlines import from_json, to_json
+from pgoutput.messages import Message
+from pgoutput.stream import StreamDecoder
+from pgoutput.versions import CODECS
+
+from tests.codec import corpus
+
+each_capture = pytest.mark.parametrize("name", corpus.CAPTURES)
+
+
+@each_capture
+def test_decodes_and_encodes_back(name: str) -> None:
+    _, lines, samples = corpus.read(name)
+    assert lines
+    for sample in samples:
+        codec = CODECS[sample.version]
+        assert sample.message == codec.decode(sample.data, sample.in_stream, sample.streaming)
+        assert sample.data == codec.encode(sample.message)
+    for line in lines:
+        if line.envelope is not None:
+            assert line.record.data == envelope.encode(line.envelope)
+        assert (line.record.channel == "data") == (line.envelope is None)
+
+
+@each_capture
+def test_survives_json(name: str) -> None:
+    _, lines, _ = corpus.read(name)
+    for line in lines:
+        for message in (line.envelope, line.message):
+            if message is not None:
+                assert_survives_json(message)
+
+
+def assert_survives_json(message: Message) -> None:
+    text = json.dumps(to_json(message), ensure_ascii=False)
+    text.encode()  # nothing in it that a file could not hold
+    read = from_json(json.loads(text))
+    assert message == read
+    assert repr(message) == repr(read)
+
+
+def test_nothing_is_left_out() -> None:
+    messages: Counter[str] = Counter()
+    channels: Counter[str] = Counter()
+    envelopes: Counter[str] = Counter()
+    for name in corpus.CAPTURES:
+        _, lines, samples = corpus.read(name)
+        messages.update(type(sample.message).__name__ for sample in samples)
+        channels.update(line.record.channel for line in lines)
+        envelopes.update(type(line.envelope).__name__ for line in lines if line.envelope is not None)
+    assert len(corpus.CAPTURES) == 67
+    assert messages == {
+        "Begin": 7589,
+        "LogicalMessage": 239,
+        "Commit": 7589,
+        "Origin": 256,
+        "Relation": 4450,
+        "Type": 1685,
+        "Insert": 18454,
+        "Update": 2544,
+        "Delete": 2829,
+        "Truncate": 390,
+        "StreamStart": 5997,
+        "StreamStop": 5997,
+        "StreamCommit": 394,
+        "StreamAbort": 213,
+        "BeginPrepare": 82,
+        "Prepare": 82,
+        "CommitPrepared": 76,
+        "RollbackPrepared": 38,
+        "StreamPrepare": 32,
+    }
+    assert messages.total() == 58_936
+    assert channels == {"data": 46_455, "copydata": 16_653, "sent": 117}
+    assert envelopes == {"PrimaryKeepalive": 4172, "XLogData": 12481, "StandbyStatusUpdate": 117}
+
+
+def test_a_stream_of_a_two_phase_slot_needs_to_be_read_as_one() -> None:
+    header, _, samples = corpus.read("pg15_p1_on_2pc_slot")
+    assert (header.proto_version, header.slot_two_phase) == (1, True)
+    prepared = next(sample for sample in samples if isinstance(sample.message, corpus.TWO_PHASE))
+    with pytest.raises(DecodeError, match=r"StreamDecoder\(1, two_phase=True\)"):
+        StreamDecoder(1).decode(prepared.data)
+    assert prepared.message == StreamDecoder(1, two_phase=True).decode(prepared.data)

@@ -1,0 +1,486 @@
+"""Errors say what is wrong, where, and what was expected. The texts are part of the promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from pgoutput import envelope, v1, v2, v3, v4
+from pgoutput import messages as m
+from pgoutput.errors import DecodeError, EncodeError, PgoutputError
+from pgoutput.messages import Message, ReplicaIdentity
+from pgoutput.versions import CODECS, Codec
+
+BEGIN = m.Begin(1, 2, 3)
+COLUMN = m.RelationColumn(0, "a", 23, -1)
+RELATION = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (COLUMN,))
+INSERT = m.Insert(1, ("a",))
+LOGICAL = m.LogicalMessage(0, 0, "", b"")
+
+
+def changed(message: Any, **fields: Any) -> Any:
+    """The message with fields of any type."""
+    return replace(message, **fields)
+
+
+ENCODE: list[tuple[Codec, Message, str]] = [
+    # integers
+    (v4, changed(BEGIN, xid="3"), "Begin.xid: an int is expected, not the str '3'"),
+    (v4, changed(BEGIN, xid=3.0), "Begin.xid: an int is expected, not the float 3.0"),
+    (v4, changed(BEGIN, xid=None), "Begin.xid: an int is expected, not None"),
+    (v4, changed(BEGIN, xid=-1), "Begin.xid: -1 does not fit into Int32 (TransactionId), 0 to 4294967295"),
+    (
+        v4,
+        changed(BEGIN, xid=2**32),
+        "Begin.xid: 4294967296 does not fit into Int32 (TransactionId), 0 to 4294967295",
+    ),
+    (
+        v4,
+        changed(BEGIN, final_lsn=2**64),
+        "Begin.final_lsn: 18446744073709551616 does not fit into Int64 (XLogRecPtr), "
+        "0 to 18446744073709551615",
+    ),
+    (
+        v4,
+        changed(BEGIN, commit_time=2**63),
+        "Begin.commit_time: 9223372036854775808 does not fit into Int64 (TimestampTz), "
+        "-9223372036854775808 to 9223372036854775807",
+    ),
+    (
+        v4,
+        changed(RELATION, columns=(COLUMN, changed(COLUMN, type_modifier=2**31))),
+        "Relation.columns[1].type_modifier: 2147483648 does not fit into Int32, -2147483648 to 2147483647",
+    ),
+    (
+        v4,
+        changed(INSERT, xid=-1),
+        "Insert.xid: -1 does not fit into Int32 (TransactionId), 0 to 4294967295",
+    ),
+    # bool, enum, flags
+    (
+        v4,
+        m.StreamStart(1, changed(BEGIN)),
+        "StreamStart.first_segment: True or False is expected, not Begin(",
+    ),
+    (
+        v4,
+        changed(m.StreamStart(1, True), first_segment=2),
+        "StreamStart.first_segment: True or False is expected, not 2",
+    ),
+    (
+        envelope,
+        changed(m.PrimaryKeepalive(1, 2, True), reply_requested=None),
+        "PrimaryKeepalive.reply_requested: True or False is expected, not None",
+    ),
+    (
+        v4,
+        changed(RELATION, replica_identity="x"),
+        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not 'x'",
+    ),
+    (
+        v4,
+        changed(RELATION, replica_identity=[]),
+        "Relation.replica_identity: one of 'd', 'n', 'f', 'i' is expected, not []",
+    ),
+    (v4, m.Truncate(4, ()), "Truncate.options: bits of 0x03 are expected, not 0x04"),
+    (v4, changed(LOGICAL, flags=3), "LogicalMessage.flags: bits of 0x01 are expected, not 0x03"),
+    (
+        v4,
+        changed(RELATION, columns=(changed(COLUMN, flags=2),)),
+        "Relation.columns[0].flags: bits of 0x01 are expected, not 0x02",
+    ),
+    (v4, m.Truncate(-1, ()), "Truncate.options: -1 does not fit into Int8, 0 to 255"),
+    # text and bytes
+    (v4, changed(RELATION, name=None), "Relation.name: a str is expected, not None"),
+    (v4, changed(RELATION, name=b"t"), "Relation.name: a str is expected, not the bytes b't'"),
+    (
+        v4,
+        changed(RELATION, name="a\0b"),
+        "Relation.name: a zero character cannot be sent in a zero-terminated string",
+    ),
+    (v4, changed(RELATION, name="\ud800"), r"Relation.name: the character '\ud800' stands for no byte"),
+    (v4, changed(INSERT, new=(None, "\udc7f")), r"Insert.new[1]: the character '\udc7f' stands for no byte"),
+    (v4, changed(LOGICAL, content="x"), "LogicalMessage.content: bytes are expected, not the str 'x'"),
+    (envelope, changed(m.XLogData(1, 2, 3, b""), data=None), "XLogData.data: bytes are expected, not None"),
+    # tuples and lists
+    (v4, changed(INSERT, new=None), "Insert.new: a tuple of cells is expected, not None"),
+    (
+        v4,
+        changed(INSERT, new=("a", 1)),
+        "Insert.new[1]: None, UNCHANGED, a str or bytes is expected, not the int 1",
+    ),
+    (
+        v4,
+        changed(INSERT, new=(None,) * 65_536),
+        "Insert.new: 65536 columns do not fit into Int16, the count before them",
+    ),
+    (
+        v4,
+        changed(RELATION, columns=(COLUMN,) * 65_536),
+        "Relation.columns: 65536 do not fit into Int16, the count before it",
+    ),
+    (v4, changed(RELATION, columns=None), "Relation.columns: a tuple is expected, not None"),
+    (
+        v4,
+        changed(RELATION, columns=("a",)),
+        "Relation.columns[0]: a RelationColumn is expected, not the str 'a'",
+    ),
+    (
+        v4,
+        m.Truncate(0, (1, -1)),
+        "Truncate.relation_oids[1]: -1 does not fit into Int32 (Oid), 0 to 4294967295",
+    ),
+    (
+        v4,
+        changed(m.Truncate(0, ()), relation_oids=1),
+        "Truncate.relation_oids: a tuple is expected, not the int 1",
+    ),
+    # what goes together and what does not
+    (v4, m.Update(1, (), key=(), old=()), "Update.old: cannot be sent together with key"),
+    (v4, m.Delete(1, key=(), old=()), "Delete.old: cannot be sent together with key"),
+    (v4, m.Delete(1), "Delete: one of key and old is needed"),
+    (
+        v4,
+        m.StreamAbort(1, 2, abort_lsn=3),
+        "StreamAbort.abort_time: is missing: abort_lsn is given, and they are sent together "
+        "(streaming = parallel)",
+    ),
+    (
+        v4,
+        m.StreamAbort(1, 2, abort_time=3),
+        "StreamAbort.abort_lsn: is missing: abort_time is given, and they are sent together "
+        "(streaming = parallel)",
+    ),
+    # what a version or protocol does not have
+    (v1, changed(INSERT, xid=0), "Insert.xid: protocol version 1 has no such field, so it must be None"),
+    (
+        v1,
+        changed(LOGICAL, xid=1),
+        "LogicalMessage.xid: protocol version 1 has no such field, so it must be None",
+    ),
+    (
+        v3,
+        m.StreamAbort(1, 2, 3, 4),
+        "StreamAbort.abort_lsn: protocol version 3 has no such field, so it must be None",
+    ),
+    (
+        v2,
+        m.StreamAbort(1, 2, abort_time=4),
+        "StreamAbort.abort_time: protocol version 2 has no such field, so it must be None",
+    ),
+    (v1, m.StreamStop(), "protocol version 1 has no message StreamStop: it came with version 2"),
+    (v2, m.Prepare(1, 2, 3, 4, "g"), "protocol version 2 has no message Prepare: it came with version 3"),
+    (
+        v4,
+        m.XLogData(1, 2, 3, b""),
+        "protocol version 4 has no message XLogData: "
+        "pgoutput.envelope writes the messages of the replication protocol",
+    ),
+    (
+        envelope,
+        BEGIN,
+        "the replication protocol has no message Begin: "
+        "it travels inside XLogData, and the codecs of the protocol versions write it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("codec", "message", "text"), ENCODE, ids=[text for _, _, text in ENCODE])
+def test_encode_error(codec: Codec, message: Message, text: str) -> None:
+    with pytest.raises(EncodeError) as caught:
+        codec.encode(message)
+    assert text == (str(caught.value)[: len(text)] if text.endswith("(") else str(caught.value))
+    assert type(message).__name__ == caught.value.message
+    where = text.split(": ")[0]
+    named = where.split(".", 1)[1] if where.startswith(f"{caught.value.message}.") else None
+    assert named == caught.value.field
+    assert isinstance(caught.value, PgoutputError)
+    assert caught.value.__suppress_context__  # what went wrong inside is of no use to a reader
+
+
+DECODE: list[tuple[Codec, bool, m.Streaming, str, str, str | None, str | None, int]] = [
+    # codec, in_stream, streaming, hex, text, message, field, offset
+    (v4, False, "off", "", "no bytes: a message has at least its tag", None, None, 0),
+    (v4, False, "off", "5a", "protocol version 4 has no message with the tag 'Z'", None, None, 0),
+    (v4, False, "off", "00", "protocol version 4 has no message with the tag 0x00", None, None, 0),
+    (v4, False, "off", "20", "protocol version 4 has no message with the tag 0x20", None, None, 0),
+    (
+        v4,
+        False,
+        "off",
+        "77 00",
+        "protocol version 4 has no message with the tag 'w'; it is the tag of XLogData: "
+        "decode that with pgoutput.envelope, then its data",
+        None,
+        None,
+        0,
+    ),
+    (envelope, False, "off", "42", "the replication protocol has no message with the tag 'B'", None, None, 0),
+    (
+        v1,
+        False,
+        "off",
+        "45",
+        "protocol version 1 has no Stream Stop (tag 'E'): it came with version 2",
+        "StreamStop",
+        None,
+        0,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "62",
+        "protocol version 1 has no Begin Prepare (tag 'b'): it came with version 3. Servers send it all the "
+        "same where the slot has two_phase set, whatever the client asked for: read such a stream with "
+        "StreamDecoder(1, two_phase=True)",
+        "BeginPrepare",
+        None,
+        0,
+    ),
+    (
+        v2,
+        True,
+        "on",
+        "72",
+        "protocol version 2 has no Rollback Prepared (tag 'r'): it came with version 3. Servers send it all "
+        "the same where the slot has two_phase set, whatever the client asked for: read such a stream with "
+        "StreamDecoder(2, two_phase=True)",
+        "RollbackPrepared",
+        None,
+        0,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "42 0000000000000001 00000000",
+        "Begin.commit_time at byte 9: 8 bytes of Int64 (TimestampTz) are expected, 4 are left",
+        "Begin",
+        "commit_time",
+        9,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "42 0000000000000001 0000000000000002 00000003 00",
+        "Begin at byte 21: the message ends here, 1 more bytes follow",
+        "Begin",
+        None,
+        21,
+    ),
+    (
+        v4,
+        False,
+        "on",
+        "41 00000001 00000002 0000000000000003 0000000000000004",
+        "StreamAbort at byte 9: the message ends here, 16 more bytes follow "
+        "(abort_lsn and abort_time come only with streaming = parallel)",
+        "StreamAbort",
+        None,
+        9,
+    ),
+    (
+        v4,
+        False,
+        "parallel",
+        "41 00000001 00000002",
+        "StreamAbort.abort_lsn at byte 9: 8 bytes of Int64 (XLogRecPtr) are expected, 0 are left",
+        "StreamAbort",
+        "abort_lsn",
+        9,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "43 01 0000000000000001 0000000000000002 0000000000000003",
+        "Commit.flags at byte 1: 0 is expected, 1 is there",
+        "Commit",
+        "flags",
+        1,
+    ),
+    (
+        v2,
+        False,
+        "on",
+        "53 00000001 02",
+        "StreamStart.first_segment at byte 5: 0 or 1 is expected, 2 is there",
+        "StreamStart",
+        "first_segment",
+        5,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "52 00000001 00 7400 78 0000",
+        "Relation.replica_identity at byte 8: one of 'd', 'n', 'f', 'i' is expected, 'x' is there",
+        "Relation",
+        "replica_identity",
+        8,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "52 00000001 00 7400 64 0002 01 6100 00000017 ffffffff 02 6200 00000017 ffffffff",
+        "Relation.columns[1].flags at byte 22: bits of 0x01 are expected, 0x02 is there",
+        "Relation",
+        "columns[1].flags",
+        22,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "52 00000001 70",
+        "Relation.namespace at byte 5: no zero byte ends this string",
+        "Relation",
+        "namespace",
+        5,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "54 00000000 04",
+        "Truncate.options at byte 5: bits of 0x03 are expected, 0x04 is there",
+        "Truncate",
+        "options",
+        5,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "54 ffffffff 00 00000001",
+        "Truncate.relation_oids[1] at byte 10: 4 bytes of Int32 (Oid) are expected, 0 are left",
+        "Truncate",
+        "relation_oids[1]",
+        10,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "4d 00 0000000000000001 00 00000003 6162",
+        "LogicalMessage.content at byte 15: 3 bytes of content are expected, 2 are left",
+        "LogicalMessage",
+        "content",
+        15,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "49 00000001 4b 0000",
+        "Insert.new.tag at byte 5: 'N' is expected, 'K' is there",
+        "Insert",
+        "new.tag",
+        5,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "49 00000001 4e 0002 6e 78",
+        "Insert.new[1] at byte 9: one of 'n', 'u', 't', 'b' is expected, 'x' is there",
+        "Insert",
+        "new[1]",
+        9,
+    ),
+    (
+        v2,
+        True,
+        "on",
+        "49 00000005 00000001 4e 0001 74 ffffffff 61",
+        "Insert.new[0] at byte 17: 4294967295 bytes of text are expected, 1 are left",
+        "Insert",
+        "new[0]",
+        17,
+    ),
+    (
+        v1,
+        False,
+        "off",
+        "44 00000001 4e 0000",
+        "Delete.key|old at byte 5: 'K' or 'O' is expected, 'N' is there",
+        "Delete",
+        "key|old",
+        5,
+    ),
+    (
+        envelope,
+        False,
+        "off",
+        "6b 0000000000000001 0000000000000002 07",
+        "PrimaryKeepalive.reply_requested at byte 17: 0 or 1 is expected, 7 is there",
+        "PrimaryKeepalive",
+        "reply_requested",
+        17,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("codec", "in_stream", "streaming", "raw", "text", "message", "field", "offset"),
+    DECODE,
+    ids=[row[4] for row in DECODE],
+)
+def test_decode_error(
+    codec: Codec,
+    in_stream: bool,
+    streaming: m.Streaming,
+    raw: str,
+    text: str,
+    message: str | None,
+    field: str | None,
+    offset: int,
+) -> None:
+    with pytest.raises(DecodeError) as caught:
+        codec.decode(bytes.fromhex(raw), in_stream, streaming)
+    assert text == str(caught.value)
+    assert (message, field, offset) == (caught.value.message, caught.value.field, caught.value.offset)
+    assert isinstance(caught.value, PgoutputError)
+    assert caught.value.__suppress_context__
+
+
+ANY_CODEC = [*CODECS.values(), envelope]
+
+
+@pytest.mark.parametrize("codec", ANY_CODEC)
+@pytest.mark.parametrize("data", ["E", 69, None, [69], object()])
+def test_decode_wants_bytes(codec: Codec, data: Any) -> None:
+    with pytest.raises(TypeError, match="a bytes-like object is required"):
+        codec.decode(data)
+
+
+@pytest.mark.parametrize("codec", ANY_CODEC)
+@pytest.mark.parametrize(
+    ("message", "there"),
+    [
+        ("E", "the str 'E'"),
+        (b"E", "the bytes b'E'"),
+        (None, "None"),
+        (COLUMN, "the RelationColumn RelationColum"),
+    ],
+)
+def test_encode_wants_a_message(codec: Codec, message: Any, there: str) -> None:
+    with pytest.raises(TypeError, match=f"^a message of pgoutput.messages is expected, not {there}"):
+        codec.encode(message)
+
+
+def test_version_1_has_no_stream_blocks() -> None:
+    text = "protocol version 1 has no stream blocks: in_stream must be False, streaming 'off'"
+    for in_stream, streaming in ((True, "off"), (False, "on"), (True, "on"), (False, "parallel")):
+        with pytest.raises(ValueError, match=f"^{text}$"):
+            v1.decode(b"B", in_stream, streaming)  # type: ignore[arg-type]
+
+
+def test_a_long_value_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(EncodeError) as caught:
+        v4.encode(changed(LOGICAL, content="x" * 1_000_000))
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,455 @@
+"""What a reader remembers: blocks and relations, transactions that are open, rows of tables."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pgoutput import messages as m
+from pgoutput import v1, v3, v4
+from pgoutput.errors import DecodeError, StreamError
+from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity
+from pgoutput.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions
+
+
+def relation(*names: str, key: tuple[str, ...] = ("id",), identity: str = "d", oid: int = 1) -> m.Relation:
+    columns = tuple(m.RelationColumn(name in key, name, 25, -1) for name in names)
+    return m.Relation(oid, "public", f"t{oid}", ReplicaIdentity(identity), columns)
+
+
+T = relation("id", "v")
+
+
+# StreamDecoder
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "text"),
+    [
+        (0, {}, "there is no protocol version 0; there are 1, 2, 3, 4"),
+        (5, {}, "there is no protocol version 5; there are 1, 2, 3, 4"),
+        (4, {"streaming": "yes"}, "streaming is one of off, on, parallel, not 'yes'"),
+        (1, {"streaming": "on"}, "streaming = on needs protocol version 2, not 1"),
+        (3, {"streaming": "parallel"}, "streaming = parallel needs protocol version 4, not 3"),
+    ],
+)
+def test_impossible_options_are_refused(version: int, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        StreamDecoder(version, **options)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_two_phase_messages_in_an_earlier_version(version: int) -> None:
+    prepared = [
+        m.BeginPrepare(1, 2, 3, 4, "g"),
+        m.Prepare(1, 2, 3, 4, "g"),
+        m.CommitPrepared(1, 2, 3, 4, "g"),
+        m.RollbackPrepared(1, 2, 3, 4, 5, "g"),
+        m.StreamPrepare(1, 2, 3, 4, "g"),
+    ]
+    for message in prepared:
+        raw = v3.encode(message)
+        for data in (raw, bytearray(raw), memoryview(raw)):
+            assert message == StreamDecoder(version, two_phase=True).decode(data)
+        with pytest.raises(DecodeError, match=rf"StreamDecoder\({version}, two_phase=True\)"):
+            StreamDecoder(version).decode(raw)
+    with pytest.raises(DecodeError, match=r"^no bytes"):
+        StreamDecoder(version, two_phase=True).decode(b"")
+    with pytest.raises(TypeError):
+        StreamDecoder(version, two_phase=True).decode("b")  # type: ignore[arg-type]
+
+
+def test_two_phase_brings_nothing_else_of_later_versions() -> None:
+    with pytest.raises(DecodeError, match=r"^protocol version 1 has no Stream Start"):
+        StreamDecoder(1, two_phase=True).decode(v4.encode(m.StreamStart(1, True)))
+
+
+def test_blocks_decide_whether_there_is_an_xid() -> None:
+    decoder = StreamDecoder(2, streaming="on")
+    insert, streamed = m.Insert(1, ("a",)), m.Insert(1, ("a",), xid=7)
+    assert insert == decoder.decode(v4.encode(insert))
+    decoder.decode(v4.encode(m.StreamStart(7, True)))
+    assert streamed == decoder.decode(v4.encode(streamed))
+    decoder.decode(v4.encode(m.StreamStop()))
+    assert insert == decoder.decode(v4.encode(insert))
+
+
+def test_blocks_do_not_nest_and_an_error_leaves_the_state() -> None:
+    decoder = StreamDecoder(4, streaming="on")
+    with pytest.raises(StreamError, match=r"^StreamStop: no stream block is open$"):
+        decoder.decode(b"E")
+    assert decoder.decode(v4.encode(insert("a"))) == insert("a")  # outside a block, still
+    decoder.decode(v4.encode(m.StreamStart(7, True)))
+    with pytest.raises(StreamError, match=r"^StreamStart: a stream block is open already") as caught:
+        decoder.decode(v4.encode(m.StreamStart(8, True)))
+    assert (caught.value.message, caught.value.field, caught.value.offset) == ("StreamStart", None, 0)
+    for garbage in (b"", b"E\0", b"S", b"R\0\0", b"\xff"):
+        with pytest.raises(DecodeError):
+            decoder.decode(garbage)
+    assert decoder.in_stream
+    assert (decoder.relations, decoder.types) == ({}, {})
+
+
+def test_relations_and_types_are_replaced() -> None:
+    decoder = StreamDecoder(1)
+    later = relation("id", "v", "w")
+    for known in (T, later):
+        assert known == decoder.decode(v1.encode(known))
+        assert {1: known} == decoder.relations
+    mood = m.Type(20_000, "public", "mood")
+    decoder.decode(v1.encode(mood))
+    assert {20_000: mood} == decoder.types
+
+
+def test_stream_abort_follows_the_option() -> None:
+    short, long = m.StreamAbort(1, 1), m.StreamAbort(1, 1, 2, 3)
+    assert short == StreamDecoder(4, streaming="on").decode(v4.encode(short))
+    assert long == StreamDecoder(4, streaming="parallel").decode(v4.encode(long))
+    with pytest.raises(DecodeError):
+        StreamDecoder(4, streaming="on").decode(v4.encode(long))
+
+
+# Transactions
+
+
+class Feed:
+    """Transactions behind a decoder that knows the relations 1 and 2."""
+
+    def __init__(self) -> None:
+        self.decoder = StreamDecoder(4, streaming="on")
+        self.transactions = Transactions(self.decoder)
+        for known in (T, relation("id", oid=2)):
+            self(known)
+
+    def __call__(self, *fed: Message) -> list[Transaction]:
+        """The transactions that these messages commit, after their way over the wire."""
+        found = [self.transactions.feed(self.decoder.decode(v4.encode(message))) for message in fed]
+        return [transaction for transaction in found if transaction is not None]
+
+
+def insert(value: str, xid: int | None = None) -> m.Insert:
+    return m.Insert(1, (value, None), xid=xid)
+
+
+def changes(transaction: Transaction) -> list[Message]:
+    return [change.message for change in transaction.changes]
+
+
+def test_a_transaction_with_origin_truncate_and_message() -> None:
+    feed = Feed()
+    truncate = m.Truncate(1, (2, 1))
+    logical = m.LogicalMessage(1, 5, "p", b"x")
+    origin = m.Origin(9, "o")
+    (made,) = feed(m.Begin(10, 11, 7), origin, insert("a"), truncate, logical, m.Commit(10, 12, 11))
+    t2 = relation("id", oid=2)
+    expected = [Change(insert("a"), (T,)), Change(truncate, (t2, T)), Change(logical, ())]
+    assert Transaction(7, 10, 12, 11, expected, origin) == made
+    assert feed.transactions.open == 0
+
+
+def test_a_change_keeps_the_relation_of_its_time() -> None:
+    feed = Feed()
+    later = relation("id", "v", "w")
+    (made,) = feed(m.Begin(1, 2, 7), insert("a"), later, m.Insert(1, ("b", None, None)), m.Commit(1, 2, 3))
+    assert [(T,), (later,)] == [change.relations for change in made.changes]
+
+
+def test_empty_transactions() -> None:
+    feed = Feed()
+    assert [
+        changes(made)
+        for made in feed(
+            m.Begin(1, 2, 7),
+            m.Commit(1, 2, 3),
+            m.StreamStart(8, True),
+            m.StreamStop(),
+            m.StreamCommit(8, 1, 2, 3),
+        )
+    ] == [[], []]
+    assert feed(m.BeginPrepare(1, 2, 3, 9, "g"), m.Prepare(1, 2, 3, 9, "g")) == []
+    assert [made.gid for made in feed(m.CommitPrepared(1, 2, 3, 9, "g"))] == ["g"]
+
+
+def test_messages_outside_transactions_belong_to_none() -> None:
+    feed = Feed()
+    assert feed(m.LogicalMessage(0, 1, "p", b"x"), T, m.Type(20_000, "", "t")) == []
+    (made,) = feed(m.Begin(1, 2, 7), m.LogicalMessage(0, 1, "p", b"x"), m.Commit(1, 2, 3))
+    assert made.changes == []
+
+
+def test_blocks_interleave_with_each_other_and_with_transactions() -> None:
+    feed = Feed()
+    assert feed(m.StreamStart(7, True), insert("7a", 7), m.StreamStop()) == []
+    assert feed(m.StreamStart(8, True), insert("8a", 8), m.StreamStop()) == []
+    assert feed.transactions.open == 2
+    (plain,) = feed(m.Begin(1, 2, 9), insert("9a"), m.Commit(1, 2, 3))
+    assert feed(m.StreamStart(7, False), insert("7b", 70), m.StreamStop()) == []
+    (eight,) = feed(m.StreamCommit(8, 4, 5, 6))
+    (seven,) = feed(m.StreamCommit(7, 7, 8, 9))
+    assert [insert("9a")] == changes(plain)
+    assert [insert("8a", 8)] == changes(eight)
+    assert [insert("7a", 7), insert("7b", 70)] == changes(seven)
+    assert (seven.xid, seven.commit_lsn, seven.end_lsn, seven.commit_time) == (7, 7, 8, 9)
+    assert feed.transactions.open == 0
+
+
+def test_a_rolled_back_savepoint_takes_its_changes_and_leaves_its_messages() -> None:
+    feed = Feed()
+    logical = m.LogicalMessage(1, 1, "p", b"x", xid=7)
+    feed(m.StreamStart(7, True), insert("a", 7), insert("b", 70), logical, insert("c", 71), m.StreamStop())
+    assert feed(m.StreamAbort(7, 70), m.StreamAbort(7, 99)) == []
+    assert feed.transactions.open == 1
+    feed(m.StreamStart(7, False), insert("d", 70), m.StreamStop())
+    (made,) = feed(m.StreamCommit(7, 1, 2, 3))
+    assert [insert("a", 7), logical, insert("c", 71), insert("d", 70)] == changes(made)
+
+
+def test_a_whole_abort_ends_the_transaction() -> None:
+    feed = Feed()
+    assert feed(m.StreamStart(7, True), insert("a", 7), m.StreamStop(), m.StreamAbort(7, 7)) == []
+    assert feed.transactions.open == 0
+    with pytest.raises(StreamError, match=r"^StreamCommit: transaction 7 has not had its first block$"):
+        feed(m.StreamCommit(7, 1, 2, 3))
+    (made,) = feed(m.StreamStart(7, True), insert("b", 7), m.StreamStop(), m.StreamCommit(7, 1, 2, 3))
+    assert [insert("b", 7)] == changes(made)
+
+
+def test_prepared_transactions_wait_under_their_gid() -> None:
+    feed = Feed()
+    feed(m.BeginPrepare(1, 2, 3, 7, "a"), insert("a"), m.Prepare(1, 2, 3, 7, "a"))
+    feed(m.StreamStart(8, True), insert("b", 8), m.StreamStop(), m.StreamPrepare(1, 2, 3, 8, "b"))
+    feed(m.BeginPrepare(1, 2, 3, 9, "c"), insert("c"), m.Prepare(1, 2, 3, 9, "c"))
+    assert feed.transactions.open == 3
+    assert feed(m.RollbackPrepared(1, 2, 3, 4, 7, "a")) == []
+    (b,) = feed(m.CommitPrepared(4, 5, 6, 8, "b"))
+    (c,) = feed(m.CommitPrepared(4, 5, 6, 9, "c"))
+    assert Transaction(8, 4, 5, 6, [Change(insert("b", 8), (T,))], None, "b") == b
+    assert Transaction(9, 4, 5, 6, [Change(insert("c"), (T,))], None, "c") == c
+    assert feed.transactions.open == 0
+
+
+def test_a_rollback_of_what_was_never_prepared_here_is_no_error() -> None:
+    """As apply_handle_rollback_prepared: the prepare may lie before the slot's start."""
+    assert Feed()(m.RollbackPrepared(1, 2, 3, 4, 7, "unknown")) == []
+
+
+def test_open_counts_what_has_not_ended() -> None:
+    feed = Feed()
+    counts = []
+    for message in (
+        m.Begin(1, 2, 3),
+        m.Commit(1, 2, 3),
+        m.StreamStart(7, True),
+        m.StreamStop(),
+        m.BeginPrepare(1, 2, 3, 8, "g"),
+        m.Prepare(1, 2, 3, 8, "g"),
+        m.StreamCommit(7, 1, 2, 3),
+        m.CommitPrepared(1, 2, 3, 8, "g"),
+    ):
+        feed(message)
+        counts.append(feed.transactions.open)
+    assert counts == [1, 0, 1, 1, 2, 2, 1, 0]
+
+
+BEGUN = (m.Begin(1, 2, 7),)
+PREPARING = (m.BeginPrepare(1, 2, 3, 7, "g"),)
+BLOCK = (m.StreamStart(7, True),)
+STREAMED = (*BLOCK, m.StreamStop())
+PREPARED = (*PREPARING, m.Prepare(1, 2, 3, 7, "g"))
+
+MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
+    ((), m.Commit(1, 2, 3), "Commit: no transaction is open"),
+    ((), m.Prepare(1, 2, 3, 7, "g"), "Prepare: no transaction is open"),
+    ((), insert("a"), "Insert: no transaction is open"),
+    ((), m.Truncate(0, (1,)), "Truncate: no transaction is open"),
+    ((), m.Origin(1, "o"), "Origin: no transaction is open"),
+    ((), m.LogicalMessage(1, 1, "", b""), "LogicalMessage: no transaction is open"),
+    ((), m.StreamStart(7, False), "StreamStart: transaction 7 has not had its first block"),
+    ((), m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 has not had its first block"),
+    ((), m.StreamAbort(7, 7), "StreamAbort: transaction 7 has not had its first block"),
+    ((), m.StreamAbort(7, 8), "StreamAbort: transaction 7 has not had its first block"),
+    ((), m.StreamPrepare(1, 2, 3, 7, "g"), "StreamPrepare: transaction 7 has not had its first block"),
+    (
+        (),
+        m.CommitPrepared(1, 2, 3, 7, "g"),
+        "CommitPrepared: no transaction is prepared as 'g'; its Prepare is not in this stream",
+    ),
+    (BEGUN, m.Begin(1, 2, 8), "Begin: transaction 7 is still open"),
+    (BEGUN, m.BeginPrepare(1, 2, 3, 8, "h"), "BeginPrepare: transaction 7 is still open"),
+    (BEGUN, m.StreamStart(8, True), "StreamStart: transaction 7 is still open"),
+    (BEGUN, m.RollbackPrepared(1, 2, 3, 4, 8, "h"), "RollbackPrepared: transaction 7 is still open"),
+    (BEGUN, m.CommitPrepared(1, 2, 3, 8, "h"), "CommitPrepared: transaction 7 is still open"),
+    (
+        BEGUN,
+        m.Prepare(1, 2, 3, 7, "g"),
+        "Prepare: it ends what BeginPrepare opens, but Begin has opened 7",
+    ),
+    (PREPARING, m.Commit(1, 2, 3), "Commit: it ends what Begin opens, but BeginPrepare has opened 7"),
+    (BLOCK, m.Commit(1, 2, 3), "Commit: it ends what Begin opens, but StreamStart has opened 7"),
+    (BLOCK, m.Begin(1, 2, 8), "Begin: transaction 7 is still open"),
+    (BLOCK, m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 is still open"),
+    (BLOCK, m.StreamAbort(7, 7), "StreamAbort: transaction 7 is still open"),
+    (BLOCK, m.StreamPrepare(1, 2, 3, 7, "g"), "StreamPrepare: transaction 7 is still open"),
+    (STREAMED, m.StreamStart(7, True), "StreamStart: transaction 7 has had its first block already"),
+    (
+        (*PREPARED, m.BeginPrepare(1, 2, 3, 8, "g")),
+        m.Prepare(1, 2, 3, 8, "g"),
+        "Prepare: a transaction is prepared as 'g' already",
+    ),
+    (
+        (*PREPARED, m.StreamStart(8, True), m.StreamStop()),
+        m.StreamPrepare(1, 2, 3, 8, "g"),
+        "StreamPrepare: a transaction is prepared as 'g' already",
+    ),
+    (BEGUN, m.Insert(3, ()), "Insert: no Relation message has come for the OID 3"),
+    (BEGUN, m.Truncate(0, (1, 3)), "Truncate: no Relation message has come for the OID 3"),
+    (BEGUN, m.Insert(1, ("a",)), "Insert: new has 1 columns, but public.t1 has 2"),
+    (BEGUN, m.Update(1, ("a", "b"), key=("a",)), "Update: key has 1 columns, but public.t1 has 2"),
+    (BEGUN, m.Delete(1, old=("a",) * 3), "Delete: old has 3 columns, but public.t1 has 2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "message", "text"), MISPLACED, ids=[f"{i}-{row[2]}" for i, row in enumerate(MISPLACED)]
+)
+def test_a_message_where_no_server_sends_it(before: tuple[Message, ...], message: Message, text: str) -> None:
+    feed = Feed()
+    feed(*before)
+    open_before = feed.transactions.open
+    with pytest.raises(StreamError, match=f"^{re.escape(text)}$") as caught:
+        feed.transactions.feed(message)
+    assert type(message).__name__ == caught.value.message
+    assert open_before == feed.transactions.open
+    with pytest.raises(StreamError, match=f"^{re.escape(text)}$"):  # not taken: it fails again, and alike
+        feed.transactions.feed(message)
+
+
+# Tables
+
+
+def rows(table: Table) -> list[tuple[Cell, ...]]:
+    return sorted((tuple(row.values()) for row in table), key=repr)
+
+
+def applied(shape: m.Relation, *made: m.Insert | m.Update | m.Delete) -> Table:
+    table = Table(shape)
+    for message in made:
+        table.apply(message, shape)
+    return table
+
+
+def test_rows_are_found_by_their_key() -> None:
+    table = applied(
+        T,
+        m.Insert(1, ("1", "a")),
+        m.Insert(1, ("2", "b")),
+        m.Insert(1, ("3", "c")),
+        m.Update(1, ("2", "B")),
+        m.Delete(1, key=("3", None)),
+    )
+    assert rows(table) == [("1", "a"), ("2", "B")]
+    assert len(table) == 2
+
+
+def test_an_update_may_change_the_key() -> None:
+    table = applied(
+        T, m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")), m.Update(1, ("9", "b"), key=("2", None))
+    )
+    assert rows(table) == [("1", "a"), ("9", "b")]
+
+
+def test_unchanged_values_stay() -> None:
+    table = applied(
+        T,
+        m.Insert(1, ("1", "long")),
+        m.Update(1, ("1", UNCHANGED)),
+        m.Update(1, ("2", UNCHANGED), key=("1", None)),
+    )
+    assert rows(table) == [("2", "long")]
+
+
+def test_unchanged_values_come_from_the_old_row_if_it_is_sent() -> None:
+    full = relation("id", "v", key=("id", "v"), identity="f")
+    table = applied(full, m.Insert(1, ("1", "long")), m.Update(1, ("2", UNCHANGED), old=("1", "long")))
+    assert rows(table) == [("2", "long")]
+
+
+def test_equal_rows_are_told_apart_by_nothing_but_their_number() -> None:
+    full = relation("id", "v", key=("id", "v"), identity="f")
+    same = m.Insert(1, ("1", None))
+    table = applied(full, same, same, same, m.Delete(1, old=("1", None)))
+    assert rows(table) == [("1", None)] * 2
+    table.apply(m.Update(1, ("1", "x"), old=("1", None)), full)
+    assert rows(table) == [("1", "x"), ("1", None)]
+
+
+def test_rows_without_columns_are_counted() -> None:
+    empty = relation(key=(), identity="f")
+    table = applied(empty, m.Insert(1, ()), m.Insert(1, ()), m.Insert(1, ()), m.Delete(1, old=()))
+    assert rows(table) == [(), ()]
+
+
+def test_a_relation_without_identity_keeps_all_rows() -> None:
+    nothing = relation("id", "v", key=(), identity="n")
+    same = m.Insert(1, ("1", "a"))
+    assert rows(applied(nothing, same, same)) == [("1", "a")] * 2
+
+
+def test_null_empty_text_and_binary_are_different_keys() -> None:
+    full = relation("v", key=("v",), identity="f")
+    table = applied(full, *(m.Insert(1, (cell,)) for cell in (None, "", b"")), m.Delete(1, old=("",)))
+    assert rows(table) == [(None,), (b"",)]
+
+
+def test_an_update_of_an_unseen_row_adds_it_and_a_delete_does_nothing() -> None:
+    table = applied(
+        T,
+        m.Update(1, ("1", "a")),
+        m.Update(1, ("2", UNCHANGED)),
+        m.Update(1, ("4", "d"), key=("3", None)),
+        m.Delete(1, key=("5", None)),
+    )
+    assert rows(table) == [("1", "a"), ("2", UNCHANGED), ("4", "d")]
+
+
+def test_columns_come_and_go() -> None:
+    wider, narrower = relation("id", "v", "w"), relation("id", "w")
+    table = applied(T, m.Insert(1, ("1", "a")))
+    table.apply(m.Insert(1, ("2", "b", "c")), wider)
+    assert rows(table) == [("1", "a", None), ("2", "b", "c")]
+    table.apply(m.Update(1, ("1", "z")), narrower)
+    assert rows(table) == [("1", "z"), ("2", "c")]
+    assert narrower is table.relation
+
+
+def test_the_key_changes_with_the_relation() -> None:
+    by_v = relation("id", "v", key=("v",), identity="i")
+    full = relation("id", "v", key=("id", "v"), identity="f")
+    table = applied(T, m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")))
+    table.apply(m.Update(1, ("3", "b")), by_v)
+    assert rows(table) == [("1", "a"), ("3", "b")]
+    table.apply(m.Delete(1, old=("1", "a")), full)
+    assert rows(table) == [("3", "b")]
+
+
+def test_truncate_clears_the_relations_that_it_names_and_messages_change_nothing() -> None:
+    t2, t3 = relation("id", oid=2), relation("id", oid=3)
+    tables = Tables()
+    tables.apply(
+        Transaction(
+            7,
+            1,
+            2,
+            3,
+            [
+                Change(m.Insert(1, ("1", "a")), (T,)),
+                Change(m.Insert(2, ("1",)), (t2,)),
+                Change(m.Insert(3, ("1",)), (t3,)),
+                Change(m.Truncate(0, (1, 2)), (T, t2)),
+                Change(m.LogicalMessage(1, 1, "", b""), ()),
+                Change(m.Insert(2, ("2",)), (t2,)),
+            ],
+        )
+    )
+    assert {oid: rows(table) for oid, table in tables.items()} == {1: [], 2: [("2",)], 3: [("1",)]}
