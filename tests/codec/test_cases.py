@@ -154,3 +154,17 @@ def test_earlier_versions_refuse_to_encode(case: Case, version: int) -> None:
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$") as caught:
         CODECS[version].encode(case.message)
     assert (caught.value.message, caught.value.field) == (name, None)
+
+
+@in_each_context
+def test_refuses_flags_that_the_server_refuses(
+    case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
+) -> None:
+    layout = layouts.ENVELOPE if version is None else layouts.VERSIONS[version]
+    for piece in walk(layout, case.bytes, in_stream, streaming):
+        if piece.path.endswith("flags"):
+            for value in (2, 4, 0x80, 0xFF):
+                damaged = case.bytes[: piece.start] + bytes([value]) + case.bytes[piece.end :]
+                with pytest.raises(DecodeError) as caught:
+                    codec.decode(damaged, in_stream, streaming)
+                assert (caught.value.field, caught.value.offset) == (piece.path, piece.start)

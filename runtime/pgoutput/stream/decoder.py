@@ -80,7 +80,8 @@ class StreamDecoder:
         return walk(layouts.VERSIONS[self._version_for(data)], data, self.in_stream, self._streaming)
 
     def _version_for(self, data: Buffer) -> int:
-        return self._version_of_tag.get(data[0], self._version) if len(data) else self._version
+        raw = data if isinstance(data, bytes) else bytes(memoryview(data))  # items may be wider
+        return self._version_of_tag.get(raw[0], self._version) if raw else self._version
 
     def _enter(self, message: StreamStart) -> None:
         if self.in_stream:
