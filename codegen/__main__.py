@@ -16,7 +16,7 @@ from codegen.resolve import resolve
 from codegen.yamlfile import SpecError
 
 app = typer.Typer(
-    help="Generate codecs, message classes, schemas, test strategies and reference pages from a spec.",
+    help="Generate codecs, message classes, schemas, strategies and reference pages from a spec.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -41,7 +41,7 @@ def generate(
     if context.invoked_subcommand is not None:
         return
     loaded = load(spec)
-    if broken := evolution.check_lock(loaded, spec):
+    if broken := evolution.broken(evolution.read_lock(spec), loaded):
         raise Refused("\n".join(broken))
     rendered = render(loaded)
     lock = evolution.lock_text(loaded)
@@ -66,15 +66,17 @@ def diff(
     new: Annotated[str, typer.Argument(help="A spec folder, or a version such as v4.")],
     spec: SpecOption = Path("spec"),
 ) -> None:
-    """Say what changed between two specs or two versions; fail on a change to a released version."""
-    versions = [re.fullmatch(r"v([0-9]+)", side) for side in (old, new)]
-    if versions[0] and versions[1]:
-        forms = [_form(load(spec), int(match[1])) for match in versions if match]
-        words, broken = [change.text for change in evolution.changes(*forms)], []
-    elif versions[0] or versions[1]:
-        raise Refused("compare two versions (v3 v4) or two spec folders, not one of each")
-    else:
-        words, broken = evolution.compare(load(Path(old)), load(Path(new)))
+    """Say what changed between two specs or versions; fail on a change to a released version."""
+    broken: list[str] = []
+    match [re.fullmatch(r"v([0-9]+)", side) for side in (old, new)]:
+        case [None, None]:
+            words, broken = evolution.compare(load(Path(old)), load(Path(new)))
+        case [re.Match() as before, re.Match() as after]:
+            loaded = load(spec)
+            forms = [_form(loaded, int(match[1])) for match in (before, after)]
+            words = [change.text for change in evolution.changes(*forms)]
+        case _:
+            raise Refused("compare two versions (v3 v4) or two spec folders, not one of each")
     typer.echo("\n".join(words) or "nothing changed on the wire")
     if broken:
         raise Refused("\n".join(broken))
@@ -82,7 +84,8 @@ def diff(
 
 def _form(spec: Spec, version: int) -> evolution.WireForm:
     if version not in spec.versions:
-        raise Refused(f"there is no version {version}; the versions are {', '.join(map(str, spec.versions))}")
+        known = ", ".join(map(str, spec.versions))
+        raise Refused(f"there is no version {version}; the versions are {known}")
     return evolution.wire_form(resolve(spec, spec.protocols["pgoutput"], version))
 
 
@@ -94,8 +97,11 @@ def main() -> None:
     """Run, and turn what is wrong with the spec into one clear line and exit code 1."""
     try:
         app()
-    except (SpecError, Refused, RenderError) as error:
+    except (SpecError, Refused, RenderError, files.NotGenerated) as error:
         typer.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    except OSError as error:
+        typer.echo(f"{error.filename}: {error.strerror}", err=True)
         raise SystemExit(1) from None
 
 

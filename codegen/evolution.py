@@ -7,18 +7,22 @@ part of it. `spec/released.json` holds the wire form of every released version, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from codegen.model import Spec
+from codegen.model import PROTOCOLS, Spec
 from codegen.resolve import Field, MessageView, View, resolve
+from codegen.yamlfile import SpecError
 
 LOCK = "released.json"
 
 WireForm = Mapping[str, Mapping[str, str]]
 """Messages, their fields in wire order, and what each field is."""
+
+
+_Lock = dict[str, dict[str, dict[str, str]]]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -42,20 +46,34 @@ def _message_form(message: MessageView) -> Iterator[tuple[str, str]]:
 def _field_form(field: Field, path: str) -> Iterator[tuple[str, str]]:
     name = path + field.name
     if field.kind == "choice":
+        suffix = ", or none of the choice" if field.optional else ", in a choice"
         for side in field.fields:
             for inner, text in _field_form(side, path):
-                yield inner, text + (", or none of the choice" if field.optional else ", in a choice")
+                yield inner, text + suffix
         return
-    sign = f", {'signed' if field.signed else 'unsigned'}" if field.kind in ("integer", "count", "length") else ""
-    text = f"{field.notation}{sign}" if field.kind != "list" else "list"
-    if field.values:
-        text += " {" + ", ".join(f"{value} {label}" for value, label in field.values.items()) + "}"
-    if field.cells:
-        text += " {" + ", ".join(f"{cell.tag} {cell.form} {cell.length_size}" for cell in field.cells) + "}"
-    yield name, text + (f", when {field.when}" if field.when else "")
+    yield name, _field_text(field) + (f", when {field.when}" if field.when else "")
     if field.kind == "list":
-        for inner in field.fields:
-            yield from _field_form(inner, f"{name}[]." if inner.name else f"{name}[]")
+        for one in field.fields:
+            yield from _field_form(one, f"{name}[]." if one.name else f"{name}[]")
+
+
+def _field_text(field: Field) -> str:
+    match field.kind:
+        case "list":
+            return "list"
+        case "integer" | "count" | "length":
+            return f"{field.notation}, {'signed' if field.signed else 'unsigned'}"
+        case "enum" | "flags":
+            values = _braced(f"{value} {label}" for value, label in field.values.items())
+            return f"{field.notation} {values}"
+        case "tuple":
+            cells = _braced(f"{cell.tag} {cell.form} {cell.length_size}" for cell in field.cells)
+            return f"{field.notation} {field.size} {cells}"
+    return field.notation
+
+
+def _braced(parts: Iterable[str]) -> str:
+    return "{" + ", ".join(parts) + "}"
 
 
 def changes(old: WireForm, new: WireForm) -> list[Change]:
@@ -69,7 +87,7 @@ def _changes(old: WireForm, new: WireForm) -> Iterator[Change]:
             yield Change("released-message-removed", f"{name} is gone")
     for name, fields in new.items():
         if name not in old:
-            inside = ", ".join(field for field in fields if field != "tag") or "no fields"
+            inside = ", ".join(f for f in fields if f != "tag" and "[]" not in f) or "no fields"
             yield Change("released-message-added", f"{name} is new: {fields['tag']}, then {inside}")
         else:
             yield from _message_changes(name, old[name], fields)
@@ -87,58 +105,65 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
             yield Change("released-field-added", f"{name}.{field} is new: {text}")
     kept = [field for field in new if field in old]
     if kept != [field for field in old if field in new]:
-        yield Change("released-field-moved", f"the fields of {name} are in another order: {', '.join(kept)}")
+        text = f"the fields of {name} are in another order: {', '.join(kept)}"
+        yield Change("released-field-moved", text)
 
 
 def released(spec: Spec) -> dict[str, WireForm]:
-    """The wire forms of all released versions, and of the protocols that have no versions."""
-    protocol = spec.protocols["pgoutput"]
-    forms = {f"v{number}": wire_form(resolve(spec, protocol, number)) for number, v in spec.versions.items() if v.released}
-    forms |= {name: wire_form(resolve(spec, p, None)) for name, p in spec.protocols.items() if p is not protocol}
-    return forms
+    """The wire forms of all released versions, and of the protocol that has no versions."""
+    unreleased = {f"v{number}" for number, version in spec.versions.items() if not version.released}
+    return {label: form for label, form in _forms(spec).items() if label not in unreleased}
+
+
+def _forms(spec: Spec) -> dict[str, WireForm]:
+    versioned, unversioned = (spec.protocols[name] for name in PROTOCOLS)
+    forms = {f"v{number}": wire_form(resolve(spec, versioned, number)) for number in spec.versions}
+    return forms | {unversioned.name: wire_form(resolve(spec, unversioned, None))}
 
 
 def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
     """What changed between two specs, in words, and which of it breaks a rule."""
-    words: list[str] = []
-    broken: list[str] = []
-    before, after = _versions(old), _versions(new)
-    for label in before.keys() - after.keys():
-        words.append(f"{label} is gone")
+    before, after = _forms(old), _forms(new)
+    words = [f"{label} is gone" for label in before if label not in after]
+    previous: WireForm = {}
     for label, form in after.items():
         if label not in before:
             words.append(f"{label} is new")
-            base = before.get(f"v{int(label[1:]) - 1}", {}) if label[1:].isdigit() else {}
-            words += [f"{label}: {change.text}" for change in changes(base, form)] if base else []
-        else:
-            words += [f"{label}: {change.text}" for change in changes(before[label], form)]
-    for label, form in released(old).items():
-        broken += _broken(label, form, after)
-    return words, broken
+        base = before.get(label, previous)
+        words += [f"{label}: {change.text}" for change in changes(base, form)]
+        previous = form
+    return words, broken(released(old), new)
 
 
-def _versions(spec: Spec) -> dict[str, WireForm]:
-    protocol = spec.protocols["pgoutput"]
-    forms = {f"v{number}": wire_form(resolve(spec, protocol, number)) for number in spec.versions}
-    return forms | {k: v for k, v in released(spec).items() if k not in forms}
+def broken(locked: Mapping[str, WireForm], spec: Spec) -> list[str]:
+    """The rules that `spec` breaks, where `locked` is what was released."""
+    now = released(spec)
+    return [text for label, form in locked.items() for text in _broken(label, form, now)]
 
 
 def _broken(label: str, locked: WireForm, now: Mapping[str, WireForm]) -> Iterator[str]:
     if label not in now:
-        yield f"released-version-removed: {label} is released, and gone"
+        yield f"released-version-removed: {label} is released, and now gone or no longer released"
         return
     for change in changes(locked, now[label]):
-        if label.startswith("v") or change.rule != "released-message-added":
+        if label not in PROTOCOLS or change.rule != "released-message-added":
             yield f"{change.rule}: {label} is released: {change.text}"
 
 
-def check_lock(spec: Spec, directory: Path) -> list[str]:
-    """The rules that the spec breaks against its lock."""
+def read_lock(directory: Path) -> Mapping[str, WireForm]:
+    """What was released, as the lock remembers it.
+
+    Raises:
+        SpecError: there is no lock, or it cannot be read.
+    """
     path = directory / LOCK
-    if not path.exists():
-        return []
-    now = _versions(spec)
-    return [text for label, form in json.loads(path.read_text()).items() for text in _broken(label, form, now)]
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Lock)
+    except FileNotFoundError:
+        text = "there is no lock; restore it, or begin a new one that holds {}"
+        raise SpecError(f"{path}:1: {text}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}:1: not a lock, restore it: {error}") from None
 
 
 def lock_text(spec: Spec) -> str:

@@ -13,7 +13,10 @@ import msgspec
 
 from codegen.resolve import Field, MessageView, View, snake
 
-_FORMATS = {(1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q", (4, True): "i", (8, True): "q"}
+FORMATS = {
+    (1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q", (4, True): "i", (8, True): "q",
+}  # fmt: skip
+"""Formats of `struct`, by size and sign."""
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):
@@ -23,15 +26,17 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def name(self) -> str:
-        """The name of its `struct.Struct`, by what it holds: `_LSN_TIMESTAMP_XID`."""
-        return "_" + "_".join(snake(field.type).upper() for field in self.fields)
+        """The name of its `struct.Struct`, by what it holds: `_RUN_LSN_TIMESTAMP_XID`."""
+        return "_RUN_" + "_".join(snake(field.type).upper() for field in self.fields)
 
     @property
     def format(self) -> str:
-        return ">" + "".join(_FORMATS[field.size, field.signed] for field in self.fields)
+        """The format of its `struct.Struct`, big-endian."""
+        return ">" + "".join(FORMATS[field.size, field.signed] for field in self.fields)
 
     @property
     def size(self) -> int:
+        """Its width in bytes."""
         return sum(field.size for field in self.fields)
 
 
@@ -57,6 +62,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def snake(self) -> str:
+        """The name as functions have it."""
         return snake(self.name)
 
     @property
@@ -69,6 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> Iterator[Run]:
+        """All runs, those under a condition included."""
         for step in self.steps:
             if isinstance(step, Run):
                 yield step
@@ -104,7 +111,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """All that the codec of one version consists of, for the template to write down in this order."""
+    """All that the codec of one version consists of, for the template to write down."""
 
     structs: dict[str, str]
     """Names and formats of the `struct.Struct`s."""
@@ -120,17 +127,17 @@ class Codec(msgspec.Struct, frozen=True):
 def codec(view: View, union: View) -> Codec:
     """The codec of `view`; `union` is the view of the message classes."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
-    parts = {name: Part(fields, layout(name, fields)) for name, fields in _parts(view).items()}
+    structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
-    fields += [f for part in parts.values() for f in part.fields]
-    layouts = [one for _, one in messages] + [part.layout for part in parts.values()]
-    here = {m.name: m.members for m in view.messages} | _parts(view)
-    whole = {m.name: m.members for m in union.messages} | _parts(union)
+    fields += [f for part in structs.values() for f in part.fields]
+    layouts = [one for _, one in messages] + [part.layout for part in structs.values()]
+    here = {m.name: m.members for m in view.messages} | parts(view)
+    whole = {m.name: m.members for m in union.messages} | parts(union)
     return Codec(
         structs=dict(sorted({run.name: run.format for one in layouts for run in one.runs}.items())),
         enums={f.type: f.values for f in fields if f.kind == "enum"},
         tuples={f.type: f for f in fields if f.kind == "tuple"},
-        parts=parts,
+        parts=structs,
         messages=messages,
         absent={
             name: tuple(f.name for f in whole[name] if f.name not in {g.name for g in members})
@@ -139,6 +146,8 @@ def codec(view: View, union: View) -> Codec:
     )
 
 
-def _parts(view: View) -> dict[str, tuple[Field, ...]]:
-    lists = [field for message in view.messages for field in message.members if field.kind == "list"]
-    return {field.type: field.fields for field in lists if field.fields[0].name}
+def parts(view: View) -> dict[str, tuple[Field, ...]]:
+    """The structs that repeat inside messages, each with its fields."""
+    fields = [field for message in view.messages for field in message.members]
+    lists = [field for field in fields if field.kind == "list" and field.fields[0].name]
+    return {field.type: field.fields for field in lists}

@@ -12,7 +12,7 @@ import msgspec
 from codegen import model, rules
 from codegen.yamlfile import Place, SpecError, YamlFile
 
-_SECTIONS: dict[str, type[Any]] = {
+SECTIONS: dict[str, type[Any]] = {
     "versions": model.Version,
     "options": model.Option,
     "contexts": model.Context,
@@ -34,13 +34,17 @@ class Places:
         self._files: dict[Place, YamlFile] = {}
 
     def add(self, place: Place, file: YamlFile) -> None:
+        """Remember that `file` says what is at `place`; no other file may."""
         if place in self._files:
             section, name = place
-            raise file.error(place, f"{section}: `{name}` is already in {self._files[place].path}")
+            text = f"{section}: duplicate `{name}`, already in {self._files[place].path}"
+            raise file.error(place, text)
         self._files[place] = file
 
     def error(self, place: Place, text: str) -> SpecError:
-        return self._files[place[:2]].error(place, text)
+        """The error that `text` is wrong at `place`; where no file says it, of the first file."""
+        file = self._files.get(place[:2]) or next(iter(self._files.values()))
+        return file.error(place, text)
 
 
 def load(directory: Path) -> model.Spec:
@@ -53,7 +57,7 @@ def load(directory: Path) -> model.Spec:
     if not paths:
         raise SpecError(f"{directory}: no spec here: a folder with *.yaml files is wanted")
     places = Places()
-    sections: dict[str, dict[Any, Any]] = {section: {} for section in _SECTIONS}
+    sections: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     protocols: dict[str, model.Protocol] = {}
     for path in paths:
         file = YamlFile(path)
@@ -62,8 +66,11 @@ def load(directory: Path) -> model.Spec:
             sections[section] |= entries
         if records["messages"]:
             protocol = _protocol(file, records["messages"])
-            places.add(("protocols", protocol.name), file)
+            if protocol.name in protocols:
+                raise file.error(("protocol",), f"duplicate protocol `{protocol.name}`")
             protocols[protocol.name] = protocol
+        elif "protocol" in file.data:
+            raise file.error(("protocol",), "a protocol without messages")
     del sections["messages"]
     spec = model.Spec(protocols=protocols, **sections)
     rules.check(spec, places)
@@ -76,17 +83,20 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
         if not isinstance(value, str):
             raise file.error((key,), f"a file with messages needs `{key}`, as text")
     name, title, doc, source = head
+    if name not in model.PROTOCOLS:
+        known = ", ".join(model.PROTOCOLS)
+        raise file.error(("protocol",), f"unknown protocol `{name}`; the protocols are {known}")
     return model.Protocol(name=name, title=title, doc=doc, source=source, messages=messages)
 
 
 def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
     """The sections of one file, each entry as its type says."""
-    result: dict[str, dict[Any, Any]] = {section: {} for section in _SECTIONS}
+    result: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     for section, entries in file.data.items():
         if section in _HEAD:
             continue
-        if section not in _SECTIONS:
-            known = ", ".join(_SECTIONS)
+        if section not in SECTIONS:
+            known = ", ".join(SECTIONS)
             raise file.error((section,), f"unknown section `{section}`; the sections are {known}")
         if not isinstance(entries, dict):
             raise file.error((section,), f"the section `{section}` must be a mapping of names")
@@ -95,7 +105,7 @@ def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
             if isinstance(name, int) != (section == "versions"):
                 raise file.error(place, f"{section}: `{name}` cannot be a name here")
             places.add(place, file)
-            result[section][name] = _convert(data, _SECTIONS[section], file, place)
+            result[section][name] = _convert(data, SECTIONS[section], file, place)
     return result
 
 

@@ -48,11 +48,11 @@ class Gate(msgspec.Struct, frozen=True):
         return gate
 
 
+PROTOCOLS = ("pgoutput", "replication")
+"""The message families; the first has versions, the second has none."""
+
 GateText = str
-Wire = Literal[
-    "uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"
-]
-CellForm = Literal["null", "unchanged", "text", "binary"]
+Wire = Literal["uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"]
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -60,27 +60,37 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Version(_Record, frozen=True, kw_only=True):
+    """A protocol version; a released one no longer changes."""
+
     server: GateText
     released: bool
 
 
 class OptionValue(_Record, frozen=True, kw_only=True):
+    """A value of an option, and what it needs."""
+
     versions: GateText
     server: GateText
 
 
 class Option(_Record, frozen=True, kw_only=True):
+    """What a client asks for when it starts replication."""
+
     values: dict[str, OptionValue]
     any_version: bool = False
 
 
 class Context(_Record, frozen=True, kw_only=True):
+    """What a decoder must remember of earlier messages."""
+
     versions: GateText
     enter: str
     leave: str
 
 
 class Scalar(_Record, frozen=True, kw_only=True):
+    """A type of one value: its form on the wire and in tables."""
+
     wire: Wire
     arrow: str
     spark: str
@@ -88,25 +98,35 @@ class Scalar(_Record, frozen=True, kw_only=True):
 
 
 class EnumValue(_Record, frozen=True, kw_only=True):
+    """A value of an enum, one character on the wire."""
+
     value: str
 
 
 class Enum(_Record, frozen=True, kw_only=True):
+    """A type of one byte that has names for its values."""
+
     source: str
     values: dict[str, EnumValue]
 
 
 class FlagBit(_Record, frozen=True, kw_only=True):
+    """A bit of a flag field."""
+
     value: int
 
 
 class Flags(_Record, frozen=True, kw_only=True):
+    """A type of one byte that has names for its bits."""
+
     wire: Literal["uint8"]
     source: str
     bits: dict[str, FlagBit]
 
 
 class Cell(_Record, frozen=True, kw_only=True):
+    """A form in which a column value is sent."""
+
     tag: str
     length: str | None = None
     server: GateText | None = None
@@ -114,13 +134,15 @@ class Cell(_Record, frozen=True, kw_only=True):
 
 
 class Tuple(_Record, frozen=True, kw_only=True):
+    """A row: a count, and as many cells."""
+
     source: str
     count: str
-    cells: dict[CellForm, Cell]
+    cells: dict[str, Cell]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One entry of a field list. Which keys it has says what it is; see `kind`."""
+    """One entry of a field list: a field, a count, a length or a choice, by the keys it has."""
 
     doc: str | None = None
     name: str | None = None
@@ -147,6 +169,8 @@ class Structure(_Record, frozen=True, kw_only=True):
 
 
 class Message(_Record, frozen=True, kw_only=True):
+    """A message: its tag, then its fields."""
+
     tag: str
     title: str
     source: str
@@ -158,6 +182,8 @@ class Message(_Record, frozen=True, kw_only=True):
 
 
 class BuiltinType(_Record, frozen=True, kw_only=True):
+    """A data type of the server, with the forms of its values."""
+
     oid: int
     array_oid: int
     server: GateText

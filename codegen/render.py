@@ -6,31 +6,35 @@ Python leaves `generated/` as it is.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import subprocess
 import sys
 import tempfile
-import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import msgspec
 
-from codegen import evolution, layout, resolve
-from codegen.model import Gate, Spec
-from codegen.resolve import SIZES, Field, MessageView, View, snake
-from codegen.rules import SPARK_OF_ARROW
+from codegen import evolution, filters, layout
+from codegen.model import PROTOCOLS, Gate, Spec
+from codegen.resolve import Field, MessageView, View, resolve, snake
+from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
 
-_WIDTH = 100
-_ORDER = ("text", "null", "unchanged", "binary")
-"""The forms of a cell, the most frequent first: the order in which a decoder asks."""
+_MODULES = ("messages", "versions", "layouts", "catalog", "strategies", "schemas/spark", "schemas/arrow")
 
-_ARROW = {
-    "bool": "pa.bool_()", "int16": "pa.int16()", "int32": "pa.int32()", "int64": "pa.int64()",
-    "string": "pa.string()", "binary": "pa.binary()",
-    "timestamp[us, tz=UTC]": 'pa.timestamp("us", tz="UTC")',
-}  # fmt: skip
-"""The Arrow types that message fields have, as pyarrow writes them."""
+_RUFF = (
+    "--isolated", "--no-cache", "--quiet", "--target-version", "py311", "--line-length", str(filters.WIDTH),
+)  # fmt: skip
+
+_FILTERS = (
+    filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
+    filters.cell_structs, filters.cells, filters.compact, filters.condition, filters.count_struct,
+    filters.doc, filters.format, filters.kind, filters.length_sizes, filters.literal, filters.mask,
+    filters.pairs, filters.target, filters.value, filters.variable, filters.wrap, snake,
+)  # fmt: skip
 
 
 class RenderError(Exception):
@@ -40,41 +44,30 @@ class RenderError(Exception):
 def render(spec: Spec) -> dict[str, str]:
     """Every generated file: its path below the output folder, and its text."""
     env = _environment(spec)
-    versioned = spec.protocols["pgoutput"]
-    union = resolve.resolve(spec, versioned, None)
-    unions = [resolve.resolve(spec, p, None) for p in spec.protocols.values()]
-    versions = {v: resolve.resolve(spec, versioned, v) for v in spec.versions}
-    envelope = resolve.resolve(spec, spec.protocols["replication"], None)
-    whole = layout.codec(union, union)
+    versioned, unversioned = (spec.protocols[name] for name in PROTOCOLS)
+    union = resolve(spec, versioned, None)
+    envelope = resolve(spec, unversioned, None)
+    versions = {number: resolve(spec, versioned, number) for number in spec.versions}
+    messages = union.messages + envelope.messages
+    whole = View(protocol=versioned, version=None, messages=messages)
     layouts, layout_names = _distinct([*versions.values(), envelope])
     env.globals.update(
         spec=spec,
         layouts=layouts,
         layout_names=layout_names,
-        tuples=whole.tuples,
-        views=unions,
+        tuples=layout.codec(whole, whole).tuples,
+        views=(union, envelope),
         union=union,
         versions=versions,
         envelope=envelope,
-        parts=whole.parts,
-        messages=[message for view in unions for message in view.messages],
+        parts=layout.parts(whole),
+        messages=messages,
         columns=_columns(union),
+        spark_imports=_spark_imports(messages),
     )
-    env.globals["spark_imports"] = _spark_imports(env.globals["messages"])
-
-    def codec(title: str, view: View, whole: View, layout_name: str) -> str:
-        one = layout.codec(view, whole)
-        return env.get_template("codec.py.jinja").render(
-            title=title,
-            codec=one,
-            version=view.version,
-            layout_name=layout_name,
-            contexts=_uses_context(view),
-            **_used(one),
-        )
-
     files = {
-        f"pgoutput/v{number}.py": codec(
+        f"pgoutput/v{number}.py": _codec(
+            env,
             f"Logical replication messages, protocol version {number}: bytes to objects and back.",
             view,
             union,
@@ -82,15 +75,14 @@ def render(spec: Spec) -> dict[str, str]:
         )
         for number, view in versions.items()
     }
-    files["pgoutput/envelope.py"] = codec(
+    files["pgoutput/envelope.py"] = _codec(
+        env,
         "Streaming replication messages, what CopyData holds: bytes to objects and back.",
         envelope,
         envelope,
         "ENVELOPE",
     )
-    for name in (
-        "messages", "versions", "layouts", "catalog", "strategies", "schemas/spark", "schemas/arrow",
-    ):  # fmt: skip
+    for name in _MODULES:
         files[f"pgoutput/{name}.py"] = env.get_template(f"{name}.py.jinja").render()
     files = _format(files)
     files["pgoutput/py.typed"] = ""
@@ -98,14 +90,25 @@ def render(spec: Spec) -> dict[str, str]:
     for number, view in versions.items():
         files[f"reference/v{number}.md"] = page.render(view=view, version=number)
     files["reference/envelope.md"] = page.render(view=envelope, version=None)
-    pairs = [(old, old + 1) for old in versions if old + 1 in versions]
+    forms = {number: evolution.wire_form(view) for number, view in versions.items()}
     changes = {
-        (old, new): evolution.changes(evolution.wire_form(versions[old]), evolution.wire_form(versions[new]))
-        for old, new in pairs
+        (old, new): evolution.changes(forms[old], forms[new]) for old, new in itertools.pairwise(versions)
     }
     files["reference/changes.md"] = env.get_template("changes.md.jinja").render(changes=changes)
     files["reference/types.md"] = env.get_template("types.md.jinja").render()
     return files
+
+
+def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_name: str) -> str:
+    codec = layout.codec(view, union)
+    return env.get_template("codec.py.jinja").render(
+        title=title,
+        codec=codec,
+        version=view.version,
+        layout_name=layout_name,
+        contexts=any(field.when for message in view.messages for field in message.fields),
+        **_used(codec),
+    )
 
 
 def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tuple[int | None, str], str]]:
@@ -134,14 +137,11 @@ def _columns(union: View) -> list[Field]:
     return [*columns.values()]
 
 
-def _spark_imports(messages: list[MessageView]) -> list[str]:
-    fields = [f for message in messages for member in message.members for f in (member, *member.fields)]
+def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
+    members = [member for message in messages for member in message.members]
+    fields = [field for member in members for field in (member, *member.fields)]
     names = {SPARK_OF_ARROW[field.arrow] for field in fields if field.arrow}
     return sorted(names | {"ArrayType", "BinaryType", "MapType", "StringType", "StructField", "StructType"})
-
-
-def _uses_context(view: View) -> bool:
-    return any(field.when for message in view.messages for field in message.fields)
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
@@ -156,31 +156,33 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
         names |= {"read_string", "write_string"}
     if "flags" in kinds:
         names.add("known_bits")
-    return {"wire_imports": sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name)), "uses_bool": "bool" in kinds}
+    # Constants, classes, functions: as ruff sorts imports.
+    imports = sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    return {"wire_imports": imports, "uses_bool": "bool" in kinds}
 
 
 def _format(files: dict[str, str]) -> dict[str, str]:
     """The Python files, as ruff formats them."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        options = ["--isolated", "--no-cache", "--quiet", "--line-length", str(_WIDTH), "--target-version", "py311"]
+        _write(Path(folder), files)
         done = subprocess.run(
-            [sys.executable, "-m", "ruff", "format", *options, "."],
+            [sys.executable, "-m", "ruff", "format", *_RUFF, "."],
             cwd=folder,
             capture_output=True,
             text=True,
         )
         if done.returncode:
             kept = Path(tempfile.mkdtemp(prefix="codegen-"))
-            for name, text in files.items():
-                path = kept / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+            _write(kept, files)
             raise RenderError(f"{done.stderr.strip()}\nthe files are kept in {kept}")
         return {name: Path(folder, name).read_text(encoding="utf-8") for name in files}
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def _environment(spec: Spec) -> jinja2.Environment:
@@ -193,150 +195,16 @@ def _environment(spec: Spec) -> jinja2.Environment:
         autoescape=False,
     )
     env.globals.update(
-        header=_header,
-        attribute=_attribute,
-        gates=_gates,
-        when_in_words=lambda when: _when_in_words(spec, when),
+        attribute=filters.attribute,
+        gates=filters.gates,
+        header=filters.header,
+        when_in_words=functools.partial(filters.when_in_words, spec),
         Gate=Gate,
     )
+    env.filters.update({one.__name__: one for one in _FILTERS})
     env.filters.update(
-        annotation=_annotation,
-        arguments=_arguments,
-        arrow=_ARROW.__getitem__,
-        bounds=_bounds,
-        byte=lambda tag: f"0x{ord(tag):02X}",
-        cells=lambda field: sorted(field.cells, key=lambda cell: _ORDER.index(cell.form)),
-        compact=lambda text: "".join(line + "\n" for line in text.splitlines() if line.strip()),
-        condition=_condition,
-        count_struct=lambda field: f"_COUNT{field.size * 8}",
-        format=lambda field: layout._FORMATS[field.size, field.signed],
-        kind=lambda step: type(step).__name__,
-        length_sizes=lambda field: sorted({cell.length_size for cell in field.cells} - {0}),
-        literal=_literal,
-        mask=lambda field: f"0x{sum(int(bit) for bit in field.values):02X}",
-        pairs=lambda values: ", ".join(f"{value} {name}" for value, name in values.items()),
-        snake=snake,
+        arrow=PYARROW_OF_ARROW.__getitem__,
+        parts_of=lambda view: layout.parts(view).items(),
         spark=SPARK_OF_ARROW.__getitem__,
-        target=_target,
-        wrap=_wrap,
     )
     return env
-
-
-def _header(title: str) -> str:
-    return f'"""{title}\n\nGenerated by `python -m codegen` from `spec/`. Do not edit.'
-
-
-def _wrap(text: str, indent: int) -> str:
-    """Text for a docstring whose lines are indented; the first line follows what is already there."""
-    lines = textwrap.wrap(" ".join(text.split()), _WIDTH - 3 - indent, break_on_hyphens=False, break_long_words=False)
-    return ("\n" + " " * indent).join(lines)
-
-
-def _literal(value: Any) -> str:
-    """A Python literal; long text as several lines."""
-    if not isinstance(value, str) or len(value) < _WIDTH - 30:
-        return repr(value)
-    lines = textwrap.wrap(value, _WIDTH - 30, drop_whitespace=False, break_on_hyphens=False)
-    return "(" + " ".join(repr(line) for line in lines) + ")"
-
-
-def _bounds(wire: str) -> str:
-    """The lowest and highest value of an integer on the wire."""
-    bits = SIZES[wire] * 8
-    return f"-(2**{bits - 1}), 2**{bits - 1} - 1" if wire.startswith("int") else f"0, 2**{bits} - 1"
-
-
-def _target(field: Field) -> str:
-    """The variable that a decoder reads a field into."""
-    if field.kind == "count":
-        return f"n_{field.of}"
-    return "length" if field.kind == "length" else field.name
-
-
-def _value(field: Field) -> str:
-    """What a decoder makes of that variable."""
-    match field.kind:
-        case "enum":
-            return f"_{snake(field.type).upper()}[{field.name}]"
-        case "bool":
-            return f"_BOOL[{field.name}]"
-        case "flags":
-            return f"known_bits({field.name}, 0x{sum(int(bit) for bit in field.values):02X})"
-    return field.name
-
-
-def _arguments(fields: tuple[Field, ...]) -> str:
-    """The arguments that make an object: what is always there by position, the rest by name."""
-    required = [_value(field) for field in fields if field.required]
-    return ", ".join(required + [f"{f.name}={_value(f)}" for f in fields if not f.required])
-
-
-def _annotation(field: Field, module: str = "") -> str:
-    match field.kind:
-        case "bool":
-            return "bool"
-        case "integer" | "flags":
-            return "int"
-        case "string":
-            return "str"
-        case "bytes" | "rest":
-            return "bytes"
-        case "list":
-            return f"tuple[{_list_type(field, module)}, ...]"
-    return module + field.type
-
-
-def _list_type(field: Field, module: str = "") -> str:
-    return module + field.type if field.fields[0].name else "int"
-
-
-def _attribute(field: Field, spec: Spec) -> str:
-    """A field of a message class, with its docstring."""
-    optional = "" if field.required else " | None"
-    default = "" if field.required else " = None"
-    notes = [field.doc]
-    if field.when:
-        notes.append(f"Only {_when_in_words(spec, field.when)}; None elsewhere.")
-    elif not field.required and field.since > 1:
-        notes.append(f"Since protocol version {field.since}; None before.")
-    elif not field.required:
-        notes.append("None where it is not sent.")
-    match field.kind:
-        case "flags":
-            notes.append(f"Bits of `{field.type}`.")
-        case "list" | "tuple" | "enum":
-            pass
-        case _:
-            notes.append(f"{field.type_doc}")
-    notes.append(f"`{field.notation}`.")
-    doc = _wrap(" ".join(notes), 4)
-    return f'    {field.name}: {_annotation(field)}{optional}{default}\n    """{doc}"""'
-
-
-def _when_in_words(spec: Spec, when: str) -> str:
-    if when in spec.contexts:
-        doc = spec.contexts[when].doc.rstrip(".")
-        return f"{doc[0].lower()}{doc[1:]} (protocol version {spec.contexts[when].versions})"
-    option, _, value = when.partition(" = ")
-    return f"with `{when}` (protocol version {spec.options[option].values[value].versions})"
-
-
-def _gates(message: MessageView, view: View) -> str:
-    parts = [f"Tag `{message.tag}`"]
-    if view.protocol.name == "pgoutput":
-        parts.append(f"protocol version {message.since}+")
-    parts.append(f"server {message.server}")
-    if message.option:
-        parts.append(f"option `{message.option}`")
-    if view.protocol.name == "replication":
-        parts.append(f"sent by the {message.sender}")
-    return "; ".join(parts) + f". Source: {message.source}."
-
-
-def _condition(when: str) -> str:
-    """`in_stream` as it is, `streaming = parallel` as a comparison."""
-    if " = " not in when:
-        return when
-    option, _, value = when.partition(" = ")
-    return f'{option} == "{value}"'

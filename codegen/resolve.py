@@ -48,12 +48,18 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
     of: str | None = None
     optional: bool = False
+    side: bool = False
     values: dict[str, str] = {}
     fields: tuple[Field, ...] = ()
     cells: tuple[Cell, ...] = ()
     arrow: str = ""
     type_doc: str = ""
     required: bool = True
+
+    @property
+    def always(self) -> bool:
+        """Whether this version always sends it, though not every version or context does."""
+        return self.in_object and not self.required and self.when is None and not self.side
 
     @property
     def in_object(self) -> bool:
@@ -69,6 +75,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
     doc: str
     since: int
+    gate: str
     server: str
     source: str
     sender: str
@@ -78,6 +85,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def snake(self) -> str:
+        """The name as functions have it."""
         return snake(self.name)
 
     @property
@@ -96,8 +104,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snake(name: str) -> str:
-    """`StreamStart` → `stream_start`, `XLogData` → `xlog_data`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(?<=[A-Z])([A-Z]+)(?=[A-Z][a-z])", lambda m: m[0].lower(), name)).lower()
+    """`StreamStart` → `stream_start`, `XLogData` → `xlog_data`: a word begins behind a small letter."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def resolve(spec: Spec, protocol: Protocol, version: int | None) -> View:
@@ -119,6 +127,7 @@ def _message(spec: Spec, name: str, message: Message, version: int | None) -> Me
         tag=message.tag,
         doc=message.doc,
         since=since,
+        gate=message.versions,
         server=server,
         source=message.source,
         sender=message.sender,
@@ -164,11 +173,15 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
     )
     if entry.one_of:
         sides = [
-            msgspec.structs.replace(_field(spec, side, field, version), required=False)
+            msgspec.structs.replace(_field(spec, side, field, version), required=False, side=True)
             for side in entry.one_of
         ]
         return msgspec.structs.replace(
-            field, name="|".join(s.name for s in sides), kind="choice", type="choice", fields=tuple(sides)
+            field,
+            name="|".join(s.name for s in sides),
+            kind="choice",
+            type="choice",
+            fields=tuple(sides),
         )
     if entry.list_of is not None:
         return _list_field(spec, entry.list_of, field, version)
@@ -181,10 +194,26 @@ def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
     replace = msgspec.structs.replace
     if field.type in spec.enums:
         values = {v.value: name for name, v in spec.enums[field.type].values.items()}
-        return replace(field, kind="enum", notation="Int8", size=1, values=values, arrow="string", type_doc=spec.enums[field.type].doc)
+        return replace(
+            field,
+            kind="enum",
+            notation="Int8",
+            size=1,
+            values=values,
+            arrow="string",
+            type_doc=spec.enums[field.type].doc,
+        )
     if field.type in spec.flags:
         bits = {str(bit.value): name for name, bit in spec.flags[field.type].bits.items()}
-        return replace(field, kind="flags", notation="Int8", size=1, values=bits, arrow="int16", type_doc=spec.flags[field.type].doc)
+        return replace(
+            field,
+            kind="flags",
+            notation="Int8",
+            size=1,
+            values=bits,
+            arrow="int16",
+            type_doc=spec.flags[field.type].doc,
+        )
     scalar = spec.scalars[field.type]
     size = SIZES.get(scalar.wire, 0)
     field = replace(

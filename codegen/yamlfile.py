@@ -20,6 +20,17 @@ _PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*|0x[0-9a-fA-F]+)")
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without anchors and aliases: what holds at a line is written at that line."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "anchor", None) is not None:
+            problem = "no anchors and aliases here; write out what they stand for"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
 class SpecError(Exception):
     """A mistake in the spec: one line with file, line and what is wrong."""
 
@@ -28,25 +39,28 @@ class YamlFile:
     """One file: its data, and the line of every value in it.
 
     Raises:
-        SpecError: the file is missing, is not YAML, or says something that YAML reads differently than
-            people do.
+        SpecError: the file is empty, is not YAML, or says something that YAML reads differently
+            than people do.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lines: dict[Place, int] = {(): 1}
         try:
-            node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        except FileNotFoundError:
-            raise SpecError(f"{path}: no such file") from None
+            text = path.read_bytes().decode("utf-8")
+            node = yaml.compose(text, Loader=_Loader)
         except UnicodeDecodeError as error:
-            raise SpecError(f"{path}: not UTF-8 text ({error.reason})") from None
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise SpecError(f"{path}:{line}: not UTF-8 text: {error.reason}") from None
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise SpecError(f"{path}:{line}: not YAML: {error.problem}") from None
-        except yaml.YAMLError as error:
-            raise SpecError(f"{path}:1: not YAML: {' '.join(str(error).split())}") from None
-        self.data: Any = {} if node is None else self._value(node, ())
+            raise SpecError(f"{path}:{line}: YAML: {error.problem}") from None
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            raise SpecError(f"{path}:{line}: YAML: {error.reason}") from None
+        if node is None:
+            raise SpecError(f"{path}:1: the file is empty")
+        self.data: Any = self._value(node, ())
         if not isinstance(self.data, dict):
             raise self.error((), "the top of the file must be a mapping")
 
@@ -54,7 +68,7 @@ class YamlFile:
         """An error at `place`, or at the nearest known place above it."""
         while place not in self._lines:
             place = place[:-1]
-        return SpecError(f"{self.path}:{self._lines[place]}: {text}")
+        return SpecError(f"{self.path}:{self._lines[place]}: {' '.join(text.split())}")
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
         # A value's own line, unless its key already said where it begins.
@@ -88,6 +102,10 @@ class YamlFile:
             return int(text, 0)
         if kind == "bool" and text in ("true", "false"):
             return text == "true"
+        if kind == "null" and not text:
+            raise self.error(place, "a value is missing here")
+        if kind == "merge":
+            raise self.error(place, "no merge keys here; write out what they stand for")
         if isinstance(node, yaml.ScalarNode):
             raise self.error(place, f'YAML reads `{text}` as {kind}, not as text: quote it, "{text}"')
         raise self.error(place, f"a plain name or number is wanted here, not a YAML {kind}")

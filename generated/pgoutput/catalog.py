@@ -69,9 +69,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="byteasend",
         doc="Bytes of any length, up to 1 GB.",
         text=(
-            "With `bytea_output=hex` (the default) `\\x`, then two lower-case hex "
-            "digits a byte; `\\x` alone is empty. With `escape`: printable ASCII as "
-            "it is, backslash as `\\\\`, other bytes as `\\ooo` (octal)."
+            "With `bytea_output=hex` (the default) `\\x`, then two lower-case hex digits a "
+            "byte; `\\x` alone is empty. With `escape`: printable ASCII as it is, backslash as"
+            " `\\\\`, other bytes as `\\ooo` (octal)."
         ),
         binary="Byte_n_: the bytes as they are.",
     ),
@@ -85,10 +85,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="charout",
         send="charsend",
-        doc=('One byte, the type written `"char"` in SQL; not char(1), which is bpchar.'),
+        doc='One byte, the type written `"char"` in SQL; not char(1), which is bpchar.',
         text=(
-            "The byte; a zero byte gives the empty string. A byte of 128 or more: "
-            "`\\ooo` (octal) in 15+, the raw byte before."
+            "The byte; a zero byte gives the empty string. A byte of 128 or more: `\\ooo` "
+            "(octal) in 15+, the raw byte before."
         ),
         binary="Byte1: the byte, zero included.",
     ),
@@ -104,9 +104,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="namesend",
         doc="An identifier of at most 63 bytes, used in the system catalogues.",
         text="The characters as they are.",
-        binary=(
-            "Byte_n_: the characters in the client encoding, with no padding and no terminator."
-        ),
+        binary=("Byte_n_: the characters in the client encoding, with no padding and no terminator."),
     ),
     BuiltinType(
         name="int8",
@@ -146,15 +144,12 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="int2vectorout",
         send="int2vectorsend",
-        doc=("A list of int2 without nulls, numbered from 0, used in the system catalogues."),
-        text=(
-            "The numbers in decimal with one space between them; an empty list is the empty string."
-        ),
+        doc="A list of int2 without nulls, numbered from 0, used in the system catalogues.",
+        text=("The numbers in decimal with one space between them; an empty list is the empty string."),
         binary=(
-            "The array form: Int32: 1 (dimensions); Int32: 0 (no nulls); Int32: 21 "
-            "(the oid of int2); Int32: the number of elements; Int32: 0 (the lower "
-            "bound); then for each element Int32: 2 (bytes) and Int16, signed: the "
-            "value."
+            "The array form: Int32: 1 (dimensions); Int32: 0 (no nulls); Int32: 21 (the oid "
+            "of int2); Int32: the number of elements; Int32: 0 (the lower bound); then for "
+            "each element Int32: 2 (bytes) and Int16, signed: the value."
         ),
     ),
     BuiltinType(
@@ -183,9 +178,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regprocsend",
         doc="A function, by oid (pg_proc), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it, with its schema unless the "
-            "search_path finds it, and it alone, without. `-` for oid 0; the oid in"
-            " decimal if no such object exists."
+            "The name, quoted where SQL needs it, with its schema unless the search_path "
+            "finds it, and it alone, without. `-` for oid 0; the oid in decimal if no such "
+            "object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -227,10 +222,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="tidout",
         send="tidsend",
-        doc=(
-            "A row's physical place in its table: block (32 bits) and item (16 "
-            "bits), both unsigned."
-        ),
+        doc=("A row's physical place in its table: block (32 bits) and item (16 bits), both unsigned."),
         text="`(block,item)` in unsigned decimal: `(0,1)`.",
         binary="Int32, unsigned: the block; Int16, unsigned: the item.",
     ),
@@ -272,16 +264,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="oidvectorout",
         send="oidvectorsend",
-        doc=("A list of oid without nulls, numbered from 0, used in the system catalogues."),
+        doc="A list of oid without nulls, numbered from 0, used in the system catalogues.",
         text=(
-            "The numbers in unsigned decimal with one space between them; an empty "
-            "list is the empty string."
+            "The numbers in unsigned decimal with one space between them; an empty list is the empty string."
         ),
         binary=(
-            "The array form: Int32: 1 (dimensions); Int32: 0 (no nulls); Int32: 26 "
-            "(the oid of oid); Int32: the number of elements; Int32: 0 (the lower "
-            "bound); then for each element Int32: 4 (bytes) and Int32, unsigned: "
-            "the value."
+            "The array form: Int32: 1 (dimensions); Int32: 0 (no nulls); Int32: 26 (the oid "
+            "of oid); Int32: the number of elements; Int32: 0 (the lower bound); then for "
+            "each element Int32: 4 (bytes) and Int32, unsigned: the value."
         ),
     ),
     BuiltinType(
@@ -295,7 +285,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="json_out",
         send="json_send",
         doc="JSON, kept as it was written.",
-        text=("The text as it was written: white space, key order and repeated keys kept."),
+        text="The text as it was written: white space, key order and repeated keys kept.",
         binary="Byte_n_: the text form in the client encoding.",
     ),
     BuiltinType(
@@ -310,13 +300,13 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="xml_send",
         doc="An XML document or content fragment.",
         text=(
-            "The text as it was written, in the client encoding, but the XML "
-            "declaration without its encoding, or left out altogether if it says no"
-            " more than version 1.0."
+            "The text as it was written, in the client encoding, but the XML declaration "
+            "without its encoding, or left out altogether if it says no more than version "
+            "1.0."
         ),
         binary=(
-            "Byte_n_: the text form in the client encoding; unless that is UTF8, "
-            "with an XML declaration that names the encoding."
+            "Byte_n_: the text form in the client encoding; unless that is UTF8, with an XML "
+            "declaration that names the encoding."
         ),
     ),
     BuiltinType(
@@ -330,12 +320,12 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="pg_node_tree_out",
         send="pg_node_tree_send",
         doc=(
-            "An expression or query tree in the form of the server itself "
-            "(pg_attrdef, pg_rewrite); no input from clients."
+            "An expression or query tree in the form of the server itself (pg_attrdef, "
+            "pg_rewrite); no input from clients."
         ),
         text=(
-            "The server's node notation, `{` a node `}` and `(` a list `)`; it "
-            "differs between major versions."
+            "The server's node notation, `{` a node `}` and `(` a list `)`; it differs "
+            "between major versions."
         ),
         binary="Byte_n_: the text form in the client encoding.",
     ),
@@ -351,7 +341,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="point_send",
         doc="A point in the plane.",
         text="`(x,y)`. Numbers as in the text form of float8.",
-        binary=("x, y. Each number is Byte8: IEEE 754 double, most significant byte first."),
+        binary="x, y. Each number is Byte8: IEEE 754 double, most significant byte first.",
     ),
     BuiltinType(
         name="lseg",
@@ -365,9 +355,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="lseg_send",
         doc="A line segment, by its two ends.",
         text="`[(x1,y1),(x2,y2)]`. Numbers as in the text form of float8.",
-        binary=(
-            "x1, y1, x2, y2. Each number is Byte8: IEEE 754 double, most significant byte first."
-        ),
+        binary=("x1, y1, x2, y2. Each number is Byte8: IEEE 754 double, most significant byte first."),
     ),
     BuiltinType(
         name="path",
@@ -381,13 +369,11 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="path_send",
         doc="A list of joined points, open or closed.",
         text=(
-            "Closed: `((x1,y1),(x2,y2))`; open: `[(x1,y1),(x2,y2)]`. Numbers as in "
-            "the text form of float8."
+            "Closed: `((x1,y1),(x2,y2))`; open: `[(x1,y1),(x2,y2)]`. Numbers as in the text form of float8."
         ),
         binary=(
-            "Int8: 1 closed, 0 open; Int32: the number of points; for each point x,"
-            " y. Each number is Byte8: IEEE 754 double, most significant byte "
-            "first."
+            "Int8: 1 closed, 0 open; Int32: the number of points; for each point x, y. Each "
+            "number is Byte8: IEEE 754 double, most significant byte first."
         ),
     ),
     BuiltinType(
@@ -402,13 +388,12 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="box_send",
         doc="A rectangle parallel to the axes, by two opposite corners.",
         text=(
-            "`(x1,y1),(x2,y2)`, the upper right corner first, the lower left "
-            "second. In an array `;` is between boxes. Numbers as in the text form "
-            "of float8."
+            "`(x1,y1),(x2,y2)`, the upper right corner first, the lower left second. In an "
+            "array `;` is between boxes. Numbers as in the text form of float8."
         ),
         binary=(
-            "x1, y1 (upper right), x2, y2 (lower left). Each number is Byte8: IEEE "
-            "754 double, most significant byte first."
+            "x1, y1 (upper right), x2, y2 (lower left). Each number is Byte8: IEEE 754 "
+            "double, most significant byte first."
         ),
     ),
     BuiltinType(
@@ -424,8 +409,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc="A closed polygon, by its corners.",
         text="`((x1,y1),(x2,y2),(x3,y3))`. Numbers as in the text form of float8.",
         binary=(
-            "Int32: the number of points; for each point x, y. Each number is "
-            "Byte8: IEEE 754 double, most significant byte first."
+            "Int32: the number of points; for each point x, y. Each number is Byte8: IEEE 754"
+            " double, most significant byte first."
         ),
     ),
     BuiltinType(
@@ -440,7 +425,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="line_send",
         doc="An infinite line, the points with A x + B y + C = 0.",
         text="`{A,B,C}`. Numbers as in the text form of float8.",
-        binary=("A, B, C. Each number is Byte8: IEEE 754 double, most significant byte first."),
+        binary="A, B, C. Each number is Byte8: IEEE 754 double, most significant byte first.",
     ),
     BuiltinType(
         name="cidr",
@@ -454,14 +439,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="cidr_send",
         doc="An IPv4 or IPv6 network; no bits are set to the right of the netmask.",
         text=(
-            "Address and always `/bits`: `10.0.0.0/8`, `10.0.0.1/32`. IPv6 in "
-            "lower-case hex, the longest run of zeros as `::` (`2001:db8::/32`), "
-            "IPv4-mapped as `::ffff:0.0.0.0/96`."
+            "Address and always `/bits`: `10.0.0.0/8`, `10.0.0.1/32`. IPv6 in lower-case hex,"
+            " the longest run of zeros as `::` (`2001:db8::/32`), IPv4-mapped as "
+            "`::ffff:0.0.0.0/96`."
         ),
         binary=(
-            "Int8: 2 for IPv4, 3 for IPv6; Int8, unsigned: bits of the netmask; "
-            "Int8: 1 (1 for cidr, 0 for inet); Int8: bytes of the address (4 or "
-            "16); Byte4 or Byte16: the address, first byte first."
+            "Int8: 2 for IPv4, 3 for IPv6; Int8, unsigned: bits of the netmask; Int8: 1 (1 "
+            "for cidr, 0 for inet); Int8: bytes of the address (4 or 16); Byte4 or Byte16: "
+            "the address, first byte first."
         ),
     ),
     BuiltinType(
@@ -477,10 +462,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc="A single-precision floating-point number, about 6 significant digits.",
         text=(
             "Shortest digits that read back as the same number (before 12: 6 + "
-            "extra_float_digits digits). With an exponent of two or more digits "
-            "(`1e-05`, `1e+06`) below 1e-4 and from 1e6 up (before 12: from 1e7, "
-            "1e8 or 1e9 up, by the digits in force). `NaN`, `Infinity`, "
-            "`-Infinity`, `-0`."
+            "extra_float_digits digits). With an exponent of two or more digits (`1e-05`, "
+            "`1e+06`) below 1e-4 and from 1e6 up (before 12: from 1e7, 1e8 or 1e9 up, by the "
+            "digits in force). `NaN`, `Infinity`, `-Infinity`, `-0`."
         ),
         binary="Byte4: IEEE 754 single, most significant byte first.",
     ),
@@ -494,13 +478,12 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="DoubleType",
         output="float8out",
         send="float8send",
-        doc=("A double-precision floating-point number, about 15 significant digits."),
+        doc="A double-precision floating-point number, about 15 significant digits.",
         text=(
             "Shortest digits that read back as the same number (before 12: 15 + "
-            "extra_float_digits digits). With an exponent of two or more digits "
-            "(`1e-05`, `1e+15`) below 1e-4 and from 1e15 up (before 12: from 1e16, "
-            "1e17 or 1e18 up, by the digits in force). `NaN`, `Infinity`, "
-            "`-Infinity`, `-0`."
+            "extra_float_digits digits). With an exponent of two or more digits (`1e-05`, "
+            "`1e+15`) below 1e-4 and from 1e15 up (before 12: from 1e16, 1e17 or 1e18 up, by "
+            "the digits in force). `NaN`, `Infinity`, `-Infinity`, `-0`."
         ),
         binary="Byte8: IEEE 754 double, most significant byte first.",
     ),
@@ -516,7 +499,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="circle_send",
         doc="A circle, by its centre and radius.",
         text="`<(x,y),r>`. Numbers as in the text form of float8.",
-        binary=("x, y, r. Each number is Byte8: IEEE 754 double, most significant byte first."),
+        binary="x, y, r. Each number is Byte8: IEEE 754 double, most significant byte first.",
     ),
     BuiltinType(
         name="macaddr8",
@@ -543,17 +526,11 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="cash_out",
         send="cash_send",
         doc=(
-            "An amount of currency: a signed 64-bit count of the smallest unit "
-            "(cents) of the lc_monetary locale."
+            "An amount of currency: a signed 64-bit count of the smallest unit (cents) of the"
+            " lc_monetary locale."
         ),
-        text=(
-            "As lc_monetary formats it, with currency sign and grouping; in the C "
-            "locale `-$12,345.67`."
-        ),
-        binary=(
-            "Int64, signed: the amount in the smallest unit; how many of them make "
-            "a unit is not sent."
-        ),
+        text=("As lc_monetary formats it, with currency sign and grouping; in the C locale `-$12,345.67`."),
+        binary=("Int64, signed: the amount in the smallest unit; how many of them make a unit is not sent."),
     ),
     BuiltinType(
         name="macaddr",
@@ -581,14 +558,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="inet_send",
         doc="An IPv4 or IPv6 host address, with or without its netmask.",
         text=(
-            "Address, then `/bits` unless it is 32 (IPv4) or 128 (IPv6): "
-            "`10.0.0.1`, `10.0.0.1/8`. IPv6 in lower-case hex, the longest run of "
-            "zeros as `::` (`2001:db8::1`), IPv4-mapped as `::ffff:1.2.3.4`."
+            "Address, then `/bits` unless it is 32 (IPv4) or 128 (IPv6): `10.0.0.1`, "
+            "`10.0.0.1/8`. IPv6 in lower-case hex, the longest run of zeros as `::` "
+            "(`2001:db8::1`), IPv4-mapped as `::ffff:1.2.3.4`."
         ),
         binary=(
-            "Int8: 2 for IPv4, 3 for IPv6; Int8, unsigned: bits of the netmask; "
-            "Int8: 0 (1 for cidr, 0 for inet); Int8: bytes of the address (4 or "
-            "16); Byte4 or Byte16: the address, first byte first."
+            "Int8: 2 for IPv4, 3 for IPv6; Int8, unsigned: bits of the netmask; Int8: 0 (1 "
+            "for cidr, 0 for inet); Int8: bytes of the address (4 or 16); Byte4 or Byte16: "
+            "the address, first byte first."
         ),
     ),
     BuiltinType(
@@ -603,9 +580,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="none",
         doc="One entry of an access control list.",
         text=(
-            "`grantee=privileges/grantor`: no grantee for PUBLIC, a letter a "
-            "privilege, `*` after one with grant option; roles quoted where needed,"
-            " by oid if dropped: `=r/postgres`, `bob=arw*/postgres`."
+            "`grantee=privileges/grantor`: no grantee for PUBLIC, a letter a privilege, `*` "
+            "after one with grant option; roles quoted where needed, by oid if dropped: "
+            "`=r/postgres`, `bob=arw*/postgres`."
         ),
         binary="None: always sent as text.",
     ),
@@ -621,9 +598,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="bpcharsend",
         doc=("char(n): characters padded with spaces to n; without n, any length and no padding."),
         text="The characters with the padding: `ab  ` for char(4).",
-        binary=(
-            "Byte_n_: the characters in the client encoding, with the padding, with no terminator."
-        ),
+        binary=("Byte_n_: the characters in the client encoding, with the padding, with no terminator."),
     ),
     BuiltinType(
         name="varchar",
@@ -651,13 +626,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="date_send",
         doc="A day, 4713 BC to 5874897 AD.",
         text=(
-            "`YYYY-MM-DD`, more year digits from 10000 on, ` BC` at the end for "
-            "years before 1; `infinity`, `-infinity`."
+            "`YYYY-MM-DD`, more year digits from 10000 on, ` BC` at the end for years before "
+            "1; `infinity`, `-infinity`."
         ),
-        binary=(
-            "Int32, signed: days since 2000-01-01; 2147483647 is infinity, "
-            "-2147483648 is -infinity."
-        ),
+        binary=("Int32, signed: days since 2000-01-01; 2147483647 is infinity, -2147483648 is -infinity."),
     ),
     BuiltinType(
         name="time",
@@ -669,10 +641,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="time_out",
         send="time_send",
-        doc=("A time of day in microseconds, without time zone, 00:00:00 to 24:00:00."),
+        doc="A time of day in microseconds, without time zone, 00:00:00 to 24:00:00.",
         text=(
-            "`HH:MM:SS`, then `.` and up to 6 digits without trailing zeros if "
-            "there is a fraction; `24:00:00` is the end of the day."
+            "`HH:MM:SS`, then `.` and up to 6 digits without trailing zeros if there is a "
+            "fraction; `24:00:00` is the end of the day."
         ),
         binary="Int64, signed: microseconds since midnight, 0 to 86400000000.",
     ),
@@ -686,15 +658,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="TimestampNTZType",
         output="timestamp_out",
         send="timestamp_send",
-        doc=("A date and time in microseconds without time zone, 4713 BC to 294276 AD."),
+        doc="A date and time in microseconds without time zone, 4713 BC to 294276 AD.",
         text=(
-            "`YYYY-MM-DD HH:MM:SS`, the fraction as for time, more year digits from"
-            " 10000 on, ` BC` at the end for years before 1; `infinity`, "
-            "`-infinity`."
+            "`YYYY-MM-DD HH:MM:SS`, the fraction as for time, more year digits from 10000 on,"
+            " ` BC` at the end for years before 1; `infinity`, `-infinity`."
         ),
         binary=(
-            "Int64, signed: microseconds since 2000-01-01 00:00:00; "
-            "9223372036854775807 is infinity, -9223372036854775808 is -infinity."
+            "Int64, signed: microseconds since 2000-01-01 00:00:00; 9223372036854775807 is "
+            "infinity, -9223372036854775808 is -infinity."
         ),
     ),
     BuiltinType(
@@ -709,13 +680,13 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="timestamptz_send",
         doc="A moment in microseconds, kept in UTC, 4713 BC to 294276 AD.",
         text=(
-            "As timestamp, in the session's TimeZone, then the offset east of UTC "
-            "as for timetz, ` BC` after that: `2000-01-01 05:30:00+05:30`, "
-            "`0044-03-15 00:00:00+00 BC`; `infinity`, `-infinity`."
+            "As timestamp, in the session's TimeZone, then the offset east of UTC as for "
+            "timetz, ` BC` after that: `2000-01-01 05:30:00+05:30`, `0044-03-15 00:00:00+00 "
+            "BC`; `infinity`, `-infinity`."
         ),
         binary=(
-            "Int64, signed: microseconds since 2000-01-01 00:00:00 UTC; "
-            "9223372036854775807 is infinity, -9223372036854775808 is -infinity."
+            "Int64, signed: microseconds since 2000-01-01 00:00:00 UTC; 9223372036854775807 "
+            "is infinity, -9223372036854775808 is -infinity."
         ),
     ),
     BuiltinType(
@@ -729,19 +700,18 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="interval_out",
         send="interval_send",
         doc=(
-            "A span of time: months, days and microseconds, each signed and kept "
-            "apart; up to 178000000 years."
+            "A span of time: months, days and microseconds, each signed and kept apart; up to"
+            " 178000000 years."
         ),
         text=(
-            "`1 year 2 mons 3 days 04:05:06.789`: fields of 0 left out, `00:00:00` "
-            "if all are; singular only for 1 (`-1 mons`); a positive field after a "
-            "negative one has `+`: `-1 mons +2 days -00:00:01`; hours may pass 24. "
-            "In 17+ also `infinity`, `-infinity`."
+            "`1 year 2 mons 3 days 04:05:06.789`: fields of 0 left out, `00:00:00` if all "
+            "are; singular only for 1 (`-1 mons`); a positive field after a negative one has "
+            "`+`: `-1 mons +2 days -00:00:01`; hours may pass 24. In 17+ also `infinity`, "
+            "`-infinity`."
         ),
         binary=(
-            "Int64, signed: microseconds; Int32, signed: days; Int32, signed: "
-            "months. In 17+ the highest value in all three is infinity, the lowest "
-            "in all three -infinity."
+            "Int64, signed: microseconds; Int32, signed: days; Int32, signed: months. In 17+ "
+            "the highest value in all three is infinity, the lowest in all three -infinity."
         ),
     ),
     BuiltinType(
@@ -754,15 +724,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="timetz_out",
         send="timetz_send",
-        doc=("A time of day in microseconds with the offset of its zone (up to 15:59:59)."),
+        doc="A time of day in microseconds with the offset of its zone (up to 15:59:59).",
         text=(
-            "As time, then the offset east of UTC: `+HH`, `+HH:MM` or `+HH:MM:SS`, "
-            "as short as it can be: `12:00:00+05:30`, `24:00:00-08`."
+            "As time, then the offset east of UTC: `+HH`, `+HH:MM` or `+HH:MM:SS`, as short "
+            "as it can be: `12:00:00+05:30`, `24:00:00-08`."
         ),
         binary=(
-            "Int64, signed: local microseconds since midnight, 0 to 86400000000; "
-            "Int32, signed: the offset in seconds west of UTC (positive west: "
-            "+05:30 is -19800)."
+            "Int64, signed: local microseconds since midnight, 0 to 86400000000; Int32, "
+            "signed: the offset in seconds west of UTC (positive west: +05:30 is -19800)."
         ),
     ),
     BuiltinType(
@@ -778,8 +747,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc="bit(n): a string of exactly n bits.",
         text="A `0` or `1` for each bit.",
         binary=(
-            "Int32: the number of bits; Byte_n_: the bits, the first one highest in"
-            " the first byte, zeros to fill the last byte."
+            "Int32: the number of bits; Byte_n_: the bits, the first one highest in the first"
+            " byte, zeros to fill the last byte."
         ),
     ),
     BuiltinType(
@@ -795,8 +764,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         doc="A string of bits of any length, or of at most n.",
         text="A `0` or `1` for each bit; no bits is the empty string.",
         binary=(
-            "Int32: the number of bits; Byte_n_: the bits, the first one highest in"
-            " the first byte, zeros to fill the last byte."
+            "Int32: the number of bits; Byte_n_: the bits, the first one highest in the first"
+            " byte, zeros to fill the last byte."
         ),
     ),
     BuiltinType(
@@ -809,22 +778,17 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="numeric_out",
         send="numeric_send",
-        doc=(
-            "A decimal number, exact: at most 131072 digits before the decimal "
-            "point and 16383 after."
-        ),
+        doc=("A decimal number, exact: at most 131072 digits before the decimal point and 16383 after."),
         text=(
-            "Plain decimal, never an exponent, with as many digits after `.` as its"
-            " scale says: `-12345.6700`; `NaN`; in 14+ also `Infinity`, "
-            "`-Infinity`."
+            "Plain decimal, never an exponent, with as many digits after `.` as its scale "
+            "says: `-12345.6700`; `NaN`; in 14+ also `Infinity`, `-Infinity`."
         ),
         binary=(
-            "Int16: the number of base-10000 digits; Int16, signed: the weight "
-            "(power of 10000) of the first; Int16, unsigned: the sign, 0x0000 plus,"
-            " 0x4000 minus, 0xC000 NaN, 0xD000 Infinity, 0xF000 -Infinity; Int16: "
-            "the scale, decimal digits after the point; then for each digit Int16: "
-            "0 to 9999. NaN and the infinities have no digits, and their weight and"
-            " scale mean nothing."
+            "Int16: the number of base-10000 digits; Int16, signed: the weight (power of "
+            "10000) of the first; Int16, unsigned: the sign, 0x0000 plus, 0x4000 minus, "
+            "0xC000 NaN, 0xD000 Infinity, 0xF000 -Infinity; Int16: the scale, decimal digits "
+            "after the point; then for each digit Int16: 0 to 9999. NaN and the infinities "
+            "have no digits, and their weight and scale mean nothing."
         ),
     ),
     BuiltinType(
@@ -853,9 +817,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regproceduresend",
         doc="A function, by oid (pg_proc), shown with its argument types.",
         text=(
-            "`abs(integer)`: the name as for regclass, then the argument types, a "
-            "comma and no space between them. `-` for oid 0; the oid in decimal if "
-            "no such object exists."
+            "`abs(integer)`: the name as for regclass, then the argument types, a comma and "
+            "no space between them. `-` for oid 0; the oid in decimal if no such object "
+            "exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -871,9 +835,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regopersend",
         doc="An operator, by oid (pg_operator), shown by its name.",
         text=(
-            "The name, with its schema unless the search_path finds it, and it "
-            "alone, without. `0` for oid 0; the oid in decimal if no such object "
-            "exists."
+            "The name, with its schema unless the search_path finds it, and it alone, "
+            "without. `0` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -889,10 +852,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regoperatorsend",
         doc="An operator, by oid (pg_operator), shown with its operand types.",
         text=(
-            "`+(integer,integer)`: the name, with its schema unless the search_path"
-            " finds it without, then the operand types; `NONE` for a missing "
-            "operand: `-(NONE,integer)`. `0` for oid 0; the oid in decimal if no "
-            "such object exists."
+            "`+(integer,integer)`: the name, with its schema unless the search_path finds it "
+            "without, then the operand types; `NONE` for a missing operand: "
+            "`-(NONE,integer)`. `0` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -908,9 +870,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regclasssend",
         doc="A relation, by oid (pg_class), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it, with its schema unless the "
-            "search_path finds it without. `-` for oid 0; the oid in decimal if no "
-            "such object exists."
+            "The name, quoted where SQL needs it, with its schema unless the search_path "
+            "finds it without. `-` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -926,10 +887,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regtypesend",
         doc="A type, by oid (pg_type), shown by its SQL name.",
         text=(
-            "The SQL name without modifier: `integer`, `character varying`, "
-            '`"char"`, `integer[]`; with its schema unless built in or found by the'
-            " search_path. `-` for oid 0; the oid in decimal if no such object "
-            "exists."
+            'The SQL name without modifier: `integer`, `character varying`, `"char"`, '
+            "`integer[]`; with its schema unless built in or found by the search_path. `-` "
+            "for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -958,17 +918,17 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="pg_snapshot_out",
         send="pg_snapshot_send",
         doc=(
-            "Which transactions a snapshot sees: xmin, xmax and those running in "
-            "between; the old name of pg_snapshot (before 13 the functions are "
-            "txid_snapshot_out and txid_snapshot_send)."
+            "Which transactions a snapshot sees: xmin, xmax and those running in between; the"
+            " old name of pg_snapshot (before 13 the functions are txid_snapshot_out and "
+            "txid_snapshot_send)."
         ),
         text=(
-            "`xmin:xmax:xip,xip,...` in unsigned decimal; nothing after the second "
-            "`:` if there is none: `10:20:10,14`, `10:10:`."
+            "`xmin:xmax:xip,xip,...` in unsigned decimal; nothing after the second `:` if "
+            "there is none: `10:20:10,14`, `10:10:`."
         ),
         binary=(
-            "Int32: the number of ids in the list; Int64: xmin; Int64: xmax; for "
-            "each id of the list, in ascending order, Int64."
+            "Int32: the number of ids in the list; Int64: xmin; Int64: xmax; for each id of "
+            "the list, in ascending order, Int64."
         ),
     ),
     BuiltinType(
@@ -983,8 +943,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="pg_lsn_send",
         doc="A position in the write-ahead log: an unsigned 64-bit byte count.",
         text=(
-            "The high and the low 32 bits in upper-case hex without leading zeros, "
-            "`/` between: `16/B374D848`, `0/0`."
+            "The high and the low 32 bits in upper-case hex without leading zeros, `/` "
+            "between: `16/B374D848`, `0/0`."
         ),
         binary="Int64, unsigned.",
     ),
@@ -999,11 +959,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="pg_ndistinct_out",
         send="pg_ndistinct_send",
         doc=(
-            "Numbers of distinct values of groups of columns "
-            "(pg_statistic_ext_data); no input from clients."
+            "Numbers of distinct values of groups of columns (pg_statistic_ext_data); no input from clients."
         ),
-        text=('`{"1, 2": 3}`: attribute numbers, then the count rounded to a whole number.'),
-        binary=("Byte_n_: the stored bytes as they are, in the server's own byte order."),
+        text='`{"1, 2": 3}`: attribute numbers, then the count rounded to a whole number.',
+        binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
         name="pg_dependencies",
@@ -1015,12 +974,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="pg_dependencies_out",
         send="pg_dependencies_send",
-        doc=(
-            "Functional dependencies between columns (pg_statistic_ext_data); no "
-            "input from clients."
-        ),
-        text=('`{"1 => 2": 1.000000}`: attribute numbers, then the degree with 6 decimals.'),
-        binary=("Byte_n_: the stored bytes as they are, in the server's own byte order."),
+        doc=("Functional dependencies between columns (pg_statistic_ext_data); no input from clients."),
+        text='`{"1 => 2": 1.000000}`: attribute numbers, then the degree with 6 decimals.',
+        binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
         name="tsvector",
@@ -1033,19 +989,18 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="tsvectorout",
         send="tsvectorsend",
         doc=(
-            "A document for text search: distinct lexemes with positions (1 to "
-            "16383) and weights (A to D)."
+            "A document for text search: distinct lexemes with positions (1 to 16383) and weights (A to D)."
         ),
         text=(
-            "`'a':1A,5 'b':2C 'it''s'`: lexemes in byte order, always quoted, `'` "
-            "and `\\` doubled, one space between; positions after `:`, the weight D "
-            "not shown; an empty document is the empty string."
+            "`'a':1A,5 'b':2C 'it''s'`: lexemes in byte order, always quoted, `'` and `\\` "
+            "doubled, one space between; positions after `:`, the weight D not shown; an "
+            "empty document is the empty string."
         ),
         binary=(
-            "Int32: the number of lexemes; for each: String: the lexeme in the "
-            "client encoding, ended by a zero byte; Int16: the number of positions;"
-            " for each position Int16, unsigned: weight in the highest 2 bits (A 3,"
-            " B 2, C 1, D 0), position in the low 14."
+            "Int32: the number of lexemes; for each: String: the lexeme in the client "
+            "encoding, ended by a zero byte; Int16: the number of positions; for each "
+            "position Int16, unsigned: weight in the highest 2 bits (A 3, B 2, C 1, D 0), "
+            "position in the low 14."
         ),
     ),
     BuiltinType(
@@ -1060,16 +1015,16 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="tsquerysend",
         doc="A query for text search: lexemes joined by & | ! and <N>.",
         text=(
-            "`'a' & !'b':*AB | 'c' <2> 'd'`: lexemes always quoted, `'` and `\\` "
-            "doubled; `:`, `*` for a prefix, then weights; `<->` for distance 1; "
-            "parentheses only where needed; an empty query is the empty string."
+            "`'a' & !'b':*AB | 'c' <2> 'd'`: lexemes always quoted, `'` and `\\` doubled; `:`,"
+            " `*` for a prefix, then weights; `<->` for distance 1; parentheses only where "
+            "needed; an empty query is the empty string."
         ),
         binary=(
-            "Int32: the number of items; then the items, each operator before its "
-            "operands, the right one first. Lexeme: Int8: 1; Int8: weights (A 8, B "
-            "4, C 2, D 1, 0 any); Int8: 1 for a prefix, else 0; String: the lexeme,"
-            " ended by a zero byte. Operator: Int8: 2; Int8: 1 not, 2 and, 3 or, 4 "
-            "phrase; for phrase only, Int16: the distance."
+            "Int32: the number of items; then the items, each operator before its operands, "
+            "the right one first. Lexeme: Int8: 1; Int8: weights (A 8, B 4, C 2, D 1, 0 any);"
+            " Int8: 1 for a prefix, else 0; String: the lexeme, ended by a zero byte. "
+            "Operator: Int8: 2; Int8: 1 not, 2 and, 3 or, 4 phrase; for phrase only, Int16: "
+            "the distance."
         ),
     ),
     BuiltinType(
@@ -1082,10 +1037,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="gtsvectorout",
         send="none",
-        doc=("The key of a GiST index over tsvector; no value of it can be put into a table."),
-        text=(
-            "`N unique words`, or `N true bits, N false bits`; in 17+ `all true bits` if all are."
-        ),
+        doc="The key of a GiST index over tsvector; no value of it can be put into a table.",
+        text=("`N unique words`, or `N true bits, N false bits`; in 17+ `all true bits` if all are."),
         binary="None: always sent as text.",
     ),
     BuiltinType(
@@ -1098,11 +1051,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="regconfigout",
         send="regconfigsend",
-        doc=("A text search configuration, by oid (pg_ts_config), shown by its name."),
+        doc="A text search configuration, by oid (pg_ts_config), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it, with its schema unless the "
-            "search_path finds it without. `-` for oid 0; the oid in decimal if no "
-            "such object exists."
+            "The name, quoted where SQL needs it, with its schema unless the search_path "
+            "finds it without. `-` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -1118,9 +1070,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regdictionarysend",
         doc="A text search dictionary, by oid (pg_ts_dict), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it, with its schema unless the "
-            "search_path finds it without. `-` for oid 0; the oid in decimal if no "
-            "such object exists."
+            "The name, quoted where SQL needs it, with its schema unless the search_path "
+            "finds it without. `-` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -1136,10 +1087,9 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="jsonb_send",
         doc="JSON, kept in parsed form.",
         text=(
-            "Normalised: one space after `:` and `,`; keys ordered by length in "
-            "bytes, then by bytes; the last of repeated keys kept; numbers in "
-            "decimal as numeric shows them (`1.50` keeps its zero, `1e2` becomes "
-            "`100`)."
+            "Normalised: one space after `:` and `,`; keys ordered by length in bytes, then "
+            "by bytes; the last of repeated keys kept; numbers in decimal as numeric shows "
+            "them (`1.50` keeps its zero, `1e2` becomes `100`)."
         ),
         binary="Int8: 1 (the version); Byte_n_: the text form in the client encoding.",
     ),
@@ -1155,14 +1105,13 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="range_send",
         doc="A range of int4.",
         text=(
-            "`[1,11)`: always `[lower,upper)` if both are there; no bound is "
-            "nothing, with `(` or `)` beside it: `(,6)`, `[4,)`, `(,)`; `empty`."
+            "`[1,11)`: always `[lower,upper)` if both are there; no bound is nothing, with "
+            "`(` or `)` beside it: `(,6)`, `[4,)`, `(,)`; `empty`."
         ),
         binary=(
-            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound "
-            "inclusive, 8 no lower bound, 16 no upper bound; then for each bound "
-            "there is (none if empty), lower first: Int32: 4 (bytes); Int32, "
-            "signed: the bound."
+            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound inclusive, 8 no "
+            "lower bound, 16 no upper bound; then for each bound there is (none if empty), "
+            "lower first: Int32: 4 (bytes); Int32, signed: the bound."
         ),
     ),
     BuiltinType(
@@ -1177,14 +1126,13 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="range_send",
         doc="A range of numeric.",
         text=(
-            "`(1.5,2]`: `[` or `(`, lower, `,`, upper, `]` or `)`; no bound is "
-            "nothing, with `(` or `)` beside it: `(,)`; `empty`."
+            "`(1.5,2]`: `[` or `(`, lower, `,`, upper, `]` or `)`; no bound is nothing, with "
+            "`(` or `)` beside it: `(,)`; `empty`."
         ),
         binary=(
-            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound "
-            "inclusive, 8 no lower bound, 16 no upper bound; then for each bound "
-            "there is (none if empty), lower first: Int32: n (bytes); Byte_n_: the "
-            "bound in the binary form of numeric."
+            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound inclusive, 8 no "
+            "lower bound, 16 no upper bound; then for each bound there is (none if empty), "
+            "lower first: Int32: n (bytes); Byte_n_: the bound in the binary form of numeric."
         ),
     ),
     BuiltinType(
@@ -1199,15 +1147,15 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="range_send",
         doc="A range of timestamp.",
         text=(
-            '`["2000-01-01 00:00:00","2000-01-02 00:00:00")`: `[` or `(`, lower, '
-            "`,`, upper, `]` or `)`; no bound is nothing, with `(` or `)` beside "
-            "it: `(,)`; `empty`. A bound with a space in it is in double quotes."
+            '`["2000-01-01 00:00:00","2000-01-02 00:00:00")`: `[` or `(`, lower, `,`, upper, '
+            "`]` or `)`; no bound is nothing, with `(` or `)` beside it: `(,)`; `empty`. A "
+            "bound with a space in it is in double quotes."
         ),
         binary=(
-            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound "
-            "inclusive, 8 no lower bound, 16 no upper bound; then for each bound "
-            "there is (none if empty), lower first: Int32: 8 (bytes); Int64, "
-            "signed: the bound in the binary form of timestamp."
+            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound inclusive, 8 no "
+            "lower bound, 16 no upper bound; then for each bound there is (none if empty), "
+            "lower first: Int32: 8 (bytes); Int64, signed: the bound in the binary form of "
+            "timestamp."
         ),
     ),
     BuiltinType(
@@ -1222,16 +1170,15 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="range_send",
         doc="A range of timestamptz.",
         text=(
-            '`["2000-01-01 00:00:00+00","2000-01-02 00:00:00+00")`: `[` or `(`, '
-            "lower, `,`, upper, `]` or `)`; no bound is nothing, with `(` or `)` "
-            "beside it: `(,)`; `empty`. A bound with a space in it is in double "
-            "quotes."
+            '`["2000-01-01 00:00:00+00","2000-01-02 00:00:00+00")`: `[` or `(`, lower, `,`, '
+            "upper, `]` or `)`; no bound is nothing, with `(` or `)` beside it: `(,)`; "
+            "`empty`. A bound with a space in it is in double quotes."
         ),
         binary=(
-            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound "
-            "inclusive, 8 no lower bound, 16 no upper bound; then for each bound "
-            "there is (none if empty), lower first: Int32: 8 (bytes); Int64, "
-            "signed: the bound in the binary form of timestamptz."
+            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound inclusive, 8 no "
+            "lower bound, 16 no upper bound; then for each bound there is (none if empty), "
+            "lower first: Int32: 8 (bytes); Int64, signed: the bound in the binary form of "
+            "timestamptz."
         ),
     ),
     BuiltinType(
@@ -1246,17 +1193,16 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="range_send",
         doc="A range of date.",
         text=(
-            "`[2000-01-01,2000-01-03)`: always `[lower,upper)` if both are there; "
-            "no bound is nothing, with `(` or `)` beside it: `(,2000-01-06)`, "
-            "`[2000-01-04,)`, `(,)`; `empty`. The dates `infinity` and `-infinity` "
-            "are bounds as they were given: `[-infinity,infinity]`. A date with ` "
-            "BC` is in double quotes."
+            "`[2000-01-01,2000-01-03)`: always `[lower,upper)` if both are there; no bound is"
+            " nothing, with `(` or `)` beside it: `(,2000-01-06)`, `[2000-01-04,)`, `(,)`; "
+            "`empty`. The dates `infinity` and `-infinity` are bounds as they were given: "
+            "`[-infinity,infinity]`. A date with ` BC` is in double quotes."
         ),
         binary=(
-            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound "
-            "inclusive, 8 no lower bound, 16 no upper bound; then for each bound "
-            "there is (none if empty), lower first: Int32: 4 (bytes); Int32, "
-            "signed: the bound in the binary form of date."
+            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound inclusive, 8 no "
+            "lower bound, 16 no upper bound; then for each bound there is (none if empty), "
+            "lower first: Int32: 4 (bytes); Int32, signed: the bound in the binary form of "
+            "date."
         ),
     ),
     BuiltinType(
@@ -1271,14 +1217,13 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="range_send",
         doc="A range of int8.",
         text=(
-            "`[1,11)`: always `[lower,upper)` if both are there; no bound is "
-            "nothing, with `(` or `)` beside it: `(,6)`, `[4,)`, `(,)`; `empty`."
+            "`[1,11)`: always `[lower,upper)` if both are there; no bound is nothing, with "
+            "`(` or `)` beside it: `(,6)`, `[4,)`, `(,)`; `empty`."
         ),
         binary=(
-            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound "
-            "inclusive, 8 no lower bound, 16 no upper bound; then for each bound "
-            "there is (none if empty), lower first: Int32: 8 (bytes); Int64, "
-            "signed: the bound."
+            "Int8: flags, 1 empty, 2 lower bound inclusive, 4 upper bound inclusive, 8 no "
+            "lower bound, 16 no upper bound; then for each bound there is (none if empty), "
+            "lower first: Int32: 8 (bytes); Int64, signed: the bound."
         ),
     ),
     BuiltinType(
@@ -1293,8 +1238,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="jsonpath_send",
         doc="An SQL/JSON path expression.",
         text=(
-            "Normalised: `strict ` in front if strict (nothing if lax), keys always"
-            ' quoted: `$."a"[*]?(@."b" > 1)`.'
+            "Normalised: `strict ` in front if strict (nothing if lax), keys always quoted: "
+            '`$."a"[*]?(@."b" > 1)`.'
         ),
         binary="Int8: 1 (the version); Byte_n_: the text form in the client encoding.",
     ),
@@ -1310,8 +1255,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regnamespacesend",
         doc="A schema, by oid (pg_namespace), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it. `-` for oid 0; the oid in decimal"
-            " if no such object exists."
+            "The name, quoted where SQL needs it. `-` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -1327,8 +1271,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regrolesend",
         doc="A role, by oid (pg_authid), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it. `-` for oid 0; the oid in decimal"
-            " if no such object exists."
+            "The name, quoted where SQL needs it. `-` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -1344,9 +1287,8 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="regcollationsend",
         doc="A collation, by oid (pg_collation), shown by its name.",
         text=(
-            "The name, quoted where SQL needs it, with its schema unless the "
-            "search_path finds it without. `-` for oid 0; the oid in decimal if no "
-            "such object exists."
+            "The name, quoted where SQL needs it, with its schema unless the search_path "
+            "finds it without. `-` for oid 0; the oid in decimal if no such object exists."
         ),
         binary="Int32, unsigned: the object's oid.",
     ),
@@ -1361,10 +1303,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="multirange_out",
         send="multirange_send",
         doc=("An ordered list of int4range values that neither overlap nor touch nor are empty."),
-        text=("`{[1,3),[5,9)}`: the ranges as int4range shows them, `,` between; `{}` for none."),
+        text="`{[1,3),[5,9)}`: the ranges as int4range shows them, `,` between; `{}` for none.",
         binary=(
-            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the "
-            "range in the binary form of int4range."
+            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the range in "
+            "the binary form of int4range."
         ),
     ),
     BuiltinType(
@@ -1377,11 +1319,11 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="multirange_out",
         send="multirange_send",
-        doc=("An ordered list of numrange values that neither overlap nor touch nor are empty."),
-        text=("`{[1,2],(3.5,)}`: the ranges as numrange shows them, `,` between; `{}` for none."),
+        doc="An ordered list of numrange values that neither overlap nor touch nor are empty.",
+        text="`{[1,2],(3.5,)}`: the ranges as numrange shows them, `,` between; `{}` for none.",
         binary=(
-            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the "
-            "range in the binary form of numrange."
+            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the range in "
+            "the binary form of numrange."
         ),
     ),
     BuiltinType(
@@ -1394,14 +1336,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="multirange_out",
         send="multirange_send",
-        doc=("An ordered list of tsrange values that neither overlap nor touch nor are empty."),
+        doc="An ordered list of tsrange values that neither overlap nor touch nor are empty.",
         text=(
-            '`{["2000-01-01 00:00:00","2000-01-02 00:00:00")}`: the ranges as '
-            "tsrange shows them, `,` between; `{}` for none."
+            '`{["2000-01-01 00:00:00","2000-01-02 00:00:00")}`: the ranges as tsrange shows '
+            "them, `,` between; `{}` for none."
         ),
         binary=(
-            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the "
-            "range in the binary form of tsrange."
+            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the range in "
+            "the binary form of tsrange."
         ),
     ),
     BuiltinType(
@@ -1416,12 +1358,12 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="multirange_send",
         doc=("An ordered list of tstzrange values that neither overlap nor touch nor are empty."),
         text=(
-            '`{["2000-01-01 00:00:00+00","2000-01-02 00:00:00+00")}`: the ranges as'
-            " tstzrange shows them, `,` between; `{}` for none."
+            '`{["2000-01-01 00:00:00+00","2000-01-02 00:00:00+00")}`: the ranges as tstzrange'
+            " shows them, `,` between; `{}` for none."
         ),
         binary=(
-            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the "
-            "range in the binary form of tstzrange."
+            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the range in "
+            "the binary form of tstzrange."
         ),
     ),
     BuiltinType(
@@ -1435,13 +1377,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="multirange_out",
         send="multirange_send",
         doc=("An ordered list of daterange values that neither overlap nor touch nor are empty."),
-        text=(
-            "`{[2000-01-01,2000-01-03)}`: the ranges as daterange shows them, `,` "
-            "between; `{}` for none."
-        ),
+        text=("`{[2000-01-01,2000-01-03)}`: the ranges as daterange shows them, `,` between; `{}` for none."),
         binary=(
-            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the "
-            "range in the binary form of daterange."
+            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the range in "
+            "the binary form of daterange."
         ),
     ),
     BuiltinType(
@@ -1455,10 +1394,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         output="multirange_out",
         send="multirange_send",
         doc=("An ordered list of int8range values that neither overlap nor touch nor are empty."),
-        text=("`{[1,3),[5,9)}`: the ranges as int8range shows them, `,` between; `{}` for none."),
+        text="`{[1,3),[5,9)}`: the ranges as int8range shows them, `,` between; `{}` for none.",
         binary=(
-            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the "
-            "range in the binary form of int8range."
+            "Int32: the number of ranges; for each: Int32: n (bytes); Byte_n_: the range in "
+            "the binary form of int8range."
         ),
     ),
     BuiltinType(
@@ -1473,7 +1412,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="brin_bloom_summary_send",
         doc="The summary of a BRIN bloom index; no input from clients.",
         text="`{mode: hashed  nhashes: 7  nbits: 35696  nbits_set: 6332}`.",
-        binary=("Byte_n_: the stored bytes as they are, in the server's own byte order."),
+        binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
         name="pg_brin_minmax_multi_summary",
@@ -1487,10 +1426,10 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="brin_minmax_multi_summary_send",
         doc="The summary of a BRIN minmax-multi index; no input from clients.",
         text=(
-            '`{nranges: 1  nvalues: 2  maxvalues: 32 ranges: {"16 ... 1000"} '
-            "values: {1,2}}`; `ranges` and `values` only if there are any."
+            '`{nranges: 1  nvalues: 2  maxvalues: 32 ranges: {"16 ... 1000"} values: {1,2}}`;'
+            " `ranges` and `values` only if there are any."
         ),
-        binary=("Byte_n_: the stored bytes as they are, in the server's own byte order."),
+        binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
         name="pg_mcv_list",
@@ -1504,7 +1443,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         send="pg_mcv_list_send",
         doc=("Most common combinations of values (pg_statistic_ext_data); no input from clients."),
         text="As bytea: the stored bytes.",
-        binary=("Byte_n_: the stored bytes as they are, in the server's own byte order."),
+        binary="Byte_n_: the stored bytes as they are, in the server's own byte order.",
     ),
     BuiltinType(
         name="pg_snapshot",
@@ -1516,14 +1455,14 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="StringType",
         output="pg_snapshot_out",
         send="pg_snapshot_send",
-        doc=("Which transactions a snapshot sees: xmin, xmax and those running in between."),
+        doc="Which transactions a snapshot sees: xmin, xmax and those running in between.",
         text=(
-            "`xmin:xmax:xip,xip,...` in unsigned decimal; nothing after the second "
-            "`:` if there is none: `10:20:10,14`, `10:10:`."
+            "`xmin:xmax:xip,xip,...` in unsigned decimal; nothing after the second `:` if "
+            "there is none: `10:20:10,14`, `10:10:`."
         ),
         binary=(
-            "Int32: the number of ids in the list; Int64: xmin; Int64: xmax; for "
-            "each id of the list, in ascending order, Int64."
+            "Int32: the number of ids in the list; Int64: xmin; Int64: xmax; for each id of "
+            "the list, in ascending order, Int64."
         ),
     ),
     BuiltinType(
@@ -1536,9 +1475,7 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
         spark="DecimalType(20, 0)",
         output="xid8out",
         send="xid8send",
-        doc=(
-            "A transaction id of 64 bits, unsigned, with the epoch, so that it never wraps around."
-        ),
+        doc=("A transaction id of 64 bits, unsigned, with the epoch, so that it never wraps around."),
         text="Unsigned decimal digits.",
         binary="Int64, unsigned.",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from pgoutput import v1, v2, v3, v4, messages
+from pgoutput import messages, v1, v2, v3, v4
 from pgoutput.wire import Buffer
 
 

@@ -272,4 +272,4 @@ MESSAGES: Final = pa.schema(
         pa.field("_rescued_data", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""One row per message of any kind: the fields of all messages side by side, NULL where a message lacks them."""
+"""One row per message of any kind: all fields side by side, NULL where a message lacks them."""

@@ -1,0 +1,70 @@
+"""What the rules share: the way to every entry of every field list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from codegen.model import Entry, Spec
+from codegen.yamlfile import Place
+
+Problem = tuple[Place, str]
+Rule = Callable[[Spec], Iterator[Problem]]
+
+COUNTS = ("uint8", "uint16", "uint32")
+"""The wires of counts and lengths."""
+
+
+def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
+    """Every field list: its place, whose it is, and its entries."""
+    for protocol in spec.protocols.values():
+        for name, message in protocol.messages.items():
+            yield ("messages", name, "fields"), name, message.fields
+    for name, struct in spec.structs.items():
+        yield ("structs", name, "fields"), name, struct.fields
+
+
+def walk(fields: list[Entry], place: Place) -> Iterator[tuple[Place, Entry]]:
+    """The entries of a field list, sides of choices included."""
+    for i, entry in enumerate(fields):
+        yield (*place, i), entry
+        yield from walk(entry.one_of or [], (*place, i, "one_of"))
+
+
+def entries(spec: Spec) -> Iterator[tuple[Place, Entry, str]]:
+    """The entries of all field lists, with the name that errors call them by."""
+    for place, owner, fields in field_lists(spec):
+        for below, entry in walk(fields, place):
+            yield below, entry, f"{owner}.{label(entry)}"
+
+
+def label(entry: Entry) -> str:
+    """How errors name an entry inside its message."""
+    if entry.one_of:
+        return "|".join(str(side.name) for side in entry.one_of)
+    if entry.name:
+        return entry.name
+    if entry.count or entry.length:
+        return f"{'count' if entry.count else 'length'} of {entry.count or entry.length}"
+    return "?"
+
+
+def wire(spec: Spec, entry: Entry) -> str:
+    """The wire of an entry whose type is a scalar; else nothing."""
+    return spec.scalars[entry.type].wire if entry.type in spec.scalars else ""
+
+
+def tags(place: Place, tags: dict[str, str], what: str) -> Iterator[Problem]:
+    """Each is one ASCII character, and none occurs twice."""
+    seen: dict[str, str] = {}
+    for name, tag in tags.items():
+        if not is_tag(tag):
+            yield (*place, name, what), f"{name}: the {what} `{tag}` is not one ASCII character"
+        elif tag in seen:
+            other = seen[tag]
+            yield (*place, name, what), f"{name}: duplicate {what} `{tag}`, already that of {other}"
+        seen[tag] = name
+
+
+def is_tag(text: str) -> bool:
+    """Whether it can be a tag: a visible ASCII character that needs no escape."""
+    return len(text) == 1 and "!" <= text <= "~" and text not in "\"'\\"

@@ -1,0 +1,195 @@
+"""Each entry of a field list is one thing, has what it needs, and stands where it can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.model import Entry, Spec
+from codegen.rules.common import COUNTS, Problem, entries, field_lists, is_tag, label, walk, wire
+from codegen.yamlfile import Place
+
+_FORMS = ("name", "count", "length", "one_of")
+_NOT_IN_CHOICE = ("type", "list_of", "tag", "literal", "when", "option", "source", "server", "doc")
+_NOT_IN_SIDE = ("when", "versions", "optional", "list_of", "one_of")
+_INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int32", "int64")
+
+
+def _given(entry: Entry, keys: tuple[str, ...]) -> list[str]:
+    return [key for key in keys if getattr(entry, key) not in (None, False)]
+
+
+def forms(spec: Spec) -> Iterator[Problem]:
+    """An entry is a field, a count, a length or a choice, and has the keys of its kind."""
+    for place, entry, name in entries(spec):
+        found = _given(entry, _FORMS)
+        if len(found) != 1:
+            yield place, f"{name}: an entry has exactly one of {', '.join(_FORMS)}"
+        elif found == ["one_of"]:
+            if extra := _given(entry, _NOT_IN_CHOICE):
+                text = "a choice has only `one_of`, `optional` and `versions`"
+                yield (*place, extra[0]), f"{name}: {text}, not `{extra[0]}`"
+        elif entry.doc is None:
+            yield place, f"{name}: `doc` is missing"
+        elif entry.optional:
+            yield (*place, "optional"), f"{name}: only a choice can be optional"
+        elif len(_given(entry, ("type", "list_of"))) != 1:
+            yield place, f"{name}: exactly one of `type` and `list_of` is wanted"
+        elif (entry.count or entry.length) and (extra := _given(entry, ("list_of", "tag", "literal"))):
+            yield (*place, extra[0]), f"{name}: a count or length has no `{extra[0]}`"
+        elif entry.list_of is not None and (extra := _given(entry, ("tag", "literal"))):
+            yield (*place, extra[0]), f"{name}: a list has no `{extra[0]}`"
+
+
+def types(spec: Spec) -> Iterator[Problem]:
+    """Types exist, and are fit for what they are used for."""
+    known = spec.scalars.keys() | spec.enums.keys() | spec.flags.keys() | spec.tuples.keys()
+    for place, entry, name in entries(spec):
+        if entry.type is not None:
+            if entry.type not in known:
+                yield (*place, "type"), f"{name}: unknown type `{entry.type}`"
+            else:
+                yield from _type(spec, place, name, entry)
+        elif entry.list_of in spec.scalars:
+            if spec.scalars[entry.list_of].wire not in _INTEGERS:
+                text = f"a list of `{entry.list_of}` cannot be read; lists are of integers or structs"
+                yield (*place, "list_of"), f"{name}: {text}"
+        elif entry.list_of is not None and entry.list_of not in spec.structs:
+            text = f"unknown type `{entry.list_of}`; lists are of integers or structs"
+            yield (*place, "list_of"), f"{name}: {text}"
+
+
+def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem]:
+    its_wire = wire(spec, entry)
+    if entry.tag is None and entry.type in spec.tuples:
+        yield place, f"{name}: a tuple needs a `tag` before it"
+    if entry.tag is not None and entry.type not in spec.tuples:
+        yield (*place, "tag"), f"{name}: only a tuple has a `tag` before it, `{entry.type}` has none"
+    if entry.tag is not None and not is_tag(entry.tag):
+        yield (*place, "tag"), f"{name}: the tag `{entry.tag}` is not one ASCII character"
+    if (entry.count or entry.length) and its_wire not in COUNTS:
+        text = f"a count or length is one of {', '.join(COUNTS)}, not `{entry.type}`"
+        yield (*place, "type"), f"{name}: {text}"
+    if entry.literal is not None and (its_wire != "uint8" or not 0 <= entry.literal < 256):
+        yield (*place, "literal"), f"{name}: a literal is a number from 0 to 255 of type uint8"
+
+
+def conditions(spec: Spec) -> Iterator[Problem]:
+    """A condition is a context, or a value of streaming."""
+    streaming = spec.options["streaming"].values
+    for place, entry, name in entries(spec):
+        at = (*place, "when")
+        if entry.when is not None and entry.literal is not None:
+            yield at, f"{name}: a literal is always sent; it cannot have `when`"
+        if isinstance(entry.when, str):
+            if entry.when not in spec.contexts:
+                yield at, f"{name}: unknown context `{entry.when}`"
+        elif entry.when is not None:
+            if list(entry.when) != ["streaming"]:
+                given = ", ".join(entry.when)
+                text = f"`when` takes a context or one value of streaming, not `{given}`"
+                yield at, f"{name}: {text}"
+            elif entry.when["streaming"] not in streaming:
+                yield at, f"{name}: streaming has no value `{entry.when['streaming']}`"
+
+
+def order(spec: Spec) -> Iterator[Problem]:
+    """A count comes before its list, a length before its bytes, each once; a rest comes last."""
+    for place, owner, fields in field_lists(spec):
+        seen: set[str] = set()
+        pending: dict[tuple[str, str], int] = {}
+        for i, entry in enumerate(fields):
+            here = (*place, i)
+            name = f"{owner}.{label(entry)}"
+            if i and wire(spec, fields[i - 1]) == "rest":
+                text = "nothing can follow a field that takes the rest of the message"
+                yield here, f"{name}: {text}"
+            sides = [((*here, "one_of", j), side) for j, side in enumerate(entry.one_of or ())]
+            for below, one in [(here, entry), *sides]:
+                if one.name is not None and one.name in seen:
+                    yield (*below, "name"), f"{owner}.{one.name}: duplicate field"
+                seen.add(one.name or "")
+            for kind, target in (("count", entry.count), ("length", entry.length)):
+                if target is not None and (kind, target) in pending:
+                    yield here, f"{owner}: a second {kind} of `{target}`"
+                if target is not None:
+                    pending[kind, target] = i
+            if entry.name is None or not (needs := _needs(spec, entry)):
+                continue
+            if (needs, entry.name) not in pending:
+                yield here, f"{name}: no {needs} comes before it"
+                continue
+            size = fields[pending.pop((needs, entry.name))]
+            if (size.versions, size.when) != (entry.versions, entry.when):
+                yield here, f"{name}: its {needs} has another gate or condition"
+        for (kind, target), i in pending.items():
+            what = "list" if kind == "count" else "field of bytes"
+            yield (*place, i), f"{owner}: a {kind} of `{target}`, but no such {what} follows"
+
+
+def _needs(spec: Spec, entry: Entry) -> str:
+    if entry.list_of is not None:
+        return "count"
+    return "length" if wire(spec, entry) == "bytes" else ""
+
+
+def choices(spec: Spec) -> Iterator[Problem]:
+    """The tag says which side of a choice is there, and, if it is optional, that none is."""
+    for place, owner, fields in field_lists(spec):
+        for i, entry in enumerate(fields):
+            if entry.one_of is None:
+                continue
+            name = f"{owner}.{label(entry)}"
+            if len(entry.one_of) < 2:
+                yield (*place, i), f"{name}: a choice needs two sides at least"
+            seen: set[str | None] = set()
+            for j, side in enumerate(entry.one_of):
+                here = (*place, i, "one_of", j)
+                if side.name is None or side.tag is None or _given(side, _NOT_IN_SIDE):
+                    yield here, f"{name}: a side of a choice is a tuple with name and tag, no more"
+                if side.tag in seen:
+                    yield (*here, "tag"), f"{name}: duplicate tag `{side.tag}`"
+                seen.add(side.tag)
+            if entry.optional and not _told_apart(fields, i, seen):
+                text = "behind an optional choice, a tuple with another tag must follow"
+                yield (*place, i), f"{name}: {text}"
+
+
+def _told_apart(fields: list[Entry], i: int, tags: set[str | None]) -> bool:
+    if i + 1 == len(fields):
+        return False
+    after = fields[i + 1]
+    return (
+        after.tag is not None
+        and after.tag not in tags
+        and after.when is None
+        and after.versions in (None, fields[i].versions)
+    )
+
+
+def structs(spec: Spec) -> Iterator[Problem]:
+    """A struct holds plain fields only, one of them in all versions, so that it is never empty."""
+    for name, struct in spec.structs.items():
+        place = ("structs", name, "fields")
+        for i, entry in enumerate(struct.fields):
+            if entry.name is None or _given(entry, ("list_of", "tag", "when", "literal")):
+                yield (*place, i), f"{name}.{label(entry)}: a struct holds plain fields only"
+            elif wire(spec, entry) in ("bytes", "rest"):
+                text = f"a struct cannot hold `{entry.type}`"
+                yield (*place, i, "type"), f"{name}.{entry.name}: {text}"
+        if all(entry.versions is not None for entry in struct.fields):
+            yield place, f"{name}: a struct needs a field that all versions have"
+
+
+def columns(spec: Spec) -> Iterator[Problem]:
+    """Messages of one protocol share a table, so a field name has one type throughout."""
+    for protocol in spec.protocols.values():
+        seen: dict[str, tuple[str, str]] = {}
+        for name, message in protocol.messages.items():
+            for place, entry in walk(message.fields, ("messages", name, "fields")):
+                if entry.name is None or entry.literal is not None:
+                    continue
+                what = entry.type or f"list of {entry.list_of}"
+                other, where = seen.setdefault(entry.name, (what, name))
+                if other != what:
+                    text = f"is {what} here and {other} in {where}: one name, one type"
+                    yield place, f"{name}.{entry.name}: {text}"

@@ -1,0 +1,117 @@
+"""Gates can be read, name versions that exist, and fit into each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.model import Entry, Gate, Spec
+from codegen.rules.common import Problem, entries, label, walk
+from codegen.yamlfile import Place
+
+_EVERYTHING = Gate(1)
+
+
+def readable(spec: Spec) -> Iterator[Problem]:
+    """Every gate can be read."""
+    for place, record in _gated(spec):
+        for key in ("versions", "server"):
+            if (text := getattr(record, key, None)) is not None:
+                try:
+                    Gate.parse(text)
+                except ValueError as error:
+                    yield (*place, key), str(error)
+
+
+def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
+    for number, version in spec.versions.items():
+        yield ("versions", number), version
+    for option, record in spec.options.items():
+        for name, value in record.values.items():
+            yield ("options", option, "values", name), value
+    for name, context in spec.contexts.items():
+        yield ("contexts", name), context
+    for name, tuples in spec.tuples.items():
+        for form, cell in tuples.cells.items():
+            yield ("tuples", name, "cells", form), cell
+    for protocol in spec.protocols.values():
+        for name, message in protocol.messages.items():
+            yield ("messages", name), message
+    for place, entry, _ in entries(spec):
+        yield place, entry
+    for name, builtin in spec.types.items():
+        yield ("types", name), builtin
+
+
+def versions_in_order(spec: Spec) -> Iterator[Problem]:
+    """Versions are 1, 2, 3 … without a gap, the released ones first, and one of them is released."""
+    before = True
+    for position, (number, version) in enumerate(spec.versions.items(), start=1):
+        place = ("versions", number)
+        if number != position:
+            yield place, f"version {number} stands where version {position} belongs"
+        if version.released and not before:
+            yield place, f"version {number} is released, version {number - 1} before it is not"
+        before = version.released
+    if not any(version.released for version in spec.versions.values()):
+        yield ("versions", 1), "no version is released; version 1 must be"
+
+
+def nested(spec: Spec) -> Iterator[Problem]:
+    """A gate names versions that exist, and is narrower than what it stands in."""
+    for option, record in spec.options.items():
+        for name, value in record.values.items():
+            place: Place = ("options", option, "values", name, "versions")
+            yield from _known(spec, place, f"{option}.{name}", Gate.parse(value.versions))
+    for name, context in spec.contexts.items():
+        place = ("contexts", name, "versions")
+        yield from _known(spec, place, name, Gate.parse(context.versions))
+    for protocol in spec.protocols.values():
+        for name, message in protocol.messages.items():
+            place = ("messages", name)
+            gate = Gate.parse(message.versions)
+            yield from _known(spec, (*place, "versions"), name, gate)
+            if protocol.name != "pgoutput" and gate != _EVERYTHING:
+                text = f"{name}: the messages of {protocol.name} have no versions"
+                yield (*place, "versions"), text
+            if message.option is not None and message.option not in spec.options:
+                yield (*place, "option"), f"{name}: unknown option `{message.option}`"
+            for below, entry in walk(message.fields, (*place, "fields")):
+                if protocol.name != "pgoutput" and entry.versions is not None:
+                    text = f"{name}.{label(entry)}: the messages of {protocol.name} have no versions"
+                    yield (*below, "versions"), text
+                yield from _entry(spec, below, f"{name}.{label(entry)}", entry, gate)
+    for name, struct in spec.structs.items():
+        for below, entry in walk(struct.fields, ("structs", name, "fields")):
+            yield from _entry(spec, below, f"{name}.{label(entry)}", entry, _EVERYTHING)
+
+
+def _known(spec: Spec, place: Place, name: str, gate: Gate) -> Iterator[Problem]:
+    for end in (gate.first, gate.last or gate.first):
+        if end not in spec.versions:
+            yield place, f"{name}: there is no version {end}; add it to `versions`"
+
+
+def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> Iterator[Problem]:
+    gate = outer if entry.versions is None else Gate.parse(entry.versions)
+    at = (*place, "versions")
+    yield from _known(spec, at, name, gate)
+    if not gate.within(outer):
+        yield at, f"{name}: the gate {gate} is wider than that of its message, {outer}"
+    elif entry.versions is not None and outer.within(gate):
+        yield at, f"{name}: the gate {gate} is that of its message: leave it out"
+    if entry.option is not None and entry.option not in spec.options:
+        yield (*place, "option"), f"{name}: unknown option `{entry.option}`"
+    for what, allowed in _conditions(spec, entry):
+        if not gate.within(allowed):
+            yield at, f"{name}: the gate {gate} is wider than that of {what}, {allowed}"
+
+
+def _conditions(spec: Spec, entry: Entry) -> Iterator[tuple[str, Gate]]:
+    """What `when` names, and its gate. Whether there is such a thing is another rule."""
+    if isinstance(entry.when, str):
+        if entry.when in spec.contexts:
+            yield f"the context {entry.when}", Gate.parse(spec.contexts[entry.when].versions)
+        return
+    for option, value in (entry.when or {}).items():
+        if option in spec.options and value in spec.options[option].values:
+            yield f"{option} = {value}", Gate.parse(spec.options[option].values[value].versions)

@@ -1,0 +1,112 @@
+"""Names are fit for Python, PostgreSQL and Spark, and each means one thing."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+
+from codegen.model import Enum, Flags, Message, Spec, Structure
+from codegen.resolve import snake
+from codegen.rules.common import Problem, entries, tags
+from codegen.yamlfile import Place
+
+_STYLES = {
+    "snake_case": re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*"),
+    "CamelCase": re.compile(r"([A-Z]+[a-z0-9]+)+[A-Z]*"),
+    "CAPITALS": re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*"),
+}
+
+_SUMMARY = 102
+"""What fits into the first line of a docstring."""
+
+_NOT_FOR_TYPES = (
+    "cell", "class_var", "decoders", "encoders", "item", "layout", "literal", "message", "messages", "parts",
+    "streaming", "text", "type_alias", "unchanged", "versions",
+)  # fmt: skip
+"""Names that the generated modules give to things of their own."""
+
+_NOT_FOR_FIELDS = {
+    "type": "is the name of the message in tables",
+    "wire_tag": "is the tag in message classes",
+}
+
+
+def styles(spec: Spec) -> Iterator[Problem]:
+    """Types and messages are in CamelCase, fields and scalars in snake_case, values in CAPITALS."""
+    for place, style, what in _named(spec):
+        if not _STYLES[style].fullmatch(str(place[-1])):
+            yield place, f"`{place[-1]}`: {what} is named in {style}"
+    for place, entry, _ in entries(spec):
+        name = entry.name
+        if name is None:
+            continue
+        if not _STYLES["snake_case"].fullmatch(name):
+            yield (*place, "name"), f"`{name}`: a field is named in snake_case"
+        if keyword.iskeyword(name) or (hasattr(builtins, name) and name != "type"):
+            yield (*place, "name"), f"`{name}`: a field cannot be named like a Python keyword or builtin"
+        if name in _NOT_FOR_FIELDS:
+            yield (*place, "name"), f"a field cannot be named `{name}`: that {_NOT_FOR_FIELDS[name]}"
+
+
+def _named(spec: Spec) -> Iterator[tuple[Place, str, str]]:
+    sections: dict[str, tuple[Mapping[str, object], str, str]] = {
+        "options": (spec.options, "snake_case", "an option"),
+        "scalars": (spec.scalars, "snake_case", "a scalar"),
+        "enums": (spec.enums, "CamelCase", "an enum"),
+        "flags": (spec.flags, "CamelCase", "a set of flags"),
+        "tuples": (spec.tuples, "CamelCase", "a tuple"),
+        "structs": (spec.structs, "CamelCase", "a struct"),
+    }
+    for section, (records, style, what) in sections.items():
+        for name in records:
+            yield (section, name), style, what
+    for protocol in spec.protocols.values():
+        for name in protocol.messages:
+            yield ("messages", name), "CamelCase", "a message"
+    for name, enum in spec.enums.items():
+        for member in enum.values:
+            yield ("enums", name, "values", member), "CAPITALS", "a value"
+    for name, flags in spec.flags.items():
+        for bit in flags.bits:
+            yield ("flags", name, "bits", bit), "CAPITALS", "a bit"
+
+
+def unique(spec: Spec) -> Iterator[Problem]:
+    """No two types or messages have one name, not even in another style; some names are taken."""
+    seen: dict[str, Place] = {}
+    for place, _, what in _named(spec):
+        if len(place) > 2 or place[0] == "options":
+            continue
+        name = place[1]
+        key = snake(str(name))
+        if key in seen:
+            where, other = seen[key]
+            yield place, f"`{name}`: {where} has `{other}` already, which is too much the same name"
+        if key in _NOT_FOR_TYPES:
+            yield place, f"`{name}`: {what} cannot have this name, which generated code needs"
+        seen[key] = place
+
+
+def summaries(spec: Spec) -> Iterator[Problem]:
+    """A doc that becomes a docstring begins with a sentence that fits on a line."""
+    documented: list[tuple[str, Mapping[str, Enum | Flags | Structure | Message]]] = [
+        ("enums", spec.enums),
+        ("flags", spec.flags),
+        ("structs", spec.structs),
+        *(("messages", protocol.messages) for protocol in spec.protocols.values()),
+    ]
+    for section, records in documented:
+        for name, record in records.items():
+            first = re.split(r"(?<=\.)\s", record.doc, maxsplit=1)[0]
+            if len(first) > _SUMMARY:
+                text = f"has {len(first)} characters; at most {_SUMMARY} fit on a line"
+                yield (section, name, "doc"), f"{name}: the first sentence of `doc` {text}"
+
+
+def message_tags(spec: Spec) -> Iterator[Problem]:
+    """A tag is one character, and belongs to one message of a protocol, in whatever version."""
+    for protocol in spec.protocols.values():
+        messages = {name: message.tag for name, message in protocol.messages.items()}
+        yield from tags(("messages",), messages, "tag")

@@ -1,0 +1,116 @@
+"""Scalars, enums, flags, tuples, options, contexts and built-in types are right in themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.model import PROTOCOLS, Spec
+from codegen.rules.common import COUNTS, Problem, tags
+from codegen.tables import ARROW_OF_WIRE, SPARK_OF_ARROW
+
+_FORMS = ("null", "unchanged", "text", "binary")
+
+
+def protocols(spec: Spec) -> Iterator[Problem]:
+    """Both protocols are there."""
+    for name in PROTOCOLS:
+        if name not in spec.protocols:
+            yield (), f"no file has the messages of the protocol `{name}`"
+
+
+def types_of_tables(spec: Spec) -> Iterator[Problem]:
+    """An Arrow type stands beside the Spark type that equals it; a scalar's holds its wire."""
+    for section, records in (("scalars", spec.scalars), ("types", spec.types)):
+        for name, record in records.items():
+            if SPARK_OF_ARROW.get(record.arrow) != record.spark:
+                yield (
+                    (section, name, "spark"),
+                    f"{name}: Arrow {record.arrow} and Spark {record.spark} are not the same type",
+                )
+    for name, scalar in spec.scalars.items():
+        timestamp = scalar.wire == "int64" and scalar.arrow.startswith("timestamp")
+        if scalar.arrow != ARROW_OF_WIRE[scalar.wire] and not timestamp:
+            arrow = ARROW_OF_WIRE[scalar.wire]
+            yield ("scalars", name, "arrow"), f"{name}: {scalar.wire} needs Arrow {arrow}"
+
+
+def oids(spec: Spec) -> Iterator[Problem]:
+    """An OID belongs to one built-in type, or to the arrays of one."""
+    seen: dict[int, str] = {}
+    for name, builtin in spec.types.items():
+        for key, oid in (("oid", builtin.oid), ("array_oid", builtin.array_oid)):
+            place = ("types", name, key)
+            if key == "array_oid" and oid == 0:
+                continue  # it has no arrays
+            if not 0 < oid < 10_000:
+                yield place, f"{name}: {oid} is not the OID of a built-in type, 1 to 9999"
+            elif oid in seen:
+                yield place, f"{name}: duplicate {key} {oid}, already that of {seen[oid]}"
+            seen[oid] = name
+
+
+def enums_and_flags(spec: Spec) -> Iterator[Problem]:
+    """An enum's values are different characters, a flag's bits are different bits."""
+    for name, enum in spec.enums.items():
+        if not enum.values:
+            yield ("enums", name, "values"), f"{name}: an enum without values"
+        values = {member: record.value for member, record in enum.values.items()}
+        yield from tags(("enums", name, "values"), values, "value")
+    for name, flags in spec.flags.items():
+        if not flags.bits:
+            yield ("flags", name, "bits"), f"{name}: flags without bits"
+        seen = 0
+        for bit, record in flags.bits.items():
+            value = record.value
+            if value not in {1 << shift for shift in range(8)} or value & seen:
+                yield (
+                    ("flags", name, "bits", bit, "value"),
+                    f"{name}.{bit}: {value} is not a bit of its own in 8 bits",
+                )
+            seen |= value
+
+
+def tuples(spec: Spec) -> Iterator[Problem]:
+    """A tuple has a count and all four forms of cells, which differ in their tags."""
+    for name, record in spec.tuples.items():
+        place = ("tuples", name)
+        if record.count not in COUNTS:
+            text = f"{name}: a count is one of {', '.join(COUNTS)}, not `{record.count}`"
+            yield (*place, "count"), text
+        for form in record.cells:
+            if form not in _FORMS:
+                yield (
+                    (*place, "cells", form),
+                    f"{name}: unknown form of a cell `{form}`; the forms are {', '.join(_FORMS)}",
+                )
+        for form in _FORMS:
+            if form not in record.cells:
+                yield (*place, "cells"), f"{name}: the cell form `{form}` is missing"
+        cells = {form: cell.tag for form, cell in record.cells.items()}
+        yield from tags((*place, "cells"), cells, "tag")
+        first, model = next(iter(spec.tuples.items()))
+        for form, cell in record.cells.items():
+            here = (*place, "cells", form)
+            if (form in ("text", "binary")) != (cell.length is not None):
+                yield here, f"{name}.{form}: text and binary need a `length`, others have none"
+            if cell.length is not None and cell.length not in COUNTS:
+                text = f"a length is one of {', '.join(COUNTS)}, not `{cell.length}`"
+                yield (*here, "length"), f"{name}.{form}: {text}"
+            if cell.tag != model.cells[form].tag:
+                text = f"the tag is `{cell.tag}` here and `{model.cells[form].tag}` in {first}"
+                yield (*here, "tag"), f"{name}.{form}: {text}: one form, one tag"
+            if cell.option is not None and cell.option not in spec.options:
+                yield (*here, "option"), f"{name}.{form}: unknown option `{cell.option}`"
+
+
+def options_and_contexts(spec: Spec) -> Iterator[Problem]:
+    """What the run time knows: the context in_stream, the option streaming."""
+    if "streaming" not in spec.options or "off" not in spec.options["streaming"].values:
+        yield ("options", "streaming"), "the option `streaming` with a value `off` is missing"
+    for name, context in spec.contexts.items():
+        if name != "in_stream":
+            yield ("contexts", name), f"unknown context `{name}`; the contexts are in_stream"
+        for key in ("enter", "leave"):
+            message = getattr(context, key)
+            if message not in spec.protocols["pgoutput"].messages:
+                yield ("contexts", name, key), f"{name}: there is no message `{message}`"

@@ -1,0 +1,24 @@
+"""Which Arrow and Spark types hold which values."""
+
+from __future__ import annotations
+
+ARROW_OF_WIRE = {
+    "uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64", "int32": "int32",
+    "int64": "int64", "bool": "bool", "cstring": "string", "bytes": "binary", "rest": "binary",
+}  # fmt: skip
+"""The narrowest signed Arrow type that holds a wire type; a timestamp is an int64 with a unit."""
+
+SPARK_OF_ARROW = {
+    "bool": "BooleanType", "int16": "ShortType", "int32": "IntegerType", "int64": "LongType",
+    "float": "FloatType", "double": "DoubleType", "string": "StringType", "binary": "BinaryType",
+    "date32": "DateType", "timestamp[us]": "TimestampNTZType",
+    "timestamp[us, tz=UTC]": "TimestampType", "decimal128(20, 0)": "DecimalType(20, 0)",
+}  # fmt: skip
+"""The types that tables may have: each Arrow type with the Spark type that equals it."""
+
+PYARROW_OF_ARROW = {
+    "bool": "pa.bool_()", "int16": "pa.int16()", "int32": "pa.int32()", "int64": "pa.int64()",
+    "string": "pa.string()", "binary": "pa.binary()", "timestamp[us]": 'pa.timestamp("us")',
+    "timestamp[us, tz=UTC]": 'pa.timestamp("us", tz="UTC")',
+}  # fmt: skip
+"""The Arrow types that message fields have, as pyarrow writes them."""

@@ -1,0 +1,51 @@
+"""A copy of the spec that a test may change, text for text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+ROOT = Path(__file__).parents[2]
+
+
+class Done(NamedTuple):
+    """What a command said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str | Path) -> Done: ...
+
+
+class SpecCopy:
+    """A spec that a test may change, text for text."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str = "pgoutput.yaml") -> str:
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def write(self, text: str, name: str = "pgoutput.yaml") -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def replace(self, old: str, new: str, name: str = "pgoutput.yaml") -> None:
+        """Replace the one place where `old` stands."""
+        text = self.read(name)
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {name}"
+        self.write(text.replace(old, new), name)
+
+    def add(self, key: str, block: str, name: str = "pgoutput.yaml") -> None:
+        """Put lines at the end of what the line `key` begins."""
+        lines = self.read(name).splitlines(keepends=True)
+        start = lines.index(key + "\n")
+        depth = len(key) - len(key.lstrip())
+        end = start + 1
+        while end < len(lines) and (not lines[end].strip() or lines[end].startswith(" " * (depth + 1))):
+            end += 1
+        while not lines[end - 1].strip():
+            end -= 1
+        self.write("".join([*lines[:end], block, *lines[end:]]), name)

@@ -1,0 +1,234 @@
+"""What may change: differences in words, and the rules that guard released versions."""
+
+# ruff: noqa: E501  (a change is a line of its table)
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from codegen import evolution
+from codegen.load import load
+from codegen.resolve import resolve
+from tests.codegen.spec_copy import ROOT, Run, SpecCopy
+
+NOTHING = (0, "nothing changed on the wire\n", "")
+COMMIT_LSN = "      - {name: commit_lsn, type: lsn, doc: The LSN of the commit record.}\n"
+SEGMENT = "      - {name: first_segment, type: bool, doc: Whether this is the first block of this xid.}\n"
+STREAM_XID = "      - {name: xid, type: xid, doc: Xid of the top-level transaction.}\n"
+PING = "  Ping: {tag: '!', title: Ping, source: x, doc: X., fields: []}\n"
+VERSION_5 = "  5: {server: 20+, released: false, doc: The next one.}\n"
+ADDED = "      - {name: added, type: lsn, doc: X.}\n"
+
+
+@pytest.fixture
+def old(spec: SpecCopy) -> Path:
+    """The spec as it was before the change."""
+    folder = spec.folder.with_name("old")
+    shutil.copytree(spec.folder, folder)
+    return folder
+
+
+def test_between_versions_3_and_4(run: Run) -> None:
+    expected = (
+        "StreamAbort.abort_lsn is new: Int64 (XLogRecPtr), unsigned, when streaming = parallel\n"
+        "StreamAbort.abort_time is new: Int64 (TimestampTz), signed, when streaming = parallel\n"
+    )
+    assert run("diff", "v3", "v4", "--spec", ROOT / "spec") == (0, expected, "")
+
+
+def test_between_versions_1_and_2(run: Run) -> None:
+    done = run("diff", "v1", "v2", "--spec", ROOT / "spec")
+    xid = "xid is new: Int32 (TransactionId), unsigned, when in_stream"
+    names = ["LogicalMessage", "Relation", "Type", "Insert", "Update", "Delete", "Truncate"]
+    assert done.out.splitlines()[: len(names)] == [f"{name}.{xid}" for name in names]
+    assert (done.code, done.err) == (0, "")
+
+
+def test_between_a_version_and_itself(run: Run) -> None:
+    assert run("diff", "v2", "v2", "--spec", ROOT / "spec") == NOTHING
+
+
+def test_between_equal_specs(run: Run, spec: SpecCopy, old: Path) -> None:
+    assert run("diff", old, spec.folder) == NOTHING
+
+
+def test_words_are_not_on_the_wire(run: Run, spec: SpecCopy, old: Path) -> None:
+    spec.replace("    doc: A row was inserted.\n", "    doc: A row is new.\n")
+    spec.replace("    title: Begin\n", "    title: Start\n")
+    spec.replace("    source: logicalrep_write_insert\n", "    source: somewhere\n")
+    assert run("diff", old, spec.folder) == NOTHING
+
+
+def test_versions_that_do_not_exist(run: Run) -> None:
+    expected = (1, "", "there is no version 7; the versions are 1, 2, 3, 4\n")
+    assert run("diff", "v1", "v7", "--spec", ROOT / "spec") == expected
+
+
+def test_a_version_and_a_folder(run: Run) -> None:
+    expected = (1, "", "compare two versions (v3 v4) or two spec folders, not one of each\n")
+    assert run("diff", "v1", ROOT / "spec") == expected
+
+
+def _replaced(spec: SpecCopy, old: str, new: str, after: str) -> None:
+    text = spec.read()
+    start = text.index(old, text.index(after))
+    spec.write(text[:start] + new + text[start + len(old) :])
+
+
+# rule, after what, what, by what, and the first line that says so
+BROKEN = [
+    ("released-message-removed", "", "    tag: O\n", "    tag: O\n    versions_: x\n", "v1 is released: Origin is gone"),
+    ("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "v1 is released: Ping is new: Byte1('!'), then no fields"),
+    ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
+    ("released-field-removed", "  Commit:", COMMIT_LSN, "", "v1 is released: Commit.commit_lsn is gone (was Int64 (XLogRecPtr), unsigned)"),
+    ("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "v1 is released: Commit.added is new: Int64 (XLogRecPtr), unsigned"),
+    ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_segment was Int8, is Int8, unsigned"),
+    ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_segment, xid"),
+    ("released-version-removed", "  4:", "    released: true", "    released: false", "v4 is released, and now gone or no longer released"),
+    # What else is on the wire
+    ("released-field-changed", "  TupleData:", "count: uint16", "count: uint32", "v1 is released: Insert.new was Byte1('N'), TupleData 2 {n null 0, u unchanged 0, t text 4, b binary 4}, is Byte1('N'), TupleData 4"),
+    ("released-field-changed", "  TupleData:", "tag: b", "tag: B", "v1 is released: Insert.new was"),
+    ("released-field-changed", "  TupleData:", "length: uint32", "length: uint16", "v1 is released: Insert.new was"),
+    ("released-field-changed", "  Insert:", '"N"', '"M"', "v1 is released: Insert.new was"),
+    ("released-field-changed", "  Commit:", "literal: 0", "literal: 1", "v1 is released: Commit.flags was Int8(0), is Int8(1)"),
+    ("released-field-changed", "  ReplicaIdentity:", "value: f", "value: F", "v1 is released: Relation.replica_identity was"),
+    ("released-field-changed", "  ColumnFlag:", "value: 1", "value: 2", "v1 is released: Relation.columns[].flags was"),
+    ("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "v1 is released: Begin.xid was"),
+    ("released-field-changed", "  Update:", "optional: true", "optional: false", "v1 is released: Update.key was"),
+    ("released-field-changed", "  StreamAbort:", "when: {streaming: parallel}", 'when: {streaming: "on"}', "v4 is released: StreamAbort.abort_lsn was"),
+    ("released-field-added", "  RelationColumn:", "    fields:\n", "    fields:\n" + ADDED, "v1 is released: Relation.columns[].added is new"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "after", "what", "by", "words"), BROKEN)
+def test_rules(
+    run: Run, spec: SpecCopy, old: Path, tmp_path: Path, rule: str, after: str, what: str, by: str, words: str
+) -> None:
+    if "versions_" in by:  # the whole message goes
+        text = spec.read()
+        spec.write(text[: text.index("  Origin:\n")] + text[text.index("  Relation:\n") :])
+    else:
+        _replaced(spec, what, by, after)
+    out = tmp_path / "out"
+    lock = spec.read("released.json")
+    for done in (run("diff", old, spec.folder), run("--spec", spec.folder, "--out", out)):
+        assert done.code == 1
+        assert done.err.startswith(f"{rule}: {words}")
+    assert not out.exists()
+    assert spec.read("released.json") == lock
+
+
+def test_a_version_that_is_gone(run: Run, spec: SpecCopy, old: Path) -> None:
+    text = spec.read()
+    text = text.replace("versions: 4+", "versions: 3+")
+    start = text.index("  4:\n")
+    spec.write(text[:start] + text[text.index("\n# What a client asks for") :])
+    done = run("diff", old, spec.folder)
+    assert done.code == 1
+    assert "v4 is gone\n" in done.out
+    assert "released-version-removed: v4 is released, and now gone or no longer released\n" in done.err
+
+
+def test_a_new_version_breaks_nothing(run: Run, spec: SpecCopy, old: Path, tmp_path: Path) -> None:
+    spec.add("versions:", VERSION_5)
+    spec.add("  Commit:", "      - {name: added, type: lsn, versions: 5+, doc: X.}\n")
+    spec.add("messages:", PING.replace("fields", "versions: 5+, fields"))
+    words = (
+        "v5 is new\n"
+        "v5: Commit.added is new: Int64 (XLogRecPtr), unsigned\n"
+        "v5: Ping is new: Byte1('!'), then no fields\n"
+    )
+    assert run("diff", old, spec.folder) == (0, words, "")
+    lock = spec.read("released.json")
+    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+    assert spec.read("released.json") == lock
+
+    # Until it is released, it may change; then it may not.
+    spec.replace("versions: 5+, fields: []", f"versions: 5+, fields: [{ADDED.strip().removeprefix('- ')}]")
+    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+    spec.replace(VERSION_5, VERSION_5.replace("false", "true"))
+    done = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert (done.code, done.out.splitlines()[0]) == (0, f"wrote {spec.folder}/released.json")
+    spec.replace("'!'", "'?'")
+    done = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert done.code == 1
+    assert done.err == "released-tag-changed: v5 is released: Ping.tag was Byte1('!'), is Byte1('?')\n"
+
+
+def test_the_protocol_without_versions_may_grow_but_not_change(
+    run: Run, spec: SpecCopy, tmp_path: Path
+) -> None:
+    spec.add("messages:", PING, "replication.yaml")
+    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+    spec.replace("    tag: k\n", "    tag: z\n", "replication.yaml")
+    done = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert done.code == 1
+    assert done.err.startswith("released-tag-changed: replication is released: PrimaryKeepalive.tag was")
+
+
+LOCKS = [
+    (None, "there is no lock; restore it, or begin a new one that holds {}"),
+    ("", "not a lock, restore it: "),
+    ('{"v1": ', "not a lock, restore it: "),
+    ("[]", "not a lock, restore it: "),
+    ('{"v1": {"Begin": 3}}', "not a lock, restore it: "),
+]
+
+
+@pytest.mark.parametrize(("lock", "words"), LOCKS)
+@pytest.mark.parametrize("check", [[], ["--check"]])
+def test_a_broken_lock(
+    run: Run, spec: SpecCopy, tmp_path: Path, lock: str | None, words: str, check: list[str]
+) -> None:
+    path = spec.folder / "released.json"
+    if lock is None:
+        path.unlink()
+    else:
+        path.write_text(lock)
+    done = run(*check, "--spec", spec.folder, "--out", tmp_path / "out")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"{path}:1: {words}")
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    assert path.exists() == (lock is not None)
+
+
+def test_a_new_lock(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    lock = spec.read("released.json")
+    spec.write("{}", "released.json")
+    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+    assert spec.read("released.json") == lock
+
+
+def test_wire_form() -> None:
+    spec = load(ROOT / "spec")
+    form = evolution.wire_form(resolve(spec, spec.protocols["pgoutput"], 2))
+    assert list(form["StreamCommit"].items()) == [
+        ("tag", "Byte1('c')"),
+        ("xid", "Int32 (TransactionId), unsigned"),
+        ("flags", "Int8(0)"),
+        ("commit_lsn", "Int64 (XLogRecPtr), unsigned"),
+        ("end_lsn", "Int64 (XLogRecPtr), unsigned"),
+        ("commit_time", "Int64 (TimestampTz), signed"),
+    ]
+    assert list(form["Relation"].items()) == [
+        ("tag", "Byte1('R')"),
+        ("xid", "Int32 (TransactionId), unsigned, when in_stream"),
+        ("oid", "Int32 (Oid), unsigned"),
+        ("namespace", "String"),
+        ("name", "String"),
+        ("replica_identity", "Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX}"),
+        ("columns.count", "Int16, unsigned"),
+        ("columns", "list"),
+        ("columns[].flags", "Int8 {1 KEY}"),
+        ("columns[].name", "String"),
+        ("columns[].type_oid", "Int32 (Oid), unsigned"),
+        ("columns[].type_modifier", "Int32, signed"),
+    ]
+    cells = "TupleData 2 {n null 0, u unchanged 0, t text 4, b binary 4}"
+    assert form["Delete"]["key"] == f"Byte1('K'), {cells}, in a choice"
+    assert form["Update"]["old"] == f"Byte1('O'), {cells}, or none of the choice"
+    assert "BeginPrepare" not in form

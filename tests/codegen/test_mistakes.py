@@ -1,0 +1,303 @@
+"""A mistake in the spec is one line: file, line, and what is wrong."""
+
+# ruff: noqa: E501  (a mistake is a line of its table)
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.codegen.spec_copy import Run, SpecCopy
+
+FIELD = "      - {name: final_lsn, type: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
+COLUMN = "      - {name: flags, type: ColumnFlag, doc: Whether the column is part of the replica identity.}"
+COUNT = "      - {count: columns, type: uint16, doc: Number of columns.}"
+LIST = "      - {name: columns, list_of: RelationColumn, doc: The columns that the publication includes.}"
+LENGTH = "      - {length: content, type: uint32, doc: Length of the content.}"
+BYTES = '      - {name: content, type: bytes, doc: "The content: raw bytes, in no particular encoding."}'
+ABORT_LSN = "      - {name: abort_lsn, type: lsn, versions: 4+, when: {streaming: parallel}, doc: The LSN of the abort.}"
+OPTIONS = "      - {name: options, type: TruncateOption, doc: Options of TRUNCATE.}"
+PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}"
+OLD = '          - {name: old, tag: "O", type: TupleData, doc: "The old row, under REPLICA IDENTITY FULL."}'
+STRING = "  string: {wire: cstring, arrow: string, spark: StringType,"
+UINT8 = "  uint8: {wire: uint8, arrow: int16, spark: ShortType, doc: Unsigned 8 bits.}"
+FLAG = "      KEY: {value: 1, doc: The column is part of the replica identity.}"
+NULL = '      "null": {tag: n, doc: The value is NULL.}'
+OTHER_TUPLE = """
+  OtherData:
+    count: uint16
+    source: nowhere
+    doc: X.
+    cells:
+@      "null": {tag: N, doc: X.}
+      unchanged: {tag: u, doc: X.}
+      text: {tag: t, length: uint32, doc: X.}
+      binary: {tag: b, length: uint32, doc: X.}
+"""
+FULL = "      FULL: {value: f, doc: All columns; every column is then flagged as key.}"
+RECORD = (
+    "      - {name: commit_lsn, type: lsn, doc: The LSN of the record that commits the prepared transaction.}"
+)
+RELATION_NAME = "      - {name: name, type: string, doc: Relation name.}"
+
+
+class Mistake(NamedTuple):
+    """Replace `old` by `new`. The mistake is where `@` stands in `new`, else where `at` stands then."""
+
+    name: str
+    old: str
+    new: str
+    words: str
+    after: str = ""
+    """Where `old` stands more than once: the first after this."""
+    at: str = ""
+    file: str = "pgoutput.yaml"
+
+
+MISTAKES = [
+    # Keys and values
+    Mistake("key in a message", "    tag: B\n", "    tag: B\n@    colour: red\n", "Begin: unknown key `colour`"),
+    Mistake("key in a field", FIELD, "@      - {name: x, typ: lsn, doc: X.}", "Begin: unknown key `typ`"),
+    Mistake("key in an enum", FULL, "@      FULL: {valu: f, doc: X.}", "ReplicaIdentity: unknown key `valu`"),
+    Mistake("key in a bit", FLAG, "@      KEY: {value: 1, doc: X, bit: 0}", "ColumnFlag: unknown key `bit`"),
+    Mistake("key in a cell", NULL, '@      "null": {tag: n, doc: X, versions: 5+}', "TupleData: unknown key `versions`"),
+    Mistake("key in a type", "    oid: 16\n", "    oid: 16\n@    size: 1\n", "bool: unknown key `size`", file="types.yaml"),
+    Mistake("key in an option", '      "on": {', '@      "on": {level: 3, ', "streaming: unknown key `level`", after="  streaming:"),
+    Mistake("key in a version", "    server: 10+", "@    sever: 10+", "1: unknown key `sever`", after="  1:"),
+    Mistake("no doc in a message", "    doc: A row was inserted.\n", "", "Insert: `doc` is missing", at="  Insert:"),
+    Mistake("no doc in a field", FIELD, "@      - {name: final_lsn, type: lsn}", "Begin.final_lsn: `doc` is missing"),
+    Mistake("no doc in a side", OLD, '@          - {name: old, tag: "O", type: TupleData}', "Delete.old: `doc` is missing", after="  Delete:"),
+    Mistake("no tag", "    tag: B\n", "", "Begin: `tag` is missing", at="  Begin:"),
+    Mistake("number for text", "    title: Begin\n", "@    title: 7\n", "Begin: Expected `str`, got `int`"),
+    Mistake("text for number", FLAG, "@      KEY: {value: one, doc: X.}", "ColumnFlag: Expected `int`, got `str`"),
+    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: Expected `array`, got `str`"),
+    Mistake("text for a record", FULL, "@      FULL: f", "ReplicaIdentity: Expected `object`, got `str`"),
+    Mistake("text for true", "    any_version: true\n", '@    any_version: "true"\n', "two_phase: Expected `bool`, got `str`"),
+    Mistake("duplicate key", "    tag: B\n", "    tag: B\n@    tag: X\n", "duplicate key `tag`"),
+    Mistake("duplicate key in braces", FIELD, "@      - {name: a, name: b, type: lsn, doc: X.}", "duplicate key `name`"),
+    Mistake("duplicate message", "  Origin:\n", "@  Commit:\n", "duplicate key `Commit`"),
+    Mistake("unknown section", "structs:\n", "@strukts:\n", "unknown section `strukts`; the sections are versions,"),
+    Mistake("section without names", "structs:\n", "@types: none\nstructs:\n", "the section `types` must be a mapping of names"),
+    Mistake("no title", "title: Logical Replication Message Formats\n", "", "a file with messages needs `title`", at="# The messages of"),
+    Mistake("unknown protocol", "protocol: pgoutput", "@protocol: wal2json", "unknown protocol `wal2json`; the protocols are pgoutput, replication"),
+    Mistake("protocol twice", "protocol: replication", "@protocol: pgoutput", "duplicate protocol `pgoutput`", file="replication.yaml"),
+    Mistake("unknown wire", UINT8, "@  uint8: {wire: uint24, arrow: int32, spark: IntegerType, doc: X.}", "uint8: Invalid enum value 'uint24'"),
+    Mistake("unknown sender", "    sender: client\n", "@    sender: proxy\n", "StandbyStatusUpdate: Invalid enum value 'proxy'", after="  Standby", file="replication.yaml"),
+    # Gates
+    Mistake("unreadable gate", "    versions: 3+\n", "@    versions: 3 and up\n", '`3 and up` is not a gate: write "2+", "2-3" or "2"', after="  BeginPrepare:"),
+    Mistake("unreadable gate of a server", "    server: 11+\n", "@    server: eleven\n", "`eleven` is not a gate", after="  Truncate:"),
+    Mistake("unreadable gate of a type", "    server: 10+\n", "@    server: ten\n", "`ten` is not a gate", after="  bytea:", file="types.yaml"),
+    Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: Expected `str | null`, got `int`"),
+    Mistake("backward gate", "    versions: 3+\n", "@    versions: 4-3\n", "the gate `4-3` ends before it begins", after="  BeginPrepare:"),
+    Mistake("gate wider than the message", RECORD, RECORD.replace("lsn,", "lsn, versions: 1+,").replace("_lsn, versions: 1+,", "_lsn,"), "CommitPrepared.commit_lsn: the gate 1+ is wider than that of its message, 3+"),
+    Mistake("gate wider than the context", "        versions: 2+\n", "@        versions: 1-2\n", "LogicalMessage.xid: the gate 1-2 is wider than that of the context in_stream, 2+"),
+    Mistake("no gate in a context", "        versions: 2+\n", "", "LogicalMessage.xid: the gate 1+ is wider than that of the context in_stream, 2+", at="      - name: xid"),
+    Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
+    Mistake("gate of the message again", FIELD, "@      - {name: x, type: lsn, versions: 1+, doc: X.}", "Begin.x: the gate 1+ is that of its message: leave it out"),
+    Mistake("gate of no version", "    versions: 3+\n", "@    versions: 9+\n", "BeginPrepare: there is no version 9; add it to `versions`", after="  BeginPrepare:"),
+    Mistake("field of no version", FIELD, "@      - {name: x, type: lsn, versions: 2-9, doc: X.}", "Begin.x: there is no version 9"),
+    Mistake("option of no version", '      "on": {versions: 3+', '@      "on": {versions: 7+', "two_phase.on: there is no version 7"),
+    Mistake("context of no version", "    versions: 2+\n    enter", "@    versions: 6+\n    enter", "in_stream: there is no version 6"),
+    Mistake("envelope with versions", "    sender: client\n", "    sender: client\n@    versions: 2+\n", "StandbyStatusUpdate: the messages of replication have no versions", after="  Standby", file="replication.yaml"),
+    Mistake("version gap", "  4:\n", "@  6:\n", "version 6 stands where version 4 belongs"),
+    Mistake("unreleased before released", "    released: true\n", "    released: false\n", "version 4 is released, version 3 before it is not", after="  3:", at="  4:"),
+    Mistake("version with a name", "  4:\n", "@  four:\n", "versions: `four` cannot be a name here"),
+    # Names and tags
+    Mistake("duplicate tag", "    tag: C\n", "@    tag: B\n", "Commit: duplicate tag `B`, already that of Begin"),
+    Mistake("long tag", "    tag: B\n", "@    tag: BB\n", "Begin: the tag `BB` is not one ASCII character"),
+    Mistake("tag beyond ASCII", "    tag: B\n", "@    tag: ß\n", "Begin: the tag `ß` is not one ASCII character"),
+    Mistake("tag that is a quote", "    tag: B\n", "@    tag: '\"'\n", 'Begin: the tag `"` is not one ASCII character'),
+    Mistake("message in snake_case", "  Origin:\n", "@  the_origin:\n", "`the_origin`: a message is named in CamelCase"),
+    Mistake("enum in snake_case", "  ReplicaIdentity:\n", "@  identity:\n", "`identity`: an enum is named in CamelCase"),
+    Mistake("value in small letters", FULL, FULL.replace("FULL", "full"), "`full`: a value is named in CAPITALS"),
+    Mistake("scalar in CamelCase", UINT8, UINT8.replace("uint8:", "Byte:"), "`Byte`: a scalar is named in snake_case"),
+    Mistake("field in CamelCase", FIELD, "@      - {name: finalLsn, type: lsn, doc: X.}", "`finalLsn`: a field is named in snake_case"),
+    Mistake("Python keyword", FIELD, "@      - {name: from, type: lsn, doc: X.}", "`from`: a field cannot be named like a Python keyword or builtin"),
+    Mistake("Python builtin", FIELD, "@      - {name: len, type: lsn, doc: X.}", "`len`: a field cannot be named like a Python keyword or builtin"),
+    Mistake("field called type", FIELD, "@      - {name: type, type: lsn, doc: X.}", "a field cannot be named `type`: that is the name of the message"),
+    Mistake("one name, two types", "structs:\n", "structs:\n  Begin:\n    source: x\n    doc: X.\n    fields: [{name: a, type: lsn, doc: X.}]\n", "`Begin`: structs has `Begin` already", at="  Begin:\n    tag"),
+    Mistake("almost one name", UINT8, UINT8 + "\n  begin: {wire: uint8, arrow: int16, spark: ShortType, doc: X.}", "`Begin`: scalars has `begin` already", at="  Begin:\n    tag"),
+    Mistake("taken name", "  Origin:\n", "@  Message:\n", "`Message`: a message cannot have this name"),
+    Mistake("long first sentence", "    doc: A row was inserted.\n", f"@    doc: {'long ' * 22}doc.\n", "Insert: the first sentence of `doc` has 114 characters"),
+    # Field lists
+    Mistake("count without a list", LIST + "\n", "", "Relation: a count of `columns`, but no such list follows", at=COUNT),
+    Mistake("list without a count", COUNT + "\n", "", "Relation.columns: no count comes before it", at=LIST),
+    Mistake("count behind the list", f"{COUNT}\n{LIST}", f"@{LIST}\n{COUNT}", "Relation.columns: no count comes before it"),
+    Mistake("two counts", COUNT, f"{COUNT}\n@{COUNT}", "Relation: a second count of `columns`"),
+    Mistake("count with another gate", COUNT, COUNT.replace("uint16", "uint16, versions: 3+"), "Relation.columns: its count has another gate or condition", at=LIST),
+    Mistake("count with a condition", COUNT, COUNT.replace("uint16", "uint16, versions: 2+, when: in_stream"), "Relation.columns: its count has another gate or condition", at=LIST),
+    Mistake("length without bytes", BYTES + "\n", "", "LogicalMessage: a length of `content`, but no such field of bytes follows", at=LENGTH),
+    Mistake("bytes without a length", LENGTH + "\n", "", "LogicalMessage.content: no length comes before it", at=BYTES),
+    Mistake("count of text", COUNT, "@" + COUNT.replace("uint16", "string"), "Relation.count of columns: a count or length is one of uint8, uint16, uint32, not `string`"),
+    Mistake("unknown type", FIELD, "@      - {name: x, type: lsm, doc: X.}", "Begin.x: unknown type `lsm`"),
+    Mistake("struct as a type", FIELD, "@      - {name: x, type: RelationColumn, doc: X.}", "Begin.x: unknown type `RelationColumn`"),
+    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: unknown type `Column`; lists are of integers or structs"),
+    Mistake("list of text", LIST, "@      - {name: columns, list_of: string, doc: X.}", "Relation.columns: a list of `string` cannot be read"),
+    Mistake("neither type nor list", FIELD, "@      - {name: x, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
+    Mistake("type and list", FIELD, "@      - {name: x, type: lsn, list_of: lsn, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
+    Mistake("unknown option", "    option: messages\n", "@    option: massages\n", "LogicalMessage: unknown option `massages`"),
+    Mistake("unknown option of a field", FIELD, "@      - {name: x, type: lsn, option: speed, doc: X.}", "Begin.x: unknown option `speed`"),
+    Mistake("unknown option of a cell", "        option: binary\n", "@        option: octal\n", "TupleData.binary: unknown option `octal`"),
+    Mistake("unknown context", "        when: in_stream\n", "@        when: in_steam\n", "LogicalMessage.xid: unknown context `in_steam`"),
+    Mistake("unknown streaming value", ABORT_LSN, ABORT_LSN.replace("parallel", "serial"), "StreamAbort.abort_lsn: streaming has no value `serial`"),
+    Mistake("condition on another option", ABORT_LSN, ABORT_LSN.replace("{streaming: parallel}", '{binary: "on"}'), "StreamAbort.abort_lsn: `when` takes a context or one value of streaming, not `binary`"),
+    Mistake("name and count", FIELD, "@      - {name: a, count: b, type: uint8, doc: X.}", "Begin.a: an entry has exactly one of name, count, length, one_of"),
+    Mistake("count and length", COUNT, "@      - {count: columns, length: columns, type: uint8, doc: X.}", "Relation.count of columns: an entry has exactly one of name, count, length, one_of"),
+    Mistake("no name at all", FIELD, "@      - {type: uint8, doc: X.}", "Begin.?: an entry has exactly one of name, count, length, one_of"),
+    Mistake("optional field", FIELD, "@      - {name: x, type: lsn, optional: true, doc: X.}", "Begin.x: only a choice can be optional"),
+    Mistake("tuple without a tag", '        tag: "N"\n', "", "Insert.new: a tuple needs a `tag`", after="  Insert:", at="      - name: new"),
+    Mistake("tag on an integer", FIELD, "@      - {name: x, type: lsn, tag: L, doc: X.}", "Begin.x: only a tuple has a `tag` before it, `lsn` has none"),
+    Mistake("long tag of a tuple", '        tag: "N"\n', "@        tag: NN\n", "Insert.new: the tag `NN` is not one ASCII character"),
+    Mistake("literal out of range", "literal: 0,", "literal: 256,", "Commit.flags: a literal is a number from 0 to 255 of type uint8", after="  Commit:"),
+    Mistake("literal of another type", "type: uint8, literal: 0,", "type: uint16, literal: 0,", "Commit.flags: a literal is a number from 0 to 255 of type uint8", after="  Commit:"),
+    Mistake("duplicate field", FIELD, f"{FIELD}\n@{FIELD}", "Begin.final_lsn: duplicate field"),
+    Mistake("duplicate field in a choice", OLD, "@" + OLD.replace("name: old", "name: key"), "Update.key: duplicate field", after="  Update:"),
+    Mistake("side without a tag", OLD, '@          - {name: old, type: lsn, doc: "The old row, under REPLICA IDENTITY FULL."}', "Delete.key|old: a side of a choice is a tuple with name and tag", after="  Delete:"),
+    Mistake("same tag in a choice", OLD, "@" + OLD.replace('"O"', '"K"'), "Delete.key|old: duplicate tag `K`", after="  Delete:"),
+    Mistake("choice with a type", "      - one_of:\n", "@      - type: TupleData\n        one_of:\n", "Delete.key|old: a choice has only `one_of`, `optional` and `versions`, not `type`", after="  Delete:"),
+    Mistake("optional choice at the end", "      - one_of:\n", "@      - optional: true\n        one_of:\n", "Delete.key|old: behind an optional choice, a tuple with another tag must follow", after="  Delete:"),
+    Mistake("field behind a rest", "\n\n  PrimaryKeepalive:", "\n@      - {name: more, type: lsn, doc: X.}\n\n  PrimaryKeepalive:", "XLogData.more: nothing can follow a field that takes the rest", file="replication.yaml"),
+    Mistake("field name with two types", RELATION_NAME, RELATION_NAME.replace("string", "xid"), "Relation.name: is xid here and string in Origin: one name, one type"),
+    Mistake("bit of two bits", FLAG, "@      KEY: {value: 3, doc: X.}", "ColumnFlag.KEY: 3 is not a bit of its own in 8 bits"),
+    Mistake("bit taken", "{value: 2, doc: TRUNCATE", "{value: 1, doc: TRUNCATE", "TruncateOption.RESTART_IDENTITY: 1 is not a bit of its own in 8 bits"),
+    Mistake("bit beyond 8", FLAG, "@      KEY: {value: 256, doc: X.}", "ColumnFlag.KEY: 256 is not a bit"),
+    Mistake("duplicate enum value", FULL, "@      FULL: {value: d, doc: X.}", "FULL: duplicate value `d`, already that of DEFAULT"),
+    Mistake("long enum value", FULL, "@      FULL: {value: full, doc: X.}", "FULL: the value `full` is not one ASCII character"),
+    Mistake("struct with a tuple", COLUMN, '@      - {name: x, type: TupleData, tag: "N", doc: X.}', "RelationColumn.x: a struct holds plain fields only"),
+    Mistake("struct with a condition", COLUMN, "@      - {name: x, type: lsn, versions: 2+, when: in_stream, doc: X.}", "RelationColumn.x: a struct holds plain fields only"),
+    Mistake("struct with a rest", "{name: type_modifier, type: int32,", "{name: type_modifier, type: rest,", "RelationColumn.type_modifier: a struct cannot hold `rest`"),
+    # Vocabulary
+    Mistake("wrong Spark type", UINT8, "@" + UINT8.replace("ShortType", "LongType"), "uint8: Arrow int16 and Spark LongType are not the same type"),
+    Mistake("wrong Arrow type", UINT8, "@" + UINT8.replace("int16", "int64").replace("ShortType", "LongType"), "uint8: uint8 needs Arrow int16"),
+    Mistake("wrong Spark type of a type", "    spark: BooleanType\n", "@    spark: LongType\n", "bool: Arrow bool and Spark LongType are not the same type", file="types.yaml"),
+    Mistake("duplicate oid", "    oid: 17\n", "@    oid: 16\n", "bytea: duplicate oid 16, already that of bool", file="types.yaml"),
+    Mistake("oid of an array", "    oid: 17\n", "@    oid: 1000\n", "bytea: duplicate oid 1000, already that of bool", file="types.yaml"),
+    Mistake("oid of a user's type", "    oid: 17\n", "@    oid: 10000\n", "bytea: 10000 is not the OID of a built-in type", file="types.yaml"),
+    Mistake("new cell form", NULL, NULL + "\n@      packed: {tag: p, doc: X.}", "TupleData: unknown form of a cell `packed`; the forms are null, unchanged, text, binary"),
+    Mistake("cell form gone", NULL + "\n", "", "TupleData: the cell form `null` is missing", at="    cells:"),
+    Mistake("text without a length", "{tag: t, length: uint32, doc:", "{tag: t, doc:", "TupleData.text: text and binary need a `length`"),
+    Mistake("length of a cell", "{tag: t, length: uint32, doc:", "{tag: t, length: varint, doc:", "TupleData.text: a length is one of uint8, uint16, uint32, not `varint`"),
+    Mistake("count of a tuple", "    count: uint16\n", "@    count: int32\n", "TupleData: a count is one of uint8, uint16, uint32, not `int32`"),
+    Mistake("cell tag twice", "{tag: t, length", "{tag: n, length", "text: duplicate tag `n`, already that of null"),
+    Mistake("cell tag of another tuple", "structs:\n", OTHER_TUPLE + "\nstructs:\n", "OtherData.null: the tag is `N` here and `n` in TupleData: one form, one tag"),
+    Mistake("context that is not known", "  in_stream:\n", "@  in_trance:\n", "unknown context `in_trance`; the contexts are in_stream"),
+    Mistake("context without its message", "    enter: StreamStart\n", "@    enter: StreamBegin\n", "in_stream: there is no message `StreamBegin`"),
+    Mistake("streaming without off", '      "off": {versions: 1+', '      "never": {versions: 1+', "the option `streaming` with a value `off` is missing", after="  streaming:", at="  streaming:"),
+    # YAML
+    *(
+        Mistake(f"YAML's {value}", "    title: Begin\n", f"@    title: {value}\n", f"YAML reads `{value}` as {kind}, not as text: quote it, \"{value}\"")
+        for value, kind in {
+            "off": "bool", "on": "bool", "yes": "bool", "no": "bool", "True": "bool", "null": "null", "~": "null",
+            "010": "int", "12:30": "int", "1_000": "int", "1.5": "float", ".inf": "float", "2024-05-01": "timestamp",
+        }.items()
+    ),
+    Mistake("YAML's off as a key", '      "off": {versions: 1+', "@      off: {versions: 1+", "YAML reads `off` as bool", after="  streaming:"),
+    Mistake("no value", "    title: Begin\n", "@    title:\n", "a value is missing here"),
+    Mistake("anchor", "    title: Begin\n", "@    title: &begin Begin\n", "YAML: no anchors and aliases here"),
+    Mistake("alias", "    title: Begin\n", "@    title: *begin\n", "YAML: no anchors and aliases here"),
+    Mistake("merge key", "    title: Begin\n", "    title: Begin\n@    <<: {versions: 2+}\n", "no merge keys here"),
+    Mistake("own tag", "    title: Begin\n", "@    title: !title Begin\n", "YAML reads `Begin` as !title"),
+    Mistake("list as a key", "    title: Begin\n", "@    ? [a, b]\n    : Begin\n", "a plain name or number is wanted here"),
+    Mistake("tab", "    title: Begin\n", "@\ttitle: Begin\n", "YAML: found character '\\t' that cannot start any token"),
+    Mistake("broken YAML", FIELD, "@      - {name: x, type lsn, doc: ]", "YAML: "),
+    Mistake("control character", "    title: Begin\n", "@    title: Be\x07gin\n", "YAML: special characters are not allowed"),
+    Mistake("two documents", "structs:\n", "@---\nstructs:\n", "YAML: but found another document"),
+]  # fmt: skip
+
+
+def edit(spec: SpecCopy, mistake: Mistake) -> int:
+    """Make the mistake, and return the line that the error must name."""
+    text = spec.read(mistake.file)
+    assert mistake.after or text.count(mistake.old) == 1, "say after what"
+    start = text.index(mistake.old, text.index(mistake.after))
+    new = mistake.new.replace("@", "")
+    text = text[:start] + new + text[start + len(mistake.old) :]
+    spec.write(text, mistake.file)
+    if mistake.at:
+        where = text.index(mistake.at)
+    else:
+        where = start + max(mistake.new.find("@"), 0)
+    return text.count("\n", 0, where) + 1
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name.replace(" ", "-"))
+def test_a_mistake_is_one_line(run: Run, spec: SpecCopy, tmp_path: Path, mistake: Mistake) -> None:
+    line = edit(spec, mistake)
+    before = state(spec.folder)
+    done = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert (done.code, done.out) == (1, "")
+    place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", done.err).groups()  # type: ignore[union-attr]
+    assert place == f"{spec.folder / mistake.file}:{line}"
+    assert text.startswith(mistake.words)
+    assert not (tmp_path / "out").exists()
+    assert state(spec.folder) == before
+
+
+def refused(run: Run, spec: SpecCopy, tmp_path: Path) -> str:
+    done = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert (done.code, done.out) == (1, "")
+    assert not (tmp_path / "out").exists()
+    return done.err
+
+
+def test_the_spec_itself_has_no_mistake(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
+
+
+def test_a_message_in_two_files(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    spec.replace("  XLogData:\n", "  Begin:\n", "replication.yaml")
+    line = spec.read("replication.yaml").split("  Begin:\n")[0].count("\n") + 1
+    expected = f"{spec.folder}/replication.yaml:{line}: messages: duplicate `Begin`, already in "
+    assert refused(run, spec, tmp_path) == f"{expected}{spec.folder}/pgoutput.yaml\n"
+
+
+def test_not_utf_8(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    (spec.folder / "types.yaml").write_bytes(b"types:\n  caf\xe9:\n")
+    expected = f"{spec.folder}/types.yaml:2: not UTF-8 text: invalid continuation byte\n"
+    assert refused(run, spec, tmp_path) == expected
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])
+def test_an_empty_file(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
+    spec.write(text, "types.yaml")
+    assert refused(run, spec, tmp_path) == f"{spec.folder}/types.yaml:1: the file is empty\n"
+
+
+@pytest.mark.parametrize("text", ["- a\n", "words\n"])
+def test_a_file_that_is_no_mapping(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
+    spec.write(text, "types.yaml")
+    expected = f"{spec.folder}/types.yaml:1: the top of the file must be a mapping\n"
+    assert refused(run, spec, tmp_path) == expected
+
+
+def test_a_protocol_without_messages(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    spec.write("protocol: pgoutput\n" + spec.read("types.yaml"), "types.yaml")
+    assert refused(run, spec, tmp_path).endswith("a protocol without messages\n")
+
+
+def test_a_missing_protocol(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    (spec.folder / "replication.yaml").unlink()
+    expected = f"{spec.folder}/pgoutput.yaml:1: no file has the messages of the protocol `replication`\n"
+    assert refused(run, spec, tmp_path) == expected
+
+
+def test_no_released_version(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+    spec.write(spec.read().replace("released: true", "released: false"))
+    assert refused(run, spec, tmp_path).endswith(": no version is released; version 1 must be\n")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_without_a_spec(run: Run, tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "spec"
+    if there:
+        folder.mkdir()
+    done = run("--spec", folder, "--out", tmp_path / "out")
+    expected = f"{folder}: no spec here: a folder with *.yaml files is wanted\n"
+    assert done == (1, "", expected)

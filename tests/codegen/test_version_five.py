@@ -1,0 +1,386 @@
+"""A new protocol version needs YAML only: the worked example of spec/README.md, carried out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.spec_copy import ROOT, Run, SpecCopy
+
+README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
+KEYS = {"versions": "versions:", "messages": "messages:", "Commit": "  Commit:"}
+
+
+def add_version_five(spec: SpecCopy) -> None:
+    """Put the YAML of the example where its first line says."""
+    example = README[README.index("## A new version, step by step") :]
+    blocks = re.findall(r"```yaml\n# (\w+)\n(.*?)```", example, re.DOTALL)
+    assert sorted(key for key, _ in blocks) == sorted(KEYS)
+    for key, block in blocks:
+        spec.add(KEYS[key], block)
+
+
+def generate(spec: SpecCopy, out: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "codegen", "--spec", spec.folder, "--out", out],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def python(out: Path, code: str) -> None:
+    """Run code that sees `out` in place of generated/."""
+    # An installed pgoutput may bring the generated/ of this repository along.
+    only = f"import sys\nsys.path[:] = [p for p in sys.path if p != {str(ROOT / 'generated')!r}]\n"
+    path = os.pathsep.join([str(out), str(ROOT / "runtime")])
+    done = subprocess.run(
+        [sys.executable, "-c", only + textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def check_types(out: Path) -> None:
+    """The generated modules are what mypy, as strict as here, and ruff accept."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"),
+            *("--cache-dir", ROOT / ".mypy_cache/codegen", out / "pgoutput"),
+        ],
+        env={**os.environ, "MYPYPATH": f"{out}{os.pathsep}{ROOT / 'runtime'}"},
+        cwd=out,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--no-cache",
+            "--config",
+            ROOT / "pyproject.toml",
+            out / "pgoutput",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that was generated from the spec with version 5."""
+    folder = tmp_path_factory.mktemp("five")
+    shutil.copytree(ROOT / "spec", folder / "spec")
+    spec = SpecCopy(folder / "spec")
+    add_version_five(spec)
+    lock = spec.read("released.json")
+    generate(spec, folder / "generated")
+    assert spec.read("released.json") == lock, "version 5 is not released"
+    return folder / "generated"
+
+
+def test_the_difference_in_words(run: Run, spec: SpecCopy) -> None:
+    add_version_five(spec)
+    words = README.split("to see it in words:\n\n```\n")[1].split("```")[0]
+    assert run("diff", "v4", "v5", "--spec", spec.folder) == (0, words, "")
+
+
+def test_it_reads_and_writes(five: Path) -> None:
+    python(
+        five,
+        """
+        from pgoutput import messages, v5
+        from pgoutput.stream import StreamDecoder
+
+        commit = messages.Commit(1, 2, 3, flush_lsn=4)
+        sequence = messages.Sequence(16, "public", (20, 30))
+        inside = messages.Sequence(16, "public", (), xid=7)
+        assert v5.encode(commit) == bytes.fromhex("43 00 %016x %016x %016x %016x" % (1, 2, 3, 4))
+        assert v5.encode(sequence) == bytes.fromhex("51 %016x" % 16) + b"public\\0" + bytes.fromhex(
+            "00000002 00000014 0000001e"
+        )
+        for message in (commit, sequence):
+            assert v5.decode(v5.encode(message)) == message
+        assert v5.decode(v5.encode(inside), in_stream=True) == inside
+
+        decoder = StreamDecoder(5, streaming="parallel")
+        for message in (commit, sequence, messages.StreamStart(7, True), inside, messages.StreamStop()):
+            assert decoder.decode(v5.encode(message)) == message
+        """,
+    )
+
+
+def test_version_4_refuses_it_by_name(five: Path) -> None:
+    python(
+        five,
+        """
+        from pgoutput import messages, v4, v5
+        from pgoutput.errors import DecodeError, EncodeError
+
+        def error(function, argument):
+            try:
+                function(argument)
+            except (DecodeError, EncodeError) as error:
+                return str(error)
+
+        commit = messages.Commit(1, 2, 3, flush_lsn=4)
+        sequence = messages.Sequence(16, "public", ())
+        assert v4.decode(v4.encode(messages.Commit(1, 2, 3))) == messages.Commit(1, 2, 3)
+        expected = "Commit.flush_lsn: protocol version 4 has no such field"
+        assert error(v4.encode, commit).startswith(expected), error(v4.encode, commit)
+        expected = "protocol version 4 has no message Sequence: it came with version 5"
+        assert error(v4.encode, sequence) == expected, error(v4.encode, sequence)
+        expected = "protocol version 4 has no Sequence (tag 'Q'): it came with version 5"
+        assert error(v4.decode, v5.encode(sequence)) == expected, error(v4.decode, v5.encode(sequence))
+        assert "8 more bytes follow" in error(v4.decode, v5.encode(commit))
+        expected = "Commit.flush_lsn: an int is expected, not None"
+        assert error(v5.encode, messages.Commit(1, 2, 3)) == expected
+        """,
+    )
+
+
+ROUND_TRIP = """
+from hypothesis import given, settings, strategies as st
+from pgoutput import strategies, v4, v5
+
+for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel")):
+    for codec, made in ((v4, strategies.v4), (v5, strategies.v5)):
+        @settings(deadline=None, database=None, max_examples=200)
+        @given(st.one_of(*made(in_stream, streaming).values()))
+        def round_trip(message):
+            assert codec.decode(codec.encode(message), in_stream, streaming) == message
+
+        round_trip()
+"""
+
+
+def test_its_strategies_round_trip(five: Path) -> None:
+    python(five, ROUND_TRIP)
+
+
+def test_schemas_layouts_and_reference_have_it(five: Path) -> None:
+    python(
+        five,
+        """
+        import pyarrow as pa
+        from pgoutput import layouts, versions
+        from pgoutput.schemas import arrow, spark
+
+        assert arrow.MESSAGES.field("flush_lsn").type == pa.int64()
+        assert arrow.BY_MESSAGE["Sequence"].names == ["xid", "lsn", "namespace", "relation_oids"]
+        assert spark.MESSAGES["flush_lsn"].dataType.typeName() == "long"
+        assert spark.BY_MESSAGE["Sequence"].names == ["xid", "lsn", "namespace", "relation_oids"]
+        assert "Sequence" in layouts.VERSIONS[5].by_name
+        assert "Sequence" not in layouts.VERSIONS[4].by_name
+        assert (versions.LATEST, versions.LATEST_RELEASED) == (5, 4)
+        """,
+    )
+    page = (five / "reference/v5.md").read_text(encoding="utf-8")
+    assert "## Sequence" in page
+    assert "`Int64 (XLogRecPtr)` **flush_lsn**: The end of what the server has flushed." in page
+    assert "Sequence" not in (five / "reference/v4.md").read_text(encoding="utf-8")
+    assert "## 4 to 5" in (five / "reference/changes.md").read_text(encoding="utf-8")
+
+
+def test_earlier_codecs_stay_as_they_are(five: Path) -> None:
+    for name in ("v1", "v2", "v3", "envelope"):
+        old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
+        # But for the refusal of the new field.
+        assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
+
+
+@pytest.mark.slow
+def test_type_checker_and_linter_accept_it(five: Path) -> None:
+    check_types(five)
+
+
+# What else a version may bring, all at once: every kind of field where old messages did not have it.
+HARDER = """\
+  Everything:
+    tag: V
+    title: Everything
+    versions: 5+
+    source: nowhere
+    doc: All that a message can be made of.
+    fields:
+      - {name: mood, type: Mood, when: in_stream, doc: An enum alone.}
+      - {name: data, type: string, doc: A name that decoders use.}
+      - {name: done, type: bool, doc: A bool alone.}
+      - {name: pos, type: string, doc: Another.}
+      - {name: marks, type: Mark, doc: Flags alone.}
+      - {name: n_marks, type: string, when: {streaming: parallel}, doc: A third.}
+      - {name: hurry, type: bool, when: {streaming: parallel}, doc: A bool under a condition.}
+      - {name: other_marks, type: Mark, when: {streaming: parallel}, doc: Flags under a condition.}
+      - {count: moments, type: uint16, when: in_stream, doc: Their number.}
+      - {name: moments, list_of: timestamp, when: in_stream, doc: A list under a condition.}
+      - {length: left, type: uint8, doc: Its length.}
+      - {length: right, type: uint32, doc: Its length.}
+      - {name: left, type: bytes, doc: Bytes.}
+      - {name: right, type: bytes, doc: Bytes behind other bytes.}
+      - {count: columns, type: uint8, doc: Their number.}
+      - {count: pairs, type: uint8, doc: Their number.}
+      - {name: columns, list_of: RelationColumn, doc: A list of structs.}
+      - {name: pairs, list_of: Pair, doc: A list of other structs.}
+      - {name: wide, type: WideData, tag: W, when: in_stream, doc: A tuple under a condition.}
+      - one_of:
+          - {name: key, tag: "K", type: TupleData, doc: A choice.}
+          - {name: old, tag: "O", type: TupleData, doc: A choice.}
+      - optional: true
+        one_of:
+          - {name: wider, tag: "X", type: WideData, doc: A second choice.}
+          - {name: widest, tag: "Y", type: WideData, doc: A second choice.}
+      - {name: new, tag: "N", type: TupleData, doc: A tuple.}
+      - {name: tail, type: rest, doc: The rest.}
+"""
+
+
+MOOD = """\
+  Mood:
+    doc: A mood.
+    source: nowhere
+    values:
+      GOOD: {value: g, doc: Good.}
+      BAD: {value: b, doc: Bad.}
+"""
+
+MARK = """\
+  Mark:
+    doc: A mark.
+    wire: uint8
+    source: nowhere
+    bits:
+      BIG: {value: 64, doc: Big.}
+"""
+
+PAIR = """\
+  Pair:
+    doc: A pair.
+    source: nowhere
+    fields:
+      - {name: left_oid, type: oid, doc: The left.}
+      - {name: mood_of_pair, type: Mood, versions: 5+, doc: Its mood.}
+"""
+
+PAIRS = """\
+      - {count: pairs, type: uint8, doc: Their number.}
+      - {name: pairs, list_of: Pair, doc: A list of structs.}
+"""
+
+COLLATION = """\
+      - {name: collation, type: string, versions: 5+, doc: Name of the collation.}
+"""
+
+MORE_OF_ORIGIN = """\
+      - {name: node, type: string, versions: 5+, doc: Text.}
+      - {name: mood, type: Mood, versions: 5+, when: in_stream, doc: An enum under a condition.}
+      - {name: mark, type: Mark, versions: 5+, doc: Flags.}
+      - {name: best, type: bool, versions: 5+, doc: A bool.}
+      - {count: parents, type: uint8, versions: 5+, doc: Their number.}
+      - {name: parents, list_of: oid, versions: 5+, doc: A list.}
+      - {name: wide, type: WideData, tag: "W", versions: 5+, when: in_stream, doc: A tuple.}
+"""
+
+
+@pytest.fixture(scope="module")
+def harder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("harder")
+    shutil.copytree(ROOT / "spec", folder / "spec")
+    spec = SpecCopy(folder / "spec")
+    add_version_five(spec)
+    spec.add("messages:", HARDER)
+    spec.add("enums:", MOOD)
+    spec.add("flags:", MARK)
+    tuples = spec.read().split("\ntuples:\n")[1].split("\nstructs:")[0].replace("TupleData:", "WideData:")
+    tuples = tuples.replace("count: uint16", "count: uint32").replace("length: uint32", "length: uint16")
+    spec.add("tuples:", tuples + "\n")
+    spec.add("structs:", PAIR)
+    spec.add("  RelationColumn:", COLLATION)
+    spec.add("  Origin:", MORE_OF_ORIGIN)
+    spec.add("  HotStandbyFeedback:", PAIRS, "replication.yaml")
+    spec.replace("{name: final_lsn, type: lsn, doc", "{name: final_lsn, type: lsn, versions: 1-4, doc")
+    spec.replace(
+        "title: Rollback Prepared\n    versions: 3+\n", "title: Rollback Prepared\n    versions: 3-4\n"
+    )
+    spec.write("{}", "released.json")
+    generate(spec, folder / "generated")
+    return folder / "generated"
+
+
+def test_all_kinds_of_fields_round_trip(harder: Path) -> None:
+    python(harder, ROUND_TRIP)
+
+
+def test_what_a_version_dropped(harder: Path) -> None:
+    python(
+        harder,
+        """
+        from pgoutput import layouts, messages, v4, v5
+        from pgoutput.errors import EncodeError
+
+        old, new = messages.Begin(1, 2, final_lsn=3), messages.Begin(1, 2)
+        assert v4.decode(v4.encode(old)) == old
+        assert v5.decode(v5.encode(new)) == new
+        assert "RollbackPrepared" not in layouts.VERSIONS[5].by_name
+        gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
+        assert v4.decode(v4.encode(gone)) == gone
+        for codec, message, text in (
+            (v5, old, "Begin.final_lsn: protocol version 5 has no such field"),
+            (v4, new, "Begin.final_lsn: an int is expected, not None"),
+            (v5, gone, "protocol version 5 has no message RollbackPrepared"),
+        ):
+            try:
+                codec.encode(message)
+            except EncodeError as error:
+                assert str(error).startswith(text), error
+            else:
+                raise AssertionError(text)
+        """,
+    )
+
+
+def test_a_field_in_a_struct_is_refused_by_older_versions(harder: Path) -> None:
+    python(
+        harder,
+        """
+        from pgoutput import messages, v4, v5
+        from pgoutput.errors import EncodeError
+
+        def relation(**more):
+            column = messages.RelationColumn(0, "a", 23, -1, **more)
+            return messages.Relation(1, "public", "t", messages.ReplicaIdentity.FULL, (column,))
+
+        assert v5.decode(v5.encode(relation(collation="C"))) == relation(collation="C")
+        assert v4.decode(v4.encode(relation())) == relation()
+        for codec, message, text in (
+            (v4, relation(collation="C"), "Relation.columns[0].collation: protocol version 4 has no"),
+            (v5, relation(), "Relation.columns[0].collation: a str is expected, not None"),
+        ):
+            try:
+                codec.encode(message)
+            except EncodeError as error:
+                assert str(error).startswith(text), error
+            else:
+                raise AssertionError(text)
+        """,
+    )
+
+
+@pytest.mark.slow
+def test_type_checker_and_linter_accept_all_kinds_of_fields(harder: Path) -> None:
+    check_types(harder)
