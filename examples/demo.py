@@ -11,13 +11,13 @@ import logging
 import tempfile
 
 import pyarrow as pa
-from pgoutput.spark import SourceTable, local_session, write_tables
-from pgoutput.spark.tables import table_paths
 from pyspark.sql import SparkSession
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pgoutput.spark import SourceTable, local_session, write_tables
+from pgoutput.spark.tables import table_paths
 from tests.truth import CAPTURES, TrueTable, equals_typed, true_tables
 
 CAPTURE = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"

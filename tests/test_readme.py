@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.truth import CAPTURES
 
 from pgoutput.captures import Capture
+from tests.truth import CAPTURES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -15,7 +15,8 @@ from struct import error as StructError
 from typing import Any, TypeAlias
 
 from pgoutput import layouts, messages
-from pgoutput.walk import explain_decode, explain_encode
+from pgoutput.problems import explain_encode
+from pgoutput.walk import explain_decode
 from pgoutput.wire import Buffer
 
 Message: TypeAlias = (
@@ -65,6 +66,7 @@ def encode(message: messages.Message) -> bytes:
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this protocol,
             or a value does not fit its field.
+        TypeError: It is not a message.
     """
     try:
         return _ENCODERS[type(message)](message)
@@ -86,6 +88,8 @@ def _decode_xlog_data(data: bytes) -> messages.XLogData:
 def _encode_xlog_data(message: messages.XLogData) -> bytes:
     parts = [b"w"]
     parts.append(_RUN_LSN_LSN_TIMESTAMP.pack(message.wal_start, message.wal_end, message.send_time))
+    if not isinstance(message.data, bytes):
+        raise ValueError
     parts.append(message.data)
     return b"".join(parts)
 

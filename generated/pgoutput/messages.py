@@ -12,6 +12,7 @@ import enum
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
+
 from pgoutput.wire import UNCHANGED, Unchanged
 
 Streaming: TypeAlias = Literal["off", "on", "parallel"]

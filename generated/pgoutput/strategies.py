@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from hypothesis import strategies as st
+
 from pgoutput import messages
 from pgoutput.wire import UNCHANGED
 

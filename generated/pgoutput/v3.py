@@ -17,7 +17,8 @@ from struct import error as StructError
 from typing import Any, TypeAlias
 
 from pgoutput import layouts, messages
-from pgoutput.walk import explain_decode, explain_encode
+from pgoutput.problems import explain_encode
+from pgoutput.walk import explain_decode
 from pgoutput.wire import UNCHANGED, Buffer, known_bits, read_string, write_string
 
 Message: TypeAlias = (
@@ -102,6 +103,7 @@ def encode(message: messages.Message) -> bytes:
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
+        TypeError: It is not a message.
     """
     try:
         return _ENCODERS[type(message)](message)
@@ -137,6 +139,8 @@ def _decode_tuple_data(data: bytes, pos: int) -> tuple[messages.TupleData, int]:
 
 
 def _encode_tuple_data(cells: messages.TupleData, parts: list[bytes]) -> None:
+    if not isinstance(cells, tuple | list):
+        raise ValueError
     parts.append(_COUNT16.pack(len(cells)))
     append = parts.append
     head32 = _CELL32.pack
@@ -209,6 +213,8 @@ def _encode_logical_message(message: messages.LogicalMessage) -> bytes:
     parts.append(_RUN_MESSAGE_FLAG_LSN.pack(known_bits(message.flags, 0x01), message.lsn))
     parts.append(write_string(message.prefix))
     parts.append(_RUN_UINT32.pack(len(message.content)))
+    if not isinstance(message.content, bytes):
+        raise ValueError
     parts.append(message.content)
     return b"".join(parts)
 

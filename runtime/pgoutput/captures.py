@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
+
 from pgoutput import envelope
 from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.messages import Message, Streaming, XLogData

@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+
 from pgoutput import layouts, messages
 from pgoutput.errors import EncodeError
 from pgoutput.layout import Field
 from pgoutput.messages import Message
+from pgoutput.problems import find_problem
 from pgoutput.versions import LATEST
-from pgoutput.walk import find_problem
 from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, parse_lsn, to_datetime
 
 _PROTOCOLS: Final = {

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, Type
 from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from pgoutput import layouts
 from pgoutput.cli import main
-
 from tests.truth import CAPTURES
 
 HEADER = b'{"proto_version":1,"options":{}}\n'

@@ -18,7 +18,6 @@ from pgoutput.layout import Protocol
 from pgoutput.messages import Streaming
 from pgoutput.versions import CODECS, Codec
 from pgoutput.walk import walk
-
 from tests.codec import corpus
 from tests.codec.cases import CASES, CONTEXTS
 

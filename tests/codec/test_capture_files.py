@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from pgoutput import messages as m
 from pgoutput.captures import Capture, Header, write_header, write_record
 from pgoutput.errors import CaptureError

@@ -6,13 +6,13 @@ import json
 from collections import Counter
 
 import pytest
+
 from pgoutput import envelope
 from pgoutput.errors import DecodeError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS
-
 from tests.codec import corpus
 
 each_capture = pytest.mark.parametrize("name", corpus.CAPTURES)

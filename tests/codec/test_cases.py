@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
+
 from pgoutput import envelope, layouts, messages
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import Streaming
 from pgoutput.versions import CODECS, Codec
 from pgoutput.walk import walk
-
 from tests.codec.cases import CAME_WITH, CASES, CONTEXTS, Case
 from tests.codec.paths import value_at
 

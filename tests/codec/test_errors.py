@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+
 from pgoutput import envelope, v1, v2, v3, v4
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError, PgoutputError
@@ -25,6 +26,18 @@ def changed(message: Any, **fields: Any) -> Any:
 
 
 ENCODE: list[tuple[Codec, Message, str]] = [
+    # containers and bytes
+    (v4, changed(INSERT, new="ab"), "Insert.new: a tuple of cells is expected, not the str 'ab'"),
+    (
+        v4,
+        changed(LOGICAL, content=bytearray(b"ab")),
+        "LogicalMessage.content: bytes are expected, not the bytearray bytearray(b'ab')",
+    ),
+    (
+        envelope,
+        m.XLogData(0, 0, 0, changed(LOGICAL, content="a").content),
+        "XLogData.data: bytes are expected, not the str 'a'",
+    ),
     # integers
     (v4, changed(BEGIN, xid="3"), "Begin.xid: an int is expected, not the str '3'"),
     (v4, changed(BEGIN, xid=3.0), "Begin.xid: an int is expected, not the float 3.0"),

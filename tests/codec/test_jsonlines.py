@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from pgoutput import messages as m
 from pgoutput.errors import EncodeError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
-
 from tests.codec.cases import CASES
 
 LOOKS: list[tuple[Message, dict[str, Any]]] = [

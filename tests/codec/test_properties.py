@@ -9,12 +9,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pgoutput import envelope, strategies
 from pgoutput.errors import DecodeError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import Message, Streaming
 from pgoutput.versions import CODECS
-
 from tests.codec import fuzz
 from tests.codec.cases import CONTEXTS
 

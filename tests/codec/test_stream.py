@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+
 from pgoutput import messages as m
 from pgoutput import v1, v3, v4
 from pgoutput.errors import DecodeError, StreamError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import Message, Streaming
 from pgoutput.versions import CODECS
-
 from tests.codec import corpus
 from tests.codec.cases import CASES
 

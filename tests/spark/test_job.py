@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pgoutput.captures import Capture
-from pgoutput.spark import list_tables, local_session, read_changes, read_messages, read_table, write_tables
-from pgoutput.spark.tables import table_paths
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from examples import demo
+from pgoutput.captures import Capture
+from pgoutput.spark import list_tables, local_session, read_changes, read_messages, read_table, write_tables
+from pgoutput.spark.tables import table_paths
 from tests.truth import CAPTURES, equals_typed, true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]

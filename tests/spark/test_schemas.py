@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+
 from pgoutput import catalog, layouts, messages, strategies
 from pgoutput.messages import Message
 from pgoutput.schemas import arrow, spark
 from pgoutput.spark.rows import message_columns
 from pgoutput.values import arrow_type
 from pgoutput.wire import UNCHANGED
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 
 def test_arrow_and_spark_schemas_are_equal_field_for_field() -> None:

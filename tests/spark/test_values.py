@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, ReplicaIdentity, Type
 from pgoutput.values import arrow_type, base_types, parse_array, to_arrow
@@ -133,7 +134,21 @@ def test_one_bad_value_does_not_take_its_neighbours_along() -> None:
 
 @pytest.mark.parametrize("builtin", catalog.TYPES, ids=lambda builtin: builtin.name)
 def test_any_text_becomes_a_value_or_is_rescued(builtin: catalog.BuiltinType) -> None:
-    cells: list[Cell] = ["", "x", "{", "\0", "\\x0", "9" * 400, "-", "0000-00-00", "NaN", "\udcff", b"", UNCHANGED, None]
+    cells: list[Cell] = [
+        "",
+        "x",
+        "{",
+        "\0",
+        "\\x0",
+        "9" * 400,
+        "-",
+        "0000-00-00",
+        "NaN",
+        "\udcff",
+        b"",
+        UNCHANGED,
+        None,
+    ]
     for oid in (builtin.oid, builtin.array_oid):
         array, rescued = to_arrow(cells, oid)
         for row, cell in enumerate(cells):

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Literal, assert_type
 
 from hypothesis.strategies import SearchStrategy
+from pyspark.sql.types import StructType
+
 from pgoutput import envelope, messages, strategies, v1, v2, v4
 from pgoutput.captures import Capture, Decoded
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity, Streaming, TupleData, Unchanged
 from pgoutput.schemas import spark
 from pgoutput.stream import StreamDecoder, Table, Tables, Transaction, Transactions
 from pgoutput.versions import CODECS
-from pyspark.sql.types import StructType
 
 
 def codecs(data: bytes, message: Message) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
+
 from pgoutput.captures import Capture
 from pgoutput.cli import encoding, inspection, specification, tabular
 from pgoutput.versions import LATEST, LATEST_RELEASED
-from rich.console import Console
 
 app = typer.Typer(
     help="Read, write and inspect PostgreSQL's logical replication stream.",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from pgoutput import envelope, layouts
 from pgoutput.captures import Channel, Decoded, Header, write_header, write_record
 from pgoutput.errors import CaptureError, DecodeError, EncodeError

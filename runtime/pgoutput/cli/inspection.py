@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.console import Console
+from rich.text import Text
+
 from pgoutput import envelope, layouts
 from pgoutput.captures import Capture, Record
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
 from pgoutput.walk import Piece, walk
 from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
-from rich.console import Console
-from rich.text import Text
 
 _BYTES = 8
 """Bytes on a line of the dump."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from pgoutput import layouts
-from pgoutput.layout import Cell, Field, Message
 from rich.console import Console
 from rich.markup import escape
+
+from pgoutput import layouts
+from pgoutput.layout import Cell, Field, Message
 
 
 def as_json(version: int) -> bytes:

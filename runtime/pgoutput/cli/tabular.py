@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.text import Text
+
 from pgoutput.captures import Decoded
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import UNCHANGED
-from rich.text import Text
 
 _SHOWN = 60
 """Characters of a value that are shown."""

@@ -8,14 +8,6 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pgoutput.captures import Capture
-from pgoutput.messages import Message
-from pgoutput.schemas import spark
-from pgoutput.spark.rows import message_columns
-from pgoutput.stream import Transactions
-from pgoutput.values import base_types
-from pgoutput.versions import CODECS, LATEST
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -26,6 +18,15 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from pgoutput.captures import Capture
+from pgoutput.messages import Message
+from pgoutput.schemas import spark
+from pgoutput.spark.rows import message_columns
+from pgoutput.stream import Transactions
+from pgoutput.values import base_types
+from pgoutput.versions import CODECS, LATEST
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 BATCH_ROWS: Final = 10_000
 """Rows of an Arrow batch."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+
 from pgoutput import layouts
 from pgoutput.layout import Field
 from pgoutput.messages import Cell, Message

@@ -9,15 +9,16 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from pgoutput.messages import Relation
 from pgoutput.spark.captures import read_changes, read_messages
 from pgoutput.stream import Change, Tables
 from pgoutput.stream.tables import Row
 from pgoutput.values import arrow_type, to_arrow
 from pgoutput.versions import CODECS, LATEST
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 RESCUED: Final = "_rescued_data"
 """The column of what other columns cannot hold: a map from their names to values as text."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
+
 from pgoutput import messages
 from pgoutput.errors import StreamError
 from pgoutput.stream.decoder import StreamDecoder
