@@ -69,6 +69,14 @@ def test_what_a_column_cannot_hold_is_rescued() -> None:
     assert (second["name"], second["_rescued_data"]) == (None, [("name", "caf\\xe9")])
 
 
+def test_a_list_is_rescued_as_a_whole() -> None:
+    columns = tuple(messages.RelationColumn(0, name, 25, -1) for name in ("good", "caf\udce9"))
+    relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.DEFAULT, columns)
+    (row,) = pa.RecordBatch.from_arrays(message_columns([relation]), schema=arrow.MESSAGES).to_pylist()
+    assert (row["columns"], row["_rescued_data"]) == (None, [("columns", str(columns))])
+    assert "name='caf\\udce9'" in str(columns)
+
+
 def test_the_forms_of_a_cell_stay_apart() -> None:
     insert = messages.Insert(1, (None, UNCHANGED, "text", b"\x00", "caf\udce9"))
     batch = pa.RecordBatch.from_arrays(message_columns([insert]), schema=arrow.MESSAGES)

@@ -90,9 +90,10 @@ def _cell(cell: Cell) -> dict[str, Any]:
 def _list(field: Field, value: tuple[Any, ...]) -> list[Any]:
     if not field.fields[0].name:
         return list(value)
-    return [
-        {inner.name: _value(inner, getattr(item, inner.name)) for inner in field.fields} for item in value
-    ]
+    try:
+        return [{one.name: _value(one, getattr(item, one.name)) for one in field.fields} for item in value]
+    except _NotHeld:
+        raise _NotHeld(value) from None
 
 
 _CONVERTERS: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
