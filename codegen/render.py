@@ -151,7 +151,7 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
     kinds = {field.kind for field in fields}
     names = {"Buffer"}
     if codec.tuples:
-        names.add("UNCHANGED")
+        names |= {"UNCHANGED", "escaped_bytes"}
     if "string" in kinds:
         names |= {"read_string", "write_string"}
     if "flags" in kinds:

@@ -17,7 +17,7 @@ Place = tuple[str | int, ...]
 """Keys and indexes that lead from the top of a file to a value."""
 
 _PREFIX = "tag:yaml.org,2002:"
-_INTEGER = re.compile(r"-?(0|[1-9][0-9]*|0x[0-9a-fA-F]+)")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18}|0x[0-9a-fA-F]{1,16})")
 
 
 class _Loader(yaml.SafeLoader):
@@ -49,6 +49,9 @@ class YamlFile:
         try:
             text = path.read_bytes().decode("utf-8")
             node = yaml.compose(text, Loader=_Loader)
+            self.data: Any = None if node is None else self._value(node, ())
+        except RecursionError:
+            raise SpecError(f"{path}:1: YAML: too deep") from None
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise SpecError(f"{path}:{line}: not UTF-8 text: {error.reason}") from None
@@ -60,7 +63,6 @@ class YamlFile:
             raise SpecError(f"{path}:{line}: YAML: {error.reason}") from None
         if node is None:
             raise SpecError(f"{path}:1: the file is empty")
-        self.data: Any = self._value(node, ())
         if not isinstance(self.data, dict):
             raise self.error((), "the top of the file must be a mapping")
 
@@ -97,6 +99,8 @@ class YamlFile:
         kind = node.tag.removeprefix(_PREFIX)
         text = node.value if isinstance(node, yaml.ScalarNode) else ""
         if kind == "str" and isinstance(node, yaml.ScalarNode):
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise self.error(place, "a surrogate is no character of its own")
             return text
         if kind == "int" and _INTEGER.fullmatch(text):
             return int(text, 0)

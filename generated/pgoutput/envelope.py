@@ -70,7 +70,7 @@ def encode(message: messages.Message) -> bytes:
     """
     try:
         return _ENCODERS[type(message)](message)
-    except (LookupError, ValueError, TypeError, AttributeError, StructError):
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, StructError):
         raise explain_encode(_LAYOUT, message) from None
 
 

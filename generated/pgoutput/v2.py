@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from pgoutput import layouts, messages
 from pgoutput.problems import explain_encode
 from pgoutput.walk import explain_decode
-from pgoutput.wire import UNCHANGED, Buffer, known_bits, read_string, write_string
+from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, known_bits, read_string, write_string
 
 Message: TypeAlias = (
     messages.Begin
@@ -100,7 +100,7 @@ def encode(message: messages.Message) -> bytes:
     """
     try:
         return _ENCODERS[type(message)](message)
-    except (LookupError, ValueError, TypeError, AttributeError, StructError):
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, StructError):
         raise explain_encode(_LAYOUT, message) from None
 
 
@@ -139,7 +139,10 @@ def _encode_tuple_data(cells: messages.TupleData, parts: list[bytes]) -> None:
     head32 = _CELL32.pack
     for cell in cells:
         if isinstance(cell, str):
-            raw = cell.encode("utf-8", "surrogateescape")
+            try:
+                raw = cell.encode()
+            except UnicodeEncodeError:
+                raw = escaped_bytes(cell)
             append(head32(0x74, len(raw)))
             append(raw)
         elif cell is None:
@@ -163,6 +166,8 @@ def _decode_relation_column(data: bytes, pos: int) -> tuple[messages.RelationCol
 
 
 def _encode_relation_column(item: messages.RelationColumn, parts: list[bytes]) -> None:
+    if not isinstance(item, messages.RelationColumn):
+        raise ValueError
     parts.append(_RUN_COLUMN_FLAG.pack(known_bits(item.flags, 0x01)))
     parts.append(write_string(item.name))
     parts.append(_RUN_OID_INT32.pack(item.type_oid, item.type_modifier))
@@ -278,6 +283,8 @@ def _encode_relation(message: messages.Relation) -> bytes:
             _REPLICA_IDENTITY_BYTE[message.replica_identity], len(message.columns)
         )
     )
+    if not isinstance(message.columns, tuple | list):
+        raise ValueError
     for relation_column in message.columns:
         _encode_relation_column(relation_column, parts)
     return b"".join(parts)
@@ -437,6 +444,8 @@ def _encode_truncate(message: messages.Truncate) -> bytes:
     parts.append(
         _RUN_UINT32_TRUNCATE_OPTION.pack(len(message.relation_oids), known_bits(message.options, 0x03))
     )
+    if not isinstance(message.relation_oids, tuple | list):
+        raise ValueError
     parts.append(Struct(f">{len(message.relation_oids)}I").pack(*message.relation_oids))
     return b"".join(parts)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -80,20 +80,24 @@ class Capture:
     Args:
         path: The file. Whether it is compressed is seen from its bytes, not from its name.
         content: The bytes of the file, where they are at hand already; `path` is then only its name.
-        skip_bad: Count lines that cannot be read in `skipped`, and go on, instead of raising.
+        on_bad: Called with what cannot be read behind the header, which is then skipped; None raises it.
 
     Attributes:
         header: The first line.
-        skipped: What was skipped, as the errors that it would have been.
 
     Raises:
         CaptureError: The file is not there, is empty, or does not begin with a header.
     """
 
-    def __init__(self, path: str | Path, *, content: bytes | None = None, skip_bad: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        content: bytes | None = None,
+        on_bad: Callable[[CaptureError], None] | None = None,
+    ) -> None:
         self.path = Path(path)
-        self.skip_bad = skip_bad
-        self.skipped: list[str] = []
+        self._on_bad: Callable[[CaptureError], None] | None = None  # the header must be right
         self._file = self._open(content)
         self._lines = self._read_lines()
         try:
@@ -105,6 +109,7 @@ class Capture:
         except CaptureError:
             self.close()
             raise
+        self._on_bad = on_bad
 
     def __enter__(self) -> Capture:
         return self
@@ -163,7 +168,7 @@ class Capture:
     @property
     def name(self) -> str:
         """The file's name without its suffixes."""
-        return self.path.name.removesuffix(".gz").removesuffix(".jsonl")
+        return capture_name(self.path)
 
     def _open(self, content: bytes | None) -> BinaryIO:
         try:
@@ -187,8 +192,6 @@ class Capture:
     def _header(self) -> Header:
         _, line = next(self._lines, (1, b""))
         wanted = "the first line must be a JSON object with proto_version"
-        if self.skipped:  # what breaks off before the header leaves nothing to go on with
-            raise CaptureError(self.skipped[0])
         if not line:
             raise self._error(1, f"no header, the file is empty: {wanted}")
         try:
@@ -205,12 +208,17 @@ class Capture:
         return header
 
     def _bad(self, error: CaptureError) -> None:
-        if not self.skip_bad:
+        if self._on_bad is None:
             raise error
-        self.skipped.append(str(error))
+        self._on_bad(error)
 
     def _error(self, line: int, text: str) -> CaptureError:
         return CaptureError(f"{self.path}:{line}: {text}")
+
+
+def capture_name(path: str | Path) -> str:
+    """The name of a capture file without folder and suffixes."""
+    return Path(path).name.removesuffix(".gz").removesuffix(".jsonl")
 
 
 class _Line(msgspec.Struct):

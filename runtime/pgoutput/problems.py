@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from pgoutput import messages
 from pgoutput.errors import EncodeError
 from pgoutput.layout import Field, Protocol
-from pgoutput.wire import UNCHANGED
+from pgoutput.wire import UNCHANGED, escaped_bytes
 
 _Problem: TypeAlias = tuple[str | None, str]
 """The path of a field, None for the whole message, and what is wrong with it."""
@@ -108,10 +108,10 @@ def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> 
     match field.kind:
         case "integer" | "flags":
             yield from _integer_problems(field, value, path)
-        case "bool" if value not in (0, 1):
-            yield path, f"True or False is expected, not {value!r}"
-        case "enum" if value not in list(field.values):  # a list also takes what has no hash
-            yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {value!r}"
+        case "bool" if not isinstance(value, int) or value not in (0, 1):
+            yield path, f"True or False is expected, not {_shown(value)}"
+        case "enum" if not isinstance(value, str) or value not in field.values:
+            yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {_shown(value)}"
         case "string":
             yield from _text_problems(value, path, zero=False)
         case "bytes" | "rest" if not isinstance(value, bytes):
@@ -129,7 +129,7 @@ def _integer_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]
     bits = field.size * 8
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if field.signed else (0, (1 << bits) - 1)
     if not low <= value <= high:
-        yield path, f"{value} does not fit into {field.notation}, {low} to {high}"
+        yield path, f"{_shown(value)} does not fit into {field.notation}, {low} to {high}"
     elif field.kind == "flags" and value & ~field.mask:
         yield path, f"bits of {field.mask:#04x} are expected, not {value:#04x}"
 
@@ -144,6 +144,11 @@ def _text_problems(value: Any, path: str, *, zero: bool) -> Iterator[_Problem]:
         value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         yield path, f"the character {value[error.start]!r} stands for no byte"
+        return
+    try:
+        escaped_bytes(value)
+    except ValueError as error:
+        yield path, str(error)
 
 
 def _tuple_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
@@ -176,4 +181,11 @@ def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> I
 
 
 def _kind(value: object) -> str:
-    return f"the {type(value).__name__} {reprlib.repr(value)}" if value is not None else "None"
+    return f"the {type(value).__name__} {_shown(value)}" if value is not None else "None"
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except Exception:  # Python writes no int of more than 4300 digits, and some objects nothing at all
+        return "that cannot be shown"

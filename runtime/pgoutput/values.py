@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, Type
-from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
+from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000, shown_text
 
 Rescued: TypeAlias = dict[int, str | None]
 """What a column could not hold: rows, and their values as text; None where the value was never sent."""
@@ -38,13 +38,13 @@ _TYPES: Final = {
 }
 
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?"
-_MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_DATE = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
+_MOMENT = rf"{_DATE} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
 _FORMS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_boolean, "[tf]"),
     (pa.types.is_integer, "-?[0-9]+"),
     (pa.types.is_floating, rf"{_NUMBER}(e[+-]?[0-9]+)?|NaN|-?Infinity"),
-    (pa.types.is_decimal, _NUMBER),
-    (pa.types.is_date, "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    (pa.types.is_date, _DATE),
     (lambda type_: pa.types.is_timestamp(type_) and type_.tz is None, _MOMENT),
     (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}})?"),
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
@@ -124,7 +124,7 @@ def to_arrow(cells: Sequence[Cell], type_oid: int, type_modifier: int = -1) -> t
     return array, rescued
 
 
-_BOXES = {catalog.BY_NAME["box"].array_oid}
+_BOXES = {builtin.array_oid for builtin in catalog.TYPES if builtin.name == "box"}
 """Arrays whose elements `;` separates (pg_type.typdelim), since a comma is part of each."""
 
 
@@ -140,7 +140,7 @@ def _as_text(cell: Cell) -> str | None:
     if isinstance(cell, bytes):
         return "\\x" + cell.hex()
     if isinstance(cell, str):
-        return cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        return shown_text(cell)
     return None
 
 
@@ -149,7 +149,7 @@ def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tup
     if pa.types.is_list(type_):
         return _convert_lists(texts, type_, delimiter)
     array = pa.array(texts, pa.string())
-    form = next((form for applies, form in _FORMS if applies(type_)), None)
+    form = _form(type_)
     if form is None:
         return array, [True] * len(texts)
     fits = pc.match_substring_regex(array, f"^({form})$")
@@ -160,8 +160,20 @@ def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tup
         result = pa.concat_arrays([_cast_one(array.slice(row, 1), type_) for row in range(len(array))])
     if pa.types.is_timestamp(type_):
         result = _within_years(result, type_)
+    elif pa.types.is_floating(type_):
+        result = _within_range(result, array)
     held = [text is None or there for text, there in zip(texts, result.is_valid().to_pylist(), strict=True)]
     return result, held
+
+
+def _form(type_: pa.DataType) -> str | None:
+    """How text must look that `type_` holds; None where it may be any."""
+    if pa.types.is_decimal(type_):
+        # As the server writes it, with no more digits than there is room for: a cast would wrap around.
+        whole, scale = type_.precision - type_.scale, type_.scale
+        integer = rf"(0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
+        return rf"-?{integer}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")
+    return next((form for applies, form in _FORMS if applies(type_)), None)
 
 
 def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
@@ -185,6 +197,13 @@ def _within_years(array: pa.Array, type_: pa.DataType) -> pa.Array:
     unix = array.cast(pa.int64())
     inside = pc.and_(pc.greater_equal(unix, UNIX_YEAR_1), pc.less(unix, UNIX_YEAR_10000))
     return pc.if_else(inside, array, pa.scalar(None, type_))
+
+
+def _within_range(array: pa.Array, texts: pa.StringArray) -> pa.Array:
+    """A number too large or small for its type would silently become infinity or zero."""
+    too_large = pc.and_(pc.is_inf(array), pc.match_substring_regex(texts, "[0-9]"))
+    too_small = pc.and_(pc.equal(array, 0), pc.match_substring_regex(texts, "^-?[0.]*[1-9]"))
+    return pc.if_else(pc.or_(too_large, too_small), pa.scalar(None, array.type), array)
 
 
 def _convert_lists(
@@ -233,6 +252,6 @@ def parse_array(text: str, delimiter: str = ",") -> list[str | None] | None:
         pos = match.end()
         if pos == len(text) - 1:
             return items
-        if text[pos] != delimiter:
+        if not text.startswith(delimiter, pos, -1):
             return None
         pos += 1

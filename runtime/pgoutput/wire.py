@@ -48,13 +48,31 @@ def read_string(data: bytes, pos: int) -> tuple[str, int]:
     return data[pos:end].decode("utf-8", "surrogateescape"), end + 1
 
 
+def escaped_bytes(text: str) -> bytes:
+    """The bytes of text that is not valid UTF-8, as a decoder gives it (PEP 383).
+
+    Raises:
+        ValueError: No decoder gives this text: a surrogate stands for no byte, or several together stand
+            for bytes that are valid UTF-8.
+    """
+    raw = text.encode("utf-8", "surrogateescape")
+    if raw.decode("utf-8", "surrogateescape") != text:
+        raise ValueError("surrogates stand for bytes that are valid UTF-8")
+    return raw
+
+
+def shown_text(text: str) -> str:
+    """The text in valid UTF-8; bytes that are not UTF-8 become escapes in hex."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def write_string(text: str) -> bytes:
     """The text with a zero byte behind it (pq_sendstring).
 
     Raises:
-        ValueError: The text contains a zero character, or a surrogate that stands for no byte.
+        ValueError: The text contains a zero character, or no decoder gives it (see escaped_bytes).
     """
-    raw = text.encode("utf-8", "surrogateescape")
+    raw = escaped_bytes(text)
     if 0 in raw:
         raise ValueError("a zero character cannot be sent in a zero-terminated string")
     return raw + b"\0"

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import layouts
+from pgoutput import layouts, messages, v4
+from pgoutput.captures import write_record
 from pgoutput.cli import main
 from tests.truth import CAPTURES
 
@@ -27,6 +28,8 @@ INSERT = b'{"data":"49000050d74e00037400000001316e75"}\n'
 TRUNCATED = b'{"data":"49000050d74e0003740000000a31"}\n'
 
 Run = Callable[..., SimpleNamespace]
+ESCAPE = "\x1b[31m\n\u202e"
+"""What would steer a terminal."""
 
 
 @pytest.fixture
@@ -69,10 +72,11 @@ def records(text: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.jsonl.gz")), ids=lambda path: path.stem)
 def test_decode_then_encode_gives_the_same_bytes(run: Run, path: Path) -> None:
     text = gzip.decompress(path.read_bytes()).decode()
-    streaming = json.loads(text.splitlines()[0])["options"].get("streaming", "off")
+    header = json.loads(text.splitlines()[0])
+    options = ["--proto", header["proto_version"], "--streaming", header["options"].get("streaming", "off")]
     decoded = run("decode", path)
     assert (decoded.code, len(decoded.out.splitlines())) == (0, len(records(text)))
-    encoded = run("encode", "-", "--streaming", streaming, stdin=decoded.out.encode())
+    encoded = run("encode", "-", *options, stdin=decoded.out.encode())
     assert encoded.code == 0
     assert records(encoded.out) == records(text)
 
@@ -118,6 +122,7 @@ def test_encode_tells_what_cannot_stand_in_the_stream(run: Run) -> None:
     ("line", "words"),
     [
         (b"nonsense", "not JSON"),
+        (b"[" * 2000 + b"]" * 2000, "not JSON"),
         (b"5", "an object with a type is expected"),
         (b'{"type":"Nonsense"}', "no message has the type 'Nonsense'"),
         (b'{"type":"Begin"}', "final_lsn"),
@@ -254,3 +259,47 @@ def test_misuse_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.code == 2
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [["decode", "--table"], ["inspect"]])
+def test_a_stream_cannot_steer_the_terminal(
+    run: Run, capture: Callable[..., Path], command: list[str]
+) -> None:
+    relation = messages.Relation(
+        1, ESCAPE, ESCAPE, messages.ReplicaIdentity.DEFAULT, (messages.RelationColumn(0, ESCAPE, 25, -1),)
+    )
+    drawn = [messages.Origin(1, ESCAPE), relation, messages.Insert(1, (ESCAPE,))]
+    path = capture(HEADER, *(write_record("data", v4.encode(message)) for message in drawn))
+    shown = run(*command, path).out
+    assert "\\x1b[31m\\n\\u202e" in shown
+    assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_nor_can_an_error(run: Run, tmp_path: Path) -> None:
+    done = run("encode", stdin=json.dumps({"type": "Begin", ESCAPE: 1}).encode())
+    assert done.err.startswith("pgoutput: -:1: Begin.\\x1b[31m\\n\\u202e: ")
+    assert run("decode", tmp_path / "a\nb").err.count("\n") == 1
+
+
+def test_a_locale_that_cannot_show_the_text(tmp_path: Path) -> None:
+    for command in ("decode --table", "inspect", "spec"):
+        path = "" if command == "spec" else str(CAPTURES / "pg18_p1.jsonl.gz")
+        done = subprocess.run(
+            [sys.executable, "-m", "pgoutput.cli", *command.split(), *path.split()],
+            env={"PYTHONIOENCODING": "ascii", "HOME": str(tmp_path)},
+            capture_output=True,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pgoutput.cli", "decode", CAPTURES / "pg18_p1.jsonl.gz"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -26,6 +26,25 @@ def changed(message: Any, **fields: Any) -> Any:
 
 
 ENCODE: list[tuple[Codec, Message, str]] = [
+    # what Python would take, and a decoder never gives
+    (v4, m.Truncate(0, cast(Any, b"ab")), "Truncate.relation_oids: a tuple is expected, not the bytes b'ab'"),
+    (v4, changed(RELATION, columns={}), "Relation.columns: a tuple is expected, not the dict {}"),
+    (
+        v4,
+        changed(RELATION, columns=(m.StreamStop(),)),
+        "Relation.columns[0]: a RelationColumn is expected, not the StreamStop StreamStop()",
+    ),
+    (
+        v4,
+        m.Origin(1, "\udcc3\udca9"),
+        "Origin.name: surrogates stand for bytes that are valid UTF-8",
+    ),
+    (v4, m.Insert(1, ("\udcc3\udca9",)), "Insert.new[0]: surrogates stand for bytes that are valid UTF-8"),
+    (
+        v4,
+        changed(BEGIN, xid=10**5000),
+        "Begin.xid: that cannot be shown does not fit into Int32 (TransactionId), 0 to 4294967295",
+    ),
     # containers and bytes
     (v4, changed(INSERT, new="ab"), "Insert.new: a tuple of cells is expected, not the str 'ab'"),
     (

@@ -264,6 +264,21 @@ def test_not_utf_8(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     assert refused(run, spec, tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x: " + "[" * 5000, "YAML: too deep"),
+        ("x: " + "[" * 400 + "]" * 400, "YAML: too deep"),
+        ('types:\n  "\\ud800": 1\n', "a surrogate is no character of its own"),
+        (f"types: {'9' * 5000}\n", "YAML reads `"),
+    ],
+    ids=["open", "deep", "surrogate", "huge"],
+)
+def test_yaml_that_is_too_much(run: Run, spec: SpecCopy, tmp_path: Path, text: str, what: str) -> None:
+    spec.write(text, "types.yaml")
+    assert what in refused(run, spec, tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])
 def test_an_empty_file(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
     spec.write(text, "types.yaml")

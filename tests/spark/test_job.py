@@ -16,9 +16,11 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from examples import demo
-from pgoutput.captures import Capture
+from pgoutput import messages, v4
+from pgoutput.captures import Capture, Header, write_header, write_record
 from pgoutput.spark import list_tables, local_session, read_changes, read_messages, read_table, write_tables
 from pgoutput.spark.tables import table_paths
+from pgoutput.wire import shown_text
 from tests.truth import CAPTURES, equals_typed, true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -97,14 +99,72 @@ def test_binary_values_are_rescued(session: SparkSession) -> None:
     }
 
 
-def test_tables_of_one_name_are_told_apart(session: SparkSession) -> None:
-    tables = list_tables(read_changes(session, [path_of("pg18_p1")]))
-    table = msgspec.structs.replace(
-        tables[0], relation=msgspec.structs.replace(tables[0].relation, name="a/b")
-    )
-    other = msgspec.structs.replace(table, oid=7)
-    assert table_paths([table]) == ["pg18_p1/app.a%2Fb"]
-    assert table_paths([table, other]) == [f"pg18_p1/app.a%2Fb.{table.oid}", "pg18_p1/app.a%2Fb.7"]
+def write_capture(path: Path, *stream: messages.Message) -> str:
+    lines = (write_record("data", v4.encode(message)) for message in stream)
+    path.write_bytes(b"".join([write_header(Header(4)), *lines]))
+    return str(path)
+
+
+def inserts(oid: int, name: str, columns: list[str]) -> list[messages.Message]:
+    """A transaction that makes a table with one row."""
+    described = tuple(messages.RelationColumn(0, column, 25, -1) for column in columns)
+    return [
+        messages.Begin(1, 0, 7),
+        messages.Relation(oid, "public", name, messages.ReplicaIdentity.DEFAULT, described),
+        messages.Insert(oid, tuple(columns)),
+        messages.Commit(1, 2, 0),
+    ]
+
+
+def test_any_name_can_be_written_and_read(session: SparkSession, tmp_path: Path) -> None:
+    wild = [
+        "a.b",
+        "A.B",
+        "`",
+        '"',
+        " ",
+        "/",
+        "é",
+        "",
+        "_rescued_data",
+        "_rescued_data_",
+        "relation_oid",
+        "caf\udce9",
+    ]
+    tables = [
+        inserts(1, "t", wild),
+        inserts(2, "t", ["x"]),
+        inserts(3, "t@1", ["x"]),
+        inserts(4, "本" * 21, ["x"]),
+        inserts(5, "a/b=c*?[d]{e}:%20", ["x"]),
+        inserts(6, "", []),
+    ]
+    path = write_capture(tmp_path / "wild.jsonl", *(message for table in tables for message in table))
+    written = write_tables(session, [path], str(tmp_path / "out"))
+    paths = table_paths(written)
+    assert len(set(paths)) == len(tables)
+    by_oid = {table.oid: where for table, where in zip(written, paths, strict=True)}
+    assert (by_oid[1], by_oid[2], by_oid[3]) == ("wild/public.t@1", "wild/public.t@2", "wild/public.t%401")
+    (row,) = session.read.parquet(f"{tmp_path}/out/tables/{by_oid[1]}").collect()
+    assert row.asDict() == {shown_text(name): name for name in wild[:-1]} | {
+        "caf\\xe9": None,
+        "_rescued_data__": {"caf\\xe9": "caf\\xe9"},
+    }
+    for oid in (2, 3, 4, 5):
+        (row,) = session.read.parquet(f"{tmp_path}/out/tables/{by_oid[oid]}").collect()
+        assert row["x"] == "x"
+    assert session.read.parquet(f"{tmp_path}/out/tables/{by_oid[6]}").count() == 1
+
+
+def test_captures_that_cannot_be_told_apart_are_refused(session: SparkSession, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        write_capture(tmp_path / folder / "same.jsonl", *inserts(1, "t", ["x"]))
+    with pytest.raises(ValueError, match="are captures of one name"):
+        read_changes(session, [str(tmp_path / "a"), str(tmp_path / "b")])
+    hidden = write_capture(tmp_path / "_hidden.jsonl", *inserts(1, "t", ["x"]))
+    with pytest.raises(ValueError, match="there are no capture files here"):
+        read_messages(session, [hidden])
 
 
 def test_a_bad_capture_fails_with_file_and_line(session: SparkSession, tmp_path: Path) -> None:

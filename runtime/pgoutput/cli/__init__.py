@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import sys
+
+from pgoutput.cli.printing import complain
 
 
 def main() -> None:
-    """Run `pgoutput`. Bad input is one line on standard error and exit code 2."""
+    """Run `pgoutput`. What is wrong is one line on standard error, and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the locale cannot show
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run() -> None:
     try:
         from pgoutput.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit("pgoutput: the command line needs an extra: pip install 'pgoutput[cli]'")
+        complain("the command line needs an extra: pip install 'pgoutput[cli]'")
+        sys.exit(2)
     from pgoutput.errors import PgoutputError
 
     try:
         app()
-    except PgoutputError as error:
-        print(f"pgoutput: {error}", file=sys.stderr)
+    except (PgoutputError, OSError) as error:
+        complain(str(error))
         sys.exit(2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +13,8 @@ from rich.console import Console
 
 from pgoutput.captures import Capture
 from pgoutput.cli import encoding, inspection, specification, tabular
+from pgoutput.cli.printing import complain
+from pgoutput.errors import CaptureError
 from pgoutput.versions import LATEST, LATEST_RELEASED
 
 app = typer.Typer(
@@ -35,13 +39,12 @@ def decode(
     """Print one JSON object per message."""
     console = Console(soft_wrap=True, highlight=False)
     for path in files:
-        with Capture(path, skip_bad=skip_bad) as capture:
+        with _opened(path, skip_bad) as capture:
             for decoded in capture.messages():
                 if table:
                     console.print(tabular.line(decoded, capture.decoder))
                 else:
                     sys.stdout.buffer.write(encoding.to_line(decoded))
-            _tell_skipped(capture)
 
 
 @app.command()
@@ -66,10 +69,9 @@ def inspect(files: Files, skip_bad: SkipBad = False) -> None:
     """Print each message as an annotated hex dump: every byte with its field, value and meaning."""
     console = Console(soft_wrap=True, highlight=False)
     for path in files:
-        with Capture(path, skip_bad=skip_bad) as capture:
+        with _opened(path, skip_bad) as capture:
             for record in capture.records():
                 inspection.show(console, capture, record)
-            _tell_skipped(capture)
 
 
 @app.command()
@@ -84,8 +86,17 @@ def spec(
         specification.show(Console(soft_wrap=True, highlight=False), proto)
 
 
-def _tell_skipped(capture: Capture) -> None:
-    for text in capture.skipped:
-        typer.echo(f"pgoutput: skipped: {text}", err=True)
-    if capture.skipped:
-        typer.echo(f"pgoutput: {capture.path}: {len(capture.skipped)} skipped", err=True)
+@contextmanager
+def _opened(path: Path, skip_bad: bool) -> Iterator[Capture]:
+    """A capture file. What is skipped of it is told and counted."""
+    skipped = 0
+
+    def skip(error: CaptureError) -> None:
+        nonlocal skipped
+        skipped += 1
+        complain(f"skipped: {error}")
+
+    with Capture(path, on_bad=skip if skip_bad else None) as capture:
+        yield capture
+    if skipped:
+        complain(f"{path}: {skipped} skipped")

@@ -41,21 +41,29 @@ def to_capture(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
     try:
         decoder = header.decoder()
         lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise CaptureError(f"{file}: {error.strerror or error}") from None
+    except ValueError as error:
         raise CaptureError(f"{file}: {error}") from None
     yield write_header(header)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            yield _record(msgspec.json.decode(line), proto, decoder)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CaptureError(f"{file}:{number}: not JSON ({error})") from None
-        except EncodeError as error:
-            raise CaptureError(f"{file}:{number}: {error}") from None
-        except DecodeError as error:
-            hint = "it cannot stand here in such a stream (are --proto and --streaming right?)"
-            raise CaptureError(f"{file}:{number}: {hint}: {error}") from None
+    try:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield _line(file, number, line, proto, decoder)
+    except OSError as error:
+        raise CaptureError(f"{file}: {error.strerror or error}") from None
+
+
+def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecoder) -> bytes:
+    try:
+        return _record(msgspec.json.decode(line), proto, decoder)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = f"not JSON ({error})"
+    except EncodeError as error:
+        text = str(error)
+    except DecodeError as error:
+        text = f"it cannot stand here in such a stream (are --proto and --streaming right?): {error}"
+    raise CaptureError(f"{file}:{number}: {text}")
 
 
 _ENVELOPES = {message.name: message for message in layouts.ENVELOPE.messages}
@@ -65,13 +73,20 @@ def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:
     inner = data.get("data") if isinstance(data, dict) else None
     nested = isinstance(inner, dict) and "type" in inner
     if nested:
-        data = data | {"data": {"binary": CODECS[proto].encode(from_json(inner)).hex()}}
+        data = data | {"data": {"binary": _encode(from_json(inner), proto).hex()}}
     message = from_json(data)
     layout = _ENVELOPES.get(type(message).__name__)
-    raw = (CODECS[proto] if layout is None else envelope).encode(message)
+    raw = _encode(message, proto) if layout is None else envelope.encode(message)
     _read_back(message, raw, decoder)
     channel: Channel = "data" if layout is None else "copydata" if layout.sender == "server" else "sent"
     return write_record(channel, raw)
+
+
+def _encode(message: Message, proto: int) -> bytes:
+    """The bytes of a message; of those that reach any version, in the version that has them."""
+    later = layouts.VERSIONS[proto].later
+    known = {m.name: m.since for m in later if m.any_version}
+    return CODECS[known.get(type(message).__name__, proto)].encode(message)
 
 
 def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from pgoutput.captures import Decoded
+from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
 from pgoutput.stream import StreamDecoder
@@ -23,7 +24,7 @@ def line(decoded: Decoded, decoder: StreamDecoder) -> Text:
     name = type(message).__name__
     text = Text(f"{decoded.record.line:7}  ", style="dim")
     text.append(f"{name:18}", style="bold cyan" if decoded.message else "cyan")
-    text.append(" ".join(_parts(message, decoder)), style="default")
+    text.append(printable(" ".join(_parts(message, decoder))), style="default")
     return text
 
 
@@ -57,5 +58,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _short(value: Any) -> str:
-    text = str(value).encode("utf-8", "backslashreplace").decode()
+    text = str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pgoutput.captures import Capture
+from pgoutput.captures import Capture, capture_name
 from pgoutput.messages import Message
 from pgoutput.schemas import spark
 from pgoutput.spark.rows import message_columns
@@ -68,6 +68,9 @@ def read_messages(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     Args:
         session: The session that reads.
         paths: Files, folders or globs, as `DataFrameReader.load` takes them.
+
+    Raises:
+        ValueError: There are no files, or two of one name.
     """
     return _read(session, paths, _messages, CAPTURED_MESSAGES)
 
@@ -94,7 +97,18 @@ def _read(
                     yield from rows(capture)
 
     files = session.read.format("binaryFile").load(list(paths)).select("path", "content")
+    _names_differ([row["path"] for row in files.select("path").collect()])
     return files.mapInArrow(run, schema)
+
+
+def _names_differ(paths: Sequence[str]) -> None:
+    if not paths:
+        raise ValueError("there are no capture files here (Spark passes over names that begin with _ or .)")
+    by_name: dict[str, str] = {}
+    for path in paths:
+        other = by_name.setdefault(capture_name(path), path)
+        if other != path:
+            raise ValueError(f"{other} and {path} are captures of one name: read them one by one")
 
 
 def _messages(capture: Capture) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from pgoutput.layout import Field
 from pgoutput.messages import Cell, Message
 from pgoutput.schemas import arrow as schemas
 from pgoutput.versions import LATEST
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED, UNIX_YEAR_1, UNIX_YEAR_10000
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED, UNIX_YEAR_1, UNIX_YEAR_10000, shown_text
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -62,11 +62,9 @@ def _timestamp(field: Field, value: int) -> int:
 
 
 def _string(field: Field, value: str) -> str:
-    raw = value.encode("utf-8", "surrogateescape")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise _NotHeld(raw.decode("utf-8", "backslashreplace")) from None
+    if not value.isascii() and shown_text(value) != value:
+        raise _NotHeld(shown_text(value))
+    return value
 
 
 def _tuple(field: Field, value: tuple[Cell, ...]) -> list[dict[str, Any]]:

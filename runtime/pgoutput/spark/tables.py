@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,9 +20,11 @@ from pgoutput.stream import Change, Tables
 from pgoutput.stream.tables import Row
 from pgoutput.values import arrow_type, to_arrow
 from pgoutput.versions import CODECS, LATEST
+from pgoutput.wire import shown_text
 
 RESCUED: Final = "_rescued_data"
-"""The column of what other columns cannot hold: a map from their names to values as text."""
+"""The column of what other columns cannot hold: a map from their names to values as text. It stands last; in
+a table that has a column of this name, underscores behind it tell it apart."""
 
 
 class SourceTable(msgspec.Struct, frozen=True):
@@ -34,8 +37,13 @@ class SourceTable(msgspec.Struct, frozen=True):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of its rows: the columns by their types, then `_rescued_data`."""
-        fields = [pa.field(c.name, arrow_type(c.type_oid, c.type_modifier)) for c in self.relation.columns]
-        return pa.schema([*fields, pa.field(RESCUED, pa.map_(pa.string(), pa.string()))])
+        columns = self.relation.columns
+        names = [shown_text(column.name) for column in columns]
+        types = [arrow_type(column.type_oid, column.type_modifier) for column in columns]
+        rescued = RESCUED
+        while rescued in names:
+            rescued += "_"
+        return pa.schema([*zip(names, types, strict=True), (rescued, pa.map_(pa.string(), pa.string()))])
 
 
 def list_tables(changes: DataFrame) -> list[SourceTable]:
@@ -96,9 +104,14 @@ def write_tables(
 
 def table_paths(tables: Sequence[SourceTable]) -> list[str]:
     """Where below `OUT/tables` each table goes; tables of one name are told apart by their OIDs."""
-    names = [f"{t.capture}/{quote(f'{t.relation.namespace}.{t.relation.name}', safe='')}" for t in tables]
+    names = [f"{t.capture}/{_quoted(t.relation.namespace)}.{_quoted(t.relation.name)}" for t in tables]
     count = Counter(names)
-    return [name if count[name] == 1 else f"{name}.{t.oid}" for name, t in zip(names, tables, strict=True)]
+    return [name if count[name] == 1 else f"{name}@{t.oid}" for name, t in zip(names, tables, strict=True)]
+
+
+def _quoted(name: str) -> str:
+    """A name that is fit for a path: what is not a letter, digit, `_`, `-` or space, as in URLs."""
+    return re.sub(r"[^\w -]", lambda match: quote(match[0], safe=""), shown_text(name))
 
 
 def _decode(data: bytes) -> Any:
@@ -113,6 +126,6 @@ def _typed(rows: list[Row], relation: Relation, schema: pa.Schema) -> pa.Table:
         array, lost = to_arrow([row[column.name] for row in rows], column.type_oid, column.type_modifier)
         arrays.append(array)
         for row, text in lost.items():
-            rescued[row][column.name] = text
-    arrays.append(pa.array([list(items.items()) or None for items in rescued], schema.field(RESCUED).type))
+            rescued[row][shown_text(column.name)] = text
+    arrays.append(pa.array([list(items.items()) or None for items in rescued], schema.types[-1]))
     return pa.Table.from_arrays(arrays, schema=schema)
