@@ -50,7 +50,7 @@ def render(spec: Spec) -> dict[str, str]:
     versions = {number: resolve(spec, versioned, number) for number in spec.versions}
     messages = union.messages + envelope.messages
     whole = View(protocol=versioned, version=None, messages=messages)
-    layouts, layout_names = _distinct([*versions.values(), envelope])
+    layouts, layout_names = _distinct([*versions.values(), union, envelope])
     env.globals.update(
         spec=spec,
         layouts=layouts,

@@ -2399,6 +2399,39 @@ V4: Final = Protocol(
     later=(),
 )
 
+ALL_VERSIONS: Final = Protocol(
+    name="pgoutput",
+    version=None,
+    server="10+",
+    doc=(
+        "What the output plugin pgoutput writes, one message after the other: through the"
+        " replication slot SQL interface as it is, through a walsender inside the "
+        "XLogData messages of the replication protocol."
+    ),
+    messages=(
+        _BEGIN,
+        _LOGICAL_MESSAGE_2,
+        _COMMIT,
+        _ORIGIN,
+        _RELATION_2,
+        _TYPE_2,
+        _INSERT_2,
+        _UPDATE_2,
+        _DELETE_2,
+        _TRUNCATE_2,
+        _STREAM_START,
+        _STREAM_STOP,
+        _STREAM_COMMIT,
+        _STREAM_ABORT_2,
+        _BEGIN_PREPARE,
+        _PREPARE,
+        _COMMIT_PREPARED,
+        _ROLLBACK_PREPARED,
+        _STREAM_PREPARE,
+    ),
+)
+"""Every message with the fields of all versions, as the message classes have them."""
+
 ENVELOPE: Final = Protocol(
     name="replication",
     version=None,

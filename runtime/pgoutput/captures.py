@@ -120,7 +120,6 @@ class Capture:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-        self._raw.close()  # which GzipFile leaves open
         self._raw.close()  # a GzipFile leaves open what it was given
 
     def records(self) -> Iterator[Record]:
@@ -172,13 +171,12 @@ class Capture:
 
     def _open(self, content: bytes | None) -> BinaryIO:
         try:
-            raw = self.path.open("rb") if content is None else io.BytesIO(content)
-            compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-        except OSError as error:  # not there, a directory, or a pipe
+            whole = None if content is None else cast(io.RawIOBase, io.BytesIO(content))
+            self._raw = self.path.open("rb") if whole is None else io.BufferedReader(whole)
+            compressed = self._raw.peek(2).startswith(b"\x1f\x8b")
+        except OSError as error:  # not there, or a directory
             raise CaptureError(f"{self.path}: {error.strerror or error}") from None
-        self._raw = raw
-        return cast(BinaryIO, gzip.open(raw)) if compressed else raw
+        return cast(BinaryIO, gzip.open(self._raw)) if compressed else self._raw
 
     def _read_lines(self) -> Iterator[tuple[int, bytes]]:
         number = 0

@@ -28,7 +28,9 @@ class DecodeError(PgoutputError):
         offset: Offset of the fault from the start of the message, in bytes.
     """
 
-    def __init__(self, text: str, *, message: str | None, field: str | None, offset: int) -> None:
+    def __init__(
+        self, text: str, *, message: str | None = None, field: str | None = None, offset: int = 0
+    ) -> None:
         super().__init__(text)
         self.message = message
         self.field = field
@@ -38,8 +40,11 @@ class DecodeError(PgoutputError):
 class StreamError(DecodeError):
     """A message where no server sends it: a Commit without Begin, a block inside a block."""
 
-    def __init__(self, text: str, *, message: str) -> None:
-        super().__init__(f"{message}: {text}", message=message, field=None, offset=0)
+    @classmethod
+    def at(cls, message: object, text: str) -> StreamError:
+        """The error that `message` cannot stand where it does, because of what `text` says."""
+        name = type(message).__name__
+        return cls(f"{name}: {text}", message=name)
 
 
 class EncodeError(PgoutputError):
@@ -50,7 +55,7 @@ class EncodeError(PgoutputError):
         field: Path of the field, as `new[2]` or `columns[0].name`; None where the whole message is meant.
     """
 
-    def __init__(self, text: str, *, message: str, field: str | None) -> None:
+    def __init__(self, text: str, *, message: str = "", field: str | None = None) -> None:
         super().__init__(text)
         self.message = message
         self.field = field

@@ -20,15 +20,14 @@ from pgoutput.errors import EncodeError
 from pgoutput.layout import Field
 from pgoutput.messages import Message
 from pgoutput.problems import find_problem
-from pgoutput.versions import LATEST
 from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, parse_lsn, to_datetime
 
-_PROTOCOLS: Final = {
-    message.name: protocol
-    for protocol in (layouts.VERSIONS[LATEST], layouts.ENVELOPE)
+_FIELDS: Final = {
+    message.name: message.members
+    for protocol in (layouts.ALL_VERSIONS, layouts.ENVELOPE)
     for message in protocol.messages
 }
-_FIELDS: Final = {name: protocol.by_name[name].members for name, protocol in _PROTOCOLS.items()}
+_PROTOCOLS: Final = (*reversed([*layouts.VERSIONS.values()]), layouts.ENVELOPE)
 
 
 def to_json(message: Message) -> dict[str, Any]:
@@ -50,9 +49,9 @@ def from_json(data: Any) -> Message:
         raise EncodeError(text, message=str(name), field="type")
     given = {key: value for key, value in data.items() if key != "type"}
     made: Message = _from_object(name, fields, given, name, "")
-    problem = find_problem(_PROTOCOLS[name], made)
-    if problem is not None:
-        raise problem
+    problems = [find_problem(protocol, made) for protocol in _PROTOCOLS if name in protocol.by_name]
+    if problems[0] is not None and all(problems):  # no version has such a message; the newest says why
+        raise problems[0]
     return made
 
 

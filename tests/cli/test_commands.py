@@ -303,3 +303,12 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.returncode == 2
     assert "No space left on device" in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr
+
+
+def test_decode_reads_a_pipe() -> None:
+    for read in ("cat", "zcat"):
+        path = CAPTURES / "pg18_p1.jsonl.gz"
+        command = f"{read} {path} | {sys.executable} -m pgoutput.cli decode - | wc -l"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        lines = gzip.decompress(path.read_bytes()).count(b"\n")
+        assert (int(done.stdout), done.stderr) == (lines - 1, "")

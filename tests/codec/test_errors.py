@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from pgoutput import envelope, v1, v2, v3, v4
 from pgoutput import messages as m
-from pgoutput.errors import DecodeError, EncodeError, PgoutputError
+from pgoutput.errors import CaptureError, DecodeError, EncodeError, PgoutputError, StreamError
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.versions import CODECS, Codec
 
@@ -516,3 +517,17 @@ def test_a_long_value_is_not_repeated_in_the_error() -> None:
     with pytest.raises(EncodeError) as caught:
         v4.encode(changed(LOGICAL, content="x" * 1_000_000))
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DecodeError("text", message="Begin", field="xid", offset=7),
+        StreamError.at(BEGIN, "text"),
+        EncodeError("text", message="Begin", field="xid"),
+        CaptureError("text"),
+    ],
+)
+def test_errors_survive_the_way_to_another_process(error: PgoutputError) -> None:
+    other = pickle.loads(pickle.dumps(error))
+    assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))

@@ -126,6 +126,47 @@ def test_it_reads_and_writes(five: Path) -> None:
     )
 
 
+def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
+    """JSON, Spark's rows and recorded streams: of version 5, and of the versions before it."""
+    python(
+        five,
+        """
+        import json
+        import tempfile
+        from pathlib import Path
+        from pgoutput import messages, v4, v5
+        from pgoutput.captures import Capture, Header, write_header, write_record
+        from pgoutput.cli.encoding import to_capture
+        from pgoutput.jsonlines import from_json, to_json
+        from pgoutput.schemas import arrow
+        from pgoutput.spark.captures import _change_rows
+        from pgoutput.spark.rows import message_columns
+
+        column = messages.RelationColumn(1, "id", 23, -1)
+        relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
+        sequence = messages.Sequence(16, "public", (20, 30))
+        commits = messages.Commit(1, 2, 3), messages.Commit(1, 2, 3, flush_lsn=4)
+        for version, codec, last in zip((4, 5), (v4, v5), commits):
+            stream = [messages.Begin(1, 3, 7), relation, messages.Insert(1, ("5",)), last]
+            stream += [sequence] if version == 5 else []
+            assert [from_json(json.loads(json.dumps(to_json(m)))) for m in stream] == stream
+            rows = dict(zip(arrow.MESSAGES.names, message_columns(stream), strict=True))
+            assert rows["flush_lsn"].to_pylist()[3] == last.flush_lsn
+            lines = [write_record("data", codec.encode(message)) for message in stream]
+            content = write_header(Header(version)) + b"".join(lines)
+            with Capture("stream.jsonl", content=content) as capture:
+                assert [one.message for one in capture.messages()] == stream
+            with Capture("stream.jsonl", content=content) as capture:
+                assert len(list(_change_rows(capture))) == 1
+            with tempfile.NamedTemporaryFile("w") as file:
+                file.write("".join(json.dumps(to_json(m)) + chr(10) for m in stream))
+                file.flush()
+                written = list(to_capture(Path(file.name), version, "off"))
+            assert written[1:] == lines
+        """,
+    )
+
+
 def test_version_4_refuses_it_by_name(five: Path) -> None:
     python(
         five,

@@ -24,7 +24,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Files = Annotated[list[Path], typer.Argument(help="Capture files: .jsonl or .jsonl.gz.", show_default=False)]
+Files = Annotated[
+    list[Path], typer.Argument(help="Capture files, .jsonl or .jsonl.gz; - is stdin.", show_default=False)
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on behind lines and messages that cannot be read; count them.")
 ]
@@ -96,6 +98,7 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[Capture]:
         skipped += 1
         complain(f"skipped: {error}")
 
+    path = Path("/dev/stdin") if str(path) == "-" else path
     with Capture(path, on_bad=skip if skip_bad else None) as capture:
         yield capture
     if skipped:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from os import PathLike
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
+    IntegerType,
     LongType,
     StringType,
     StructField,
@@ -25,8 +27,11 @@ from pgoutput.schemas import spark
 from pgoutput.spark.rows import message_columns
 from pgoutput.stream import Transactions
 from pgoutput.values import base_types
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+"""A path, or several."""
 
 BATCH_ROWS: Final = 10_000
 """Rows of an Arrow batch."""
@@ -49,25 +54,22 @@ CHANGES: Final = StructType(
         StructField("commit_time", TimestampType(), False, {"comment": "Commit time."}),
         StructField("operation", StringType(), False, {"comment": "Insert, Update, Delete or Truncate."}),
         StructField("relation_oid", LongType(), False, {"comment": "OID of the relation."}),
-        StructField(
-            "relation",
-            BinaryType(),
-            False,
-            {"comment": "Its Relation message, domains as base types."},
-        ),
+        StructField("proto_version", IntegerType(), False, {"comment": "Protocol version of the next two."}),
+        StructField("relation", BinaryType(), False, {"comment": "The Relation message, with base types."}),
         StructField("change", BinaryType(), False, {"comment": "The message of the change."}),
     ]
 )
-"""One row per change of committed work; a truncate has one for each of its relations. Messages are encoded
-in the newest protocol version, as outside stream blocks."""
+"""One row per change of committed work; a truncate has one for each of its relations. Messages are encoded as
+outside stream blocks."""
 
 
-def read_messages(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+def read_messages(session: SparkSession, paths: Paths) -> DataFrame:
     """Every message of some captures, one row each, by the schema `CAPTURED_MESSAGES`.
 
     Args:
         session: The session that reads.
-        paths: Files, folders or globs, as `DataFrameReader.load` takes them.
+        paths: A file, folder or glob, or several, as `DataFrameReader.load` takes them. Of folders, what
+            is called `*.jsonl` or `*.jsonl.gz` is read.
 
     Raises:
         ValueError: There are no files, or two of one name.
@@ -75,7 +77,7 @@ def read_messages(session: SparkSession, paths: Sequence[str]) -> DataFrame:
     return _read(session, paths, _messages, CAPTURED_MESSAGES)
 
 
-def read_changes(session: SparkSession, paths: Sequence[str]) -> DataFrame:
+def read_changes(session: SparkSession, paths: Paths) -> DataFrame:
     """The changes of committed transactions, one row each, by the schema `CHANGES`.
 
     Rolled-back transactions and savepoints leave no rows, nor do transactions that are still open at the
@@ -86,7 +88,7 @@ def read_changes(session: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 def _read(
     session: SparkSession,
-    paths: Sequence[str],
+    paths: Paths,
     rows: Callable[[Capture], Iterator[pa.RecordBatch]],
     schema: StructType,
 ) -> DataFrame:
@@ -96,14 +98,18 @@ def _read(
                 with Capture(path, content=content) as capture:
                     yield from rows(capture)
 
-    files = session.read.format("binaryFile").load(list(paths)).select("path", "content")
+    several = [paths] if isinstance(paths, str | PathLike) else paths
+    reader = session.read.format("binaryFile").option("pathGlobFilter", "*.jsonl*")
+    files = reader.load([str(path) for path in several]).select("path", "content")
     _names_differ([row["path"] for row in files.select("path").collect()])
     return files.mapInArrow(run, schema)
 
 
 def _names_differ(paths: Sequence[str]) -> None:
     if not paths:
-        raise ValueError("there are no capture files here (Spark passes over names that begin with _ or .)")
+        raise ValueError(
+            "no *.jsonl or *.jsonl.gz files are here (Spark passes over names that begin with _ or .)"
+        )
     by_name: dict[str, str] = {}
     for path in paths:
         other = by_name.setdefault(capture_name(path), path)
@@ -132,6 +138,7 @@ def _changes(capture: Capture) -> Iterator[pa.RecordBatch]:
 
 def _change_rows(capture: Capture) -> Iterator[tuple[Any, ...]]:
     transactions = Transactions(capture.decoder)
+    version = capture.header.proto_version
     sequence = 0
     for decoded in capture.messages():
         transaction = None if decoded.message is None else transactions.feed(decoded.message)
@@ -143,20 +150,13 @@ def _change_rows(capture: Capture) -> Iterator[tuple[Any, ...]]:
             operation = type(change.message).__name__
             for relation in change.relations:
                 sequence += 1
-                shape = _encode(base_types(relation, capture.decoder.types))
-                yield (
-                    capture.name,
-                    sequence,
-                    *head,
-                    operation,
-                    relation.oid,
-                    shape,
-                    _encode(change.message),
-                )
+                shape = _encode(base_types(relation, capture.decoder.types), version)
+                what = (operation, relation.oid, version, shape, _encode(change.message, version))
+                yield capture.name, sequence, *head, *what
 
 
-def _encode(message: Message) -> bytes:
-    return CODECS[LATEST].encode(msgspec.structs.replace(message, xid=None))
+def _encode(message: Message, version: int) -> bytes:
+    return CODECS[version].encode(msgspec.structs.replace(message, xid=None))
 
 
 def _batched(rows: Iterable[Any]) -> Iterator[list[Any]]:

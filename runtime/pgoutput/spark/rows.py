@@ -11,7 +11,6 @@ from pgoutput import layouts
 from pgoutput.layout import Field
 from pgoutput.messages import Cell, Message
 from pgoutput.schemas import arrow as schemas
-from pgoutput.versions import LATEST
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED, UNIX_YEAR_1, UNIX_YEAR_10000, shown_text
 
 _INT64_MAX: Final = 2**63 - 1
@@ -40,7 +39,7 @@ def message_columns(messages: Sequence[Message]) -> list[pa.Array]:
     return [pa.array(columns[field.name], field.type) for field in schemas.MESSAGES]
 
 
-_FIELDS: Final = {message.name: message.members for message in layouts.VERSIONS[LATEST].messages}
+_FIELDS: Final = {message.name: message.members for message in layouts.ALL_VERSIONS.messages}
 
 
 def _value(field: Field, value: Any) -> Any:

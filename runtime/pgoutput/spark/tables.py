@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pgoutput.messages import Relation
-from pgoutput.spark.captures import read_changes, read_messages
+from pgoutput.spark.captures import Paths, read_changes, read_messages
 from pgoutput.stream import Change, Tables
 from pgoutput.stream.tables import Row
 from pgoutput.values import arrow_type, to_arrow
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS
 from pgoutput.wire import shown_text
 
 RESCUED: Final = "_rescued_data"
@@ -48,8 +48,12 @@ class SourceTable(msgspec.Struct, frozen=True):
 
 def list_tables(changes: DataFrame) -> list[SourceTable]:
     """The tables that changes of `read_changes` touch, by capture and name."""
-    last = changes.groupBy("capture", "relation_oid").agg(F.max_by("relation", "sequence").alias("relation"))
-    tables = [SourceTable(row.capture, row.relation_oid, _decode(row.relation)) for row in last.collect()]
+    last = F.max_by(F.struct("proto_version", "relation"), "sequence").alias("last")
+    rows = changes.groupBy("capture", "relation_oid").agg(last).select("capture", "relation_oid", "last.*")
+    tables = [
+        SourceTable(row.capture, row.relation_oid, _decode(row.proto_version, row.relation))
+        for row in rows.collect()
+    ]
     return sorted(tables, key=lambda t: (t.capture, t.relation.namespace, t.relation.name, t.oid))
 
 
@@ -63,20 +67,17 @@ def read_table(changes: DataFrame, table: SourceTable) -> DataFrame:
 
     def replay(batch: pa.Table) -> pa.Table:
         tables = Tables()
-        for relation, change in zip(
-            *(batch.sort_by("sequence")[name].to_pylist() for name in ("relation", "change")),
-            strict=True,
-        ):
-            tables.apply_change(Change(_decode(change), (_decode(relation),)))
+        rows = batch.sort_by("sequence").select(["proto_version", "relation", "change"])
+        for version, relation, change in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            tables.apply_change(Change(_decode(version, change), (_decode(version, relation),)))
         return _typed(list(tables[table.oid]), tables[table.oid].relation, schema)
 
-    grouped = mine.select("relation_oid", "sequence", "relation", "change").groupBy("relation_oid")
+    columns = ("relation_oid", "sequence", "proto_version", "relation", "change")
+    grouped = mine.select(*columns).groupBy("relation_oid")
     return grouped.applyInArrow(replay, from_arrow_schema(schema))
 
 
-def write_tables(
-    session: SparkSession, paths: Sequence[str], out: str, *, mode: str = "error"
-) -> list[SourceTable]:
+def write_tables(session: SparkSession, paths: Paths, out: str) -> list[SourceTable]:
     """The job: decode captures, and write their messages and tables as Parquet.
 
     Messages go to `OUT/messages`, partitioned by capture; the rows of each table to
@@ -85,18 +86,17 @@ def write_tables(
     Args:
         session: The session that works.
         paths: Capture files, as `read_messages` takes them.
-        out: Folder to write to, as a path that Spark understands.
-        mode: What to do if there is something already: `error`, `overwrite` and so on.
+        out: Folder to write to, as a path that Spark understands. It must not hold such a result already.
 
     Returns:
         The tables that were written.
     """
-    read_messages(session, paths).write.mode(mode).partitionBy("capture").parquet(f"{out}/messages")
+    read_messages(session, paths).write.partitionBy("capture").parquet(f"{out}/messages")
     changes = read_changes(session, paths).cache()
     try:
         tables = list_tables(changes)
         for table, path in zip(tables, table_paths(tables), strict=True):
-            read_table(changes, table).write.mode(mode).parquet(f"{out}/tables/{path}")
+            read_table(changes, table).write.parquet(f"{out}/tables/{path}")
     finally:
         changes.unpersist()
     return tables
@@ -114,9 +114,9 @@ def _quoted(name: str) -> str:
     return re.sub(r"[^\w -]", lambda match: quote(match[0], safe=""), shown_text(name))
 
 
-def _decode(data: bytes) -> Any:
+def _decode(version: int, data: bytes) -> Any:
     """A message from one of the binary columns of `CHANGES`."""
-    return CODECS[LATEST].decode(data)
+    return CODECS[version].decode(data)
 
 
 def _typed(rows: list[Row], relation: Relation, schema: pa.Schema) -> pa.Table:

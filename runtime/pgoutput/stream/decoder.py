@@ -34,7 +34,7 @@ class StreamDecoder:
     def __init__(self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False) -> None:
         if proto_version not in CODECS:
             raise ValueError(
-                f"there is no protocol version {proto_version}; there are {', '.join(map(str, CODECS))}"
+                f"there is no protocol version {proto_version!r}; there are {', '.join(map(str, CODECS))}"
             )
         if streaming not in STREAMING:
             raise ValueError(f"streaming is one of {', '.join(STREAMING)}, not {streaming!r}")
@@ -85,12 +85,12 @@ class StreamDecoder:
 
     def _enter(self, message: StreamStart) -> None:
         if self.in_stream:
-            raise StreamError("a stream block is open already, and blocks do not nest", message="StreamStart")
+            raise StreamError.at(message, "a stream block is open already, and blocks do not nest")
         self.in_stream = True
 
     def _leave(self, message: StreamStop) -> None:
         if not self.in_stream:
-            raise StreamError("no stream block is open", message="StreamStop")
+            raise StreamError.at(message, "no stream block is open")
         self.in_stream = False
 
     def _remember_relation(self, message: Relation) -> None:

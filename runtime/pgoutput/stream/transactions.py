@@ -92,9 +92,14 @@ class Transactions:
 
         Raises:
             StreamError: No server sends the message here. The message is not taken.
+            TypeError: It is no message.
         """
         effect = self._effects.get(type(message))
-        return None if effect is None else effect(message)
+        if effect is not None:
+            return effect(message)
+        if not isinstance(message, messages.Message):
+            raise TypeError(f"a decoded message is expected, not {type(message).__name__}")
+        return None
 
     @property
     def open(self) -> int:
@@ -116,7 +121,7 @@ class Transactions:
         if not message.first_segment:
             self._open(self._streamed_work(message), message)
         elif message.xid in self._streamed:
-            raise _error(message, f"transaction {message.xid} has had its first block already")
+            raise StreamError.at(message, f"transaction {message.xid} has had its first block already")
         else:
             work = _Work(message.xid)
             self._open(work, message)
@@ -154,7 +159,7 @@ class Transactions:
         self._outside(message)
         if message.gid not in self._prepared:
             text = f"no transaction is prepared as {message.gid!r}; its Prepare is not in this stream"
-            raise _error(message, text)
+            raise StreamError.at(message, text)
         return _transaction(self._prepared.pop(message.gid), message, message.gid)
 
     def _rollback_prepared(self, message: messages.RollbackPrepared) -> None:
@@ -185,16 +190,16 @@ class Transactions:
         try:
             return self._decoder.relations[oid]
         except KeyError:
-            raise _error(message, f"no Relation message has come for the OID {oid}") from None
+            raise StreamError.at(message, f"no Relation message has come for the OID {oid}") from None
 
     def _inside(self, message: messages.Message) -> _Work:
         if self._current is None:
-            raise _error(message, "no transaction is open")
+            raise StreamError.at(message, "no transaction is open")
         return self._current
 
     def _outside(self, message: messages.Message) -> None:
         if self._current is not None:
-            raise _error(message, f"transaction {self._current.xid} is still open")
+            raise StreamError.at(message, f"transaction {self._current.xid} is still open")
 
     def _open(self, work: _Work, message: messages.Message) -> None:
         self._outside(message)
@@ -205,7 +210,7 @@ class Transactions:
         work = self._inside(message)
         if self._opened_by is not opened_by:
             wanted, there = opened_by.__name__, self._opened_by and self._opened_by.__name__
-            raise _error(message, f"it ends what {wanted} opens, but {there} has opened {work.xid}")
+            raise StreamError.at(message, f"it ends what {wanted} opens, but {there} has opened {work.xid}")
         self._current = self._opened_by = None
         return work
 
@@ -214,12 +219,12 @@ class Transactions:
         message: messages.StreamStart | messages.StreamCommit | messages.StreamAbort | messages.StreamPrepare,
     ) -> _Work:
         if message.xid not in self._streamed:
-            raise _error(message, f"transaction {message.xid} has not had its first block")
+            raise StreamError.at(message, f"transaction {message.xid} has not had its first block")
         return self._streamed[message.xid]
 
     def _gid_is_free(self, message: messages.Prepare | messages.StreamPrepare) -> None:
         if message.gid in self._prepared:
-            raise _error(message, f"a transaction is prepared as {message.gid!r} already")
+            raise StreamError.at(message, f"a transaction is prepared as {message.gid!r} already")
 
 
 def _widths_fit(
@@ -230,13 +235,9 @@ def _widths_fit(
         if cells is not None and len(cells) != len(relation.columns):
             name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
             text = f"{field} has {len(cells)} columns, but {name} has {len(relation.columns)}"
-            raise _error(message, text)
+            raise StreamError.at(message, text)
 
 
 def _transaction(work: _Work, end: End, gid: str | None = None) -> Transaction:
     changes = [change for _, change in work.changes]
     return Transaction(work.xid, end.commit_lsn, end.end_lsn, end.commit_time, changes, work.origin, gid)
-
-
-def _error(message: messages.Message, text: str) -> StreamError:
-    return StreamError(text, message=type(message).__name__)
