@@ -20,7 +20,7 @@ import msgspec
 
 from codegen import evolution, filters, layout
 from codegen.model import PROTOCOLS, Gate, Spec
-from codegen.resolve import Field, MessageView, View, resolve, snake
+from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
 
 _MODULES = ("messages", "versions", "layouts", "catalog", "strategies", "schemas/spark", "schemas/arrow")
@@ -95,7 +95,8 @@ def render(spec: Spec) -> dict[str, str]:
         (old, new): evolution.changes(forms[old], forms[new]) for old, new in itertools.pairwise(versions)
     }
     files["reference/changes.md"] = env.get_template("changes.md.jinja").render(changes=changes)
-    files["reference/types.md"] = env.get_template("types.md.jinja").render()
+    for name in ("options", "types"):
+        files[f"reference/{name}.md"] = env.get_template(f"{name}.md.jinja").render()
     return files
 
 
@@ -205,6 +206,7 @@ def _environment(spec: Spec) -> jinja2.Environment:
     env.filters.update(
         arrow=PYARROW_OF_ARROW.__getitem__,
         parts_of=lambda view: layout.parts(view).items(),
+        scalar_notation=scalar_notation,
         spark=SPARK_OF_ARROW.__getitem__,
     )
     return env

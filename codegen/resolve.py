@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from codegen.model import Entry, Gate, Message, Protocol, Spec
+from codegen.model import Entry, Gate, Message, Protocol, Scalar, Spec
 
 SIZES = {
     "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int32": 4, "int64": 8, "bool": 1,
@@ -221,7 +221,7 @@ def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
         size=size,
         signed=scalar.wire.startswith("int"),
         arrow=scalar.arrow,
-        notation=_notation(size, scalar.c),
+        notation=scalar_notation(scalar),
         type_doc=scalar.doc,
     )
     if entry.literal is not None:
@@ -230,15 +230,15 @@ def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
         return replace(field, kind="count", name=f"{entry.count}.count", of=entry.count)
     if entry.length is not None:
         return replace(field, kind="length", name=f"{entry.length}.length", of=entry.length)
-    if scalar.wire == "cstring":
-        return replace(field, kind="string", notation="String")
-    if scalar.wire in ("bytes", "rest"):
-        return replace(field, kind=scalar.wire, notation="Byten")
-    return replace(field, kind="bool" if scalar.wire == "bool" else "integer")
+    kinds = {"cstring": "string", "bytes": "bytes", "rest": "rest", "bool": "bool"}
+    return replace(field, kind=kinds.get(scalar.wire, "integer"))
 
 
-def _notation(size: int, c: str | None) -> str:
-    return f"Int{size * 8}" + (f" ({c})" if c else "")
+def scalar_notation(scalar: Scalar) -> str:
+    """A scalar type as PostgreSQL's documentation writes it: `Int64 (XLogRecPtr)`, `String`."""
+    if scalar.wire not in SIZES:
+        return "String" if scalar.wire == "cstring" else "Byten"
+    return f"Int{SIZES[scalar.wire] * 8}" + (f" ({scalar.c})" if scalar.c else "")
 
 
 def _list_field(spec: Spec, element: str, field: Field, version: int | None) -> Field:

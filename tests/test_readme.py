@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from pgoutput.captures import Capture
-from tests.truth import CAPTURES
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PYTHON, SPARK, TESTING = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -22,9 +19,9 @@ def test_it_begins_with_the_two_commands() -> None:
     assert re.findall(r"^make \w+", first, re.MULTILINE) == ["make demo", "make test"]
 
 
-def test_the_python_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with Capture(CAPTURES / "pg18_p4_par_msg.jsonl.gz") as capture:
-        exec(PYTHON, {"stream": [record.data for record in capture.records()]})
+def test_the_python_example(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(PYTHON, {})
     assert capsys.readouterr().out.splitlines()[0] == "t_def {'id': '1', 'a': 'one', 'b': '1'}"
 
 

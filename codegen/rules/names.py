@@ -30,6 +30,8 @@ _NOT_FOR_TYPES = (
 _NOT_FOR_FIELDS = {
     "type": "is the name of the message in tables",
     "wire_tag": "is the tag in message classes",
+    "capture": "is the file in tables of captured messages",
+    "position": "is the place in that file",
 }
 
 

@@ -519,8 +519,9 @@ _UPDATE: Final = Message(
                     type="TupleData",
                     notation="Byte1('K'), TupleData",
                     doc=(
-                        "The old key, sent where the update changed it. As wide as the row, NULL in the "
-                        "columns that are not part of the replica identity."
+                        "The old key, sent where the update changed it or a part of it is stored out of "
+                        "line (TOAST). As wide as the row, NULL in the columns that are not part of the "
+                        "replica identity."
                     ),
                     since=1,
                     server="10+",
@@ -707,7 +708,7 @@ _LOGICAL_MESSAGE_2: Final = Message(
             notation="Int32 (TransactionId)",
             doc=(
                 "Xid of the top-level transaction, not of the subtransaction: a message of a "
-                "rolled-back savepoint cannot be told by it."
+                "rolled-back savepoint cannot be discarded by its Stream Abort."
             ),
             since=2,
             server="14+",
@@ -1078,8 +1079,9 @@ _UPDATE_2: Final = Message(
                     type="TupleData",
                     notation="Byte1('K'), TupleData",
                     doc=(
-                        "The old key, sent where the update changed it. As wide as the row, NULL in the "
-                        "columns that are not part of the replica identity."
+                        "The old key, sent where the update changed it or a part of it is stored out of "
+                        "line (TOAST). As wide as the row, NULL in the columns that are not part of the "
+                        "replica identity."
                     ),
                     since=1,
                     server="10+",
@@ -1793,7 +1795,10 @@ _STREAM_PREPARE: Final = Message(
     name="StreamPrepare",
     title="Stream Prepare",
     tag="p",
-    doc=("A streamed transaction is prepared and waits under its gid. Comes outside its blocks."),
+    doc=(
+        "A streamed transaction is prepared and waits under its gid. Comes outside its "
+        "blocks, and only with the option streaming as well."
+    ),
     since=3,
     server="15+",
     source="logicalrep_write_stream_prepare",

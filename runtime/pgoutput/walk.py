@@ -136,9 +136,10 @@ class _Reader:
     def integer(self, size: int, path: str, what: str, signed: bool = False) -> int:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
-    def piece(self, size: int, path: str, field: Field, value: object) -> Piece:
-        """The piece that the last `size` bytes are."""
-        return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, field.doc)
+    def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
+        """The piece that the last `size` bytes are; `name` is what its value is called."""
+        doc = f"{name}. {field.doc}" if name else field.doc
+        return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 
 
 def _read_integer(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
@@ -167,7 +168,7 @@ def _read_enum(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     if chr(value) not in field.values:
         known = ", ".join(f"'{one}'" for one in field.values)
         raise reader.error(path, f"one of {known} is expected, {_character(value)} is there", back=field.size)
-    yield reader.piece(field.size, path, field, chr(value))
+    yield reader.piece(field.size, path, field, chr(value), field.values[chr(value)])
 
 
 def _read_flags(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
@@ -175,7 +176,8 @@ def _read_flags(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     if value & ~field.mask:
         text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there"
         raise reader.error(path, text, back=field.size)
-    yield reader.piece(field.size, path, field, value)
+    names = [name for bit, name in field.values.items() if value & int(bit)]
+    yield reader.piece(field.size, path, field, value, " and ".join(names) or "none")
 
 
 def _read_string(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:

@@ -96,7 +96,7 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
                 {
                     "comment": (
                         "Xid of the top-level transaction, not of the subtransaction: a message of a "
-                        "rolled-back savepoint cannot be told by it."
+                        "rolled-back savepoint cannot be discarded by its Stream Abort."
                     )
                 },
             ),
@@ -211,8 +211,9 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
                 True,
                 {
                     "comment": (
-                        "The old key, sent where the update changed it. As wide as the row, NULL in the "
-                        "columns that are not part of the replica identity."
+                        "The old key, sent where the update changed it or a part of it is stored out of "
+                        "line (TOAST). As wide as the row, NULL in the columns that are not part of the "
+                        "replica identity."
                     )
                 },
             ),
@@ -520,37 +521,153 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
 MESSAGES: Final = StructType(
     [
         StructField("type", StringType(), False, {"comment": "Name of the message."}),
-        StructField("final_lsn", LongType(), True),
-        StructField("commit_time", TimestampType(), True),
-        StructField("xid", LongType(), True),
-        StructField("flags", ShortType(), True),
-        StructField("lsn", LongType(), True),
-        StructField("prefix", StringType(), True),
-        StructField("content", BinaryType(), True),
-        StructField("commit_lsn", LongType(), True),
-        StructField("end_lsn", LongType(), True),
-        StructField("origin_lsn", LongType(), True),
-        StructField("name", StringType(), True),
-        StructField("oid", LongType(), True),
-        StructField("namespace", StringType(), True),
-        StructField("replica_identity", StringType(), True),
-        StructField("columns", ArrayType(RELATION_COLUMN, containsNull=False), True),
-        StructField("relation_oid", LongType(), True),
-        StructField("new", TUPLE_DATA, True),
-        StructField("key", TUPLE_DATA, True),
-        StructField("old", TUPLE_DATA, True),
-        StructField("options", ShortType(), True),
-        StructField("relation_oids", ArrayType(LongType(), containsNull=False), True),
-        StructField("first_segment", BooleanType(), True),
-        StructField("subxid", LongType(), True),
-        StructField("abort_lsn", LongType(), True),
-        StructField("abort_time", TimestampType(), True),
-        StructField("prepare_lsn", LongType(), True),
-        StructField("prepare_time", TimestampType(), True),
-        StructField("gid", StringType(), True),
-        StructField("prepare_end_lsn", LongType(), True),
-        StructField("rollback_end_lsn", LongType(), True),
-        StructField("rollback_time", TimestampType(), True),
+        StructField(
+            "final_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "commit_time",
+            TimestampType(),
+            True,
+            {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
+        ),
+        StructField("xid", LongType(), True, {"comment": "Transaction id, unsigned 32 bits."}),
+        StructField("flags", ShortType(), True, {"comment": "Flags of a logical decoding message."}),
+        StructField(
+            "lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "prefix", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}
+        ),
+        StructField("content", BinaryType(), True, {"comment": "Bytes whose number an earlier field gives."}),
+        StructField(
+            "commit_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "end_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "origin_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "name", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}
+        ),
+        StructField("oid", LongType(), True, {"comment": "Object id, unsigned 32 bits."}),
+        StructField(
+            "namespace", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}
+        ),
+        StructField(
+            "replica_identity",
+            StringType(),
+            True,
+            {"comment": "Which old values UPDATE and DELETE carry, as pg_class.relreplident."},
+        ),
+        StructField(
+            "columns",
+            ArrayType(RELATION_COLUMN, containsNull=False),
+            True,
+            {"comment": "The columns that the publication includes."},
+        ),
+        StructField("relation_oid", LongType(), True, {"comment": "Object id, unsigned 32 bits."}),
+        StructField(
+            "new",
+            TUPLE_DATA,
+            True,
+            {
+                "comment": (
+                    "The values of a row, one cell for each published column, in the order of the "
+                    "Relation message."
+                )
+            },
+        ),
+        StructField(
+            "key",
+            TUPLE_DATA,
+            True,
+            {
+                "comment": (
+                    "The values of a row, one cell for each published column, in the order of the "
+                    "Relation message."
+                )
+            },
+        ),
+        StructField(
+            "old",
+            TUPLE_DATA,
+            True,
+            {
+                "comment": (
+                    "The values of a row, one cell for each published column, in the order of the "
+                    "Relation message."
+                )
+            },
+        ),
+        StructField("options", ShortType(), True, {"comment": "Options of TRUNCATE."}),
+        StructField(
+            "relation_oids",
+            ArrayType(LongType(), containsNull=False),
+            True,
+            {"comment": "OIDs of the relations."},
+        ),
+        StructField("first_segment", BooleanType(), True, {"comment": "8 bits: 1 is true, 0 is false."}),
+        StructField("subxid", LongType(), True, {"comment": "Transaction id, unsigned 32 bits."}),
+        StructField(
+            "abort_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "abort_time",
+            TimestampType(),
+            True,
+            {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
+        ),
+        StructField(
+            "prepare_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "prepare_time",
+            TimestampType(),
+            True,
+            {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
+        ),
+        StructField("gid", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}),
+        StructField(
+            "prepare_end_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "rollback_end_lsn",
+            LongType(),
+            True,
+            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+        ),
+        StructField(
+            "rollback_time",
+            TimestampType(),
+            True,
+            {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
+        ),
         StructField(
             "_rescued_data",
             MapType(StringType(), StringType()),

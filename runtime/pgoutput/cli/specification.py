@@ -44,12 +44,12 @@ def show(console: Console, version: int) -> None:
 
 def _show_fields(console: Console, fields: list[dict[str, Any]], depth: int) -> None:
     for field in fields:
-        when = f" [magenta]only {field['when']}[/]" if field["when"] else ""
-        wire = escape(field["wire"])
-        indent = "  " * depth
-        console.print(
-            f"{indent}[bold]{field['name']}[/] [yellow]{wire}[/]{when}  [dim]{escape(field['doc'])}"
-        )
+        notes = f" [magenta]only {field['when']}[/]" if field["when"] else ""
+        if "one_of" in field:
+            least = "at most one" if field["optional"] else "one"
+            notes += f" [magenta]{least} of {', '.join(field['one_of'])}[/]"
+        wire, doc = escape(field["wire"]), escape(field["doc"])
+        console.print(f"{'  ' * depth}[bold]{field['name']}[/] [yellow]{wire}[/]{notes}  [dim]{doc}")
         _show_fields(console, field.get("fields", []), depth + 1)
 
 
