@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from pgoutput.cli.printing import complain
@@ -30,7 +31,22 @@ def _run() -> None:
     from pgoutput.errors import PgoutputError
 
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has read enough
+        _close_stdout()
+        sys.exit(1)
     except (PgoutputError, OSError) as error:
+        _close_stdout()
         complain(str(error))
         sys.exit(2)
+
+
+def _close_stdout() -> None:
+    """Write out what can be; what cannot must not fail once more when Python ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
