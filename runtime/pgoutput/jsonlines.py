@@ -20,7 +20,7 @@ from pgoutput.errors import EncodeError
 from pgoutput.layout import Field
 from pgoutput.messages import Message
 from pgoutput.problems import find_problem
-from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, parse_lsn, to_datetime
+from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, is_utf8, parse_lsn, to_datetime
 
 _FIELDS: Final = {
     message.name: message.members
@@ -49,10 +49,15 @@ def from_json(data: Any) -> Message:
         raise EncodeError(text, message=str(name), field="type")
     given = {key: value for key, value in data.items() if key != "type"}
     made: Message = _from_object(name, fields, given, name, "")
-    problems = [find_problem(protocol, made) for protocol in _PROTOCOLS if name in protocol.by_name]
-    if problems[0] is not None and all(problems):  # no version has such a message; the newest says why
-        raise problems[0]
-    return made
+    newest: EncodeError | None = None
+    for protocol in _PROTOCOLS:
+        if name in protocol.by_name:
+            problem = find_problem(protocol, made)
+            if problem is None:
+                return made
+            newest = newest or problem
+    assert newest is not None  # some protocol has each message
+    raise newest
 
 
 def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:
@@ -80,9 +85,7 @@ def _to_cell(cell: Any) -> Any:
     if cell is UNCHANGED:
         return {"unchanged": True}
     if isinstance(cell, str):
-        try:
-            cell.encode()
-        except UnicodeEncodeError:
+        if not is_utf8(cell):
             return {"text_hex": cell.encode("utf-8", "surrogateescape").hex()}
         return str(cell)
     return cell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Literal
 
@@ -71,6 +71,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return sum(int(bit) for bit in self.values)
 
 
+def sides(fields: tuple[Field, ...]) -> Iterator[Field]:
+    """The fields, with the sides of a choice in its place."""
+    for field in fields:
+        yield from field.fields if field.kind == "choice" else (field,)
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message."""
 
@@ -91,10 +97,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def members(self) -> tuple[Field, ...]:
         """The fields of the message object, in wire order."""
-        sides = [
-            side for field in self.fields for side in (field.fields if field.kind == "choice" else (field,))
-        ]
-        return tuple(field for field in sides if field.kind not in ("count", "length", "literal"))
+        return tuple(f for f in sides(self.fields) if f.kind not in ("count", "length", "literal"))
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -117,6 +120,11 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def by_name(self) -> Mapping[str, Message]:
         """The messages by name."""
         return {message.name: message for message in self.messages}
+
+    @cached_property
+    def foreign(self) -> tuple[Message, ...]:
+        """The messages of later versions that reach clients of this one all the same."""
+        return tuple(message for message in self.later if message.any_version)
 
     @property
     def label(self) -> str:

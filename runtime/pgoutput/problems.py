@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from pgoutput import messages
 from pgoutput.errors import EncodeError
-from pgoutput.layout import Field, Protocol
+from pgoutput.layout import Field, Protocol, sides
 from pgoutput.wire import UNCHANGED, escaped_bytes
 
 _Problem: TypeAlias = tuple[str | None, str]
@@ -55,8 +55,7 @@ def _elsewhere(protocol: Protocol, name: str) -> str:
 
 
 def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: str) -> Iterator[_Problem]:
-    sides = [side for field in fields for side in (field.fields if field.kind == "choice" else (field,))]
-    known = {side.name for side in sides}
+    known = {side.name for side in sides(fields)}
     for name in value.__struct_fields__:
         if name not in known and getattr(value, name) is not None:
             yield path + name, f"{protocol.label} has no such field, so it must be None"
@@ -141,12 +140,9 @@ def _text_problems(value: Any, path: str, *, zero: bool) -> Iterator[_Problem]:
     if not zero and "\0" in value:
         yield path, "a zero character cannot be sent in a zero-terminated string"
     try:
-        value.encode("utf-8", "surrogateescape")
+        escaped_bytes(value)
     except UnicodeEncodeError as error:
         yield path, f"the character {value[error.start]!r} stands for no byte"
-        return
-    try:
-        escaped_bytes(value)
     except ValueError as error:
         yield path, str(error)
 

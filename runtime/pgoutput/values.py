@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, Type
-from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000, shown_text
+from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000, is_utf8, shown_text
 
 Rescued: TypeAlias = dict[int, str | None]
 """What a column could not hold: rows, and their values as text; None where the value was never sent."""
@@ -112,7 +112,7 @@ def to_arrow(cells: Sequence[Cell], type_oid: int, type_modifier: int = -1) -> t
     rescued: Rescued = {}
     texts: list[str | None] = []
     for row, cell in enumerate(cells):
-        if isinstance(cell, str) and _is_unicode(cell):
+        if isinstance(cell, str) and is_utf8(cell):
             texts.append(cell)
             continue
         texts.append(None)
@@ -126,14 +126,6 @@ def to_arrow(cells: Sequence[Cell], type_oid: int, type_modifier: int = -1) -> t
 
 _BOXES = {builtin.array_oid for builtin in catalog.TYPES if builtin.name == "box"}
 """Arrays whose elements `;` separates (pg_type.typdelim), since a comma is part of each."""
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _as_text(cell: Cell) -> str | None:

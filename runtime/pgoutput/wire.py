@@ -61,6 +61,15 @@ def escaped_bytes(text: str) -> bytes:
     return raw
 
 
+def is_utf8(text: str) -> bool:
+    """Whether the text stands for valid UTF-8, so that it can be stored as text elsewhere."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shown_text(text: str) -> str:
     """The text in valid UTF-8; bytes that are not UTF-8 become escapes in hex."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,14 @@ def to_capture(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
     header = Header(proto, {"streaming": streaming}, slot_two_phase=True)
     try:
         decoder = header.decoder()
-        lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-    except OSError as error:
-        raise CaptureError(f"{file}: {error.strerror or error}") from None
     except ValueError as error:
         raise CaptureError(f"{file}: {error}") from None
-    yield write_header(header)
     try:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield _line(file, number, line, proto, decoder)
+        with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as lines:
+            yield write_header(header)
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _line(file, number, line, proto, decoder)
     except OSError as error:
         raise CaptureError(f"{file}: {error.strerror or error}") from None
 
@@ -84,9 +83,9 @@ def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:
 
 def _encode(message: Message, proto: int) -> bytes:
     """The bytes of a message; of those that reach any version, in the version that has them."""
-    later = layouts.VERSIONS[proto].later
-    known = {m.name: m.since for m in later if m.any_version}
-    return CODECS[known.get(type(message).__name__, proto)].encode(message)
+    name = type(message).__name__
+    since = (foreign.since for foreign in layouts.VERSIONS[proto].foreign if foreign.name == name)
+    return CODECS[next(since, proto)].encode(message)
 
 
 def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:

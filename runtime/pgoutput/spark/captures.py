@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from pgoutput.captures import Capture, capture_name
-from pgoutput.messages import Message
+from pgoutput.messages import Message, Relation
 from pgoutput.schemas import spark
 from pgoutput.spark.rows import message_columns
 from pgoutput.stream import Transactions
@@ -140,6 +140,7 @@ def _change_rows(capture: Capture) -> Iterator[tuple[Any, ...]]:
     transactions = Transactions(capture.decoder)
     version = capture.header.proto_version
     sequence = 0
+    shapes: dict[int, tuple[Relation, bytes]] = {}  # what was encoded last of each OID
     for decoded in capture.messages():
         transaction = None if decoded.message is None else transactions.feed(decoded.message)
         if transaction is None:
@@ -150,7 +151,10 @@ def _change_rows(capture: Capture) -> Iterator[tuple[Any, ...]]:
             operation = type(change.message).__name__
             for relation in change.relations:
                 sequence += 1
-                shape = _encode(base_types(relation, capture.decoder.types), version)
+                known, shape = shapes.get(relation.oid, (None, b""))
+                if known is not relation:
+                    shape = _encode(base_types(relation, capture.decoder.types), version)
+                    shapes[relation.oid] = relation, shape
                 what = (operation, relation.oid, version, shape, _encode(change.message, version))
                 yield capture.name, sequence, *head, *what
 

@@ -11,7 +11,14 @@ from pgoutput import layouts
 from pgoutput.layout import Field
 from pgoutput.messages import Cell, Message
 from pgoutput.schemas import arrow as schemas
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED, UNIX_YEAR_1, UNIX_YEAR_10000, shown_text
+from pgoutput.wire import (
+    EPOCH_UNIX_MICROSECONDS,
+    UNCHANGED,
+    UNIX_YEAR_1,
+    UNIX_YEAR_10000,
+    is_utf8,
+    shown_text,
+)
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -61,7 +68,7 @@ def _timestamp(field: Field, value: int) -> int:
 
 
 def _string(field: Field, value: str) -> str:
-    if not value.isascii() and shown_text(value) != value:
+    if not is_utf8(value):
         raise _NotHeld(shown_text(value))
     return value
 
@@ -77,11 +84,9 @@ def _cell(cell: Cell) -> dict[str, Any]:
         return {"kind": "u"}
     if isinstance(cell, bytes):
         return {"kind": "b", "binary": cell}
-    raw = cell.encode("utf-8", "surrogateescape")
-    try:
-        return {"kind": "t", "text": raw.decode()}
-    except UnicodeDecodeError:
-        return {"kind": "t", "binary": raw}
+    if is_utf8(cell):
+        return {"kind": "t", "text": cell}
+    return {"kind": "t", "binary": cell.encode("utf-8", "surrogateescape")}
 
 
 def _list(field: Field, value: tuple[Any, ...]) -> list[Any]:

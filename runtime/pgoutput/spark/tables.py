@@ -67,9 +67,12 @@ def read_table(changes: DataFrame, table: SourceTable) -> DataFrame:
 
     def replay(batch: pa.Table) -> pa.Table:
         tables = Tables()
+        relations: dict[bytes, Relation] = {}  # each is decoded once: a new object is a new shape to a table
         rows = batch.sort_by("sequence").select(["proto_version", "relation", "change"])
         for version, relation, change in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-            tables.apply_change(Change(_decode(version, change), (_decode(version, relation),)))
+            if relation not in relations:
+                relations[relation] = _decode(version, relation)
+            tables.apply_change(Change(_decode(version, change), (relations[relation],)))
         return _typed(list(tables[table.oid]), tables[table.oid].relation, schema)
 
     columns = ("relation_oid", "sequence", "proto_version", "relation", "change")

@@ -48,8 +48,8 @@ class StreamDecoder:
         self._streaming = streaming
         self._codec = CODECS[proto_version]
         self._version = proto_version
-        later = layouts.VERSIONS[proto_version].later if two_phase else ()
-        self._version_of_tag = {ord(m.tag): m.since for m in later if m.any_version}
+        foreign = layouts.VERSIONS[proto_version].foreign if two_phase else ()
+        self._version_of_tag = {ord(message.tag): message.since for message in foreign}
         self._effects: Mapping[type[Message], Callable[[Any], None]] = {
             StreamStart: self._enter,
             StreamStop: self._leave,
