@@ -20,7 +20,7 @@ from pgoutput import envelope
 from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.messages import Message, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
-from pgoutput.versions import CODECS, STREAMING
+from pgoutput.versions import CODECS, OPTIONS
 
 Channel = Literal["data", "copydata", "sent"]
 
@@ -201,8 +201,8 @@ class Capture:
             raise self._error(
                 1, f"proto_version {header.proto_version} is not known; the versions are {known}"
             )
-        if header.streaming not in list(STREAMING):  # a list also takes what has no hash
-            raise self._error(1, f"streaming is one of {', '.join(STREAMING)}, not {header.streaming!r}")
+        if header.streaming not in list(OPTIONS["streaming"]):  # a list also takes what has no hash
+            raise self._error(1, f"streaming is one of {', '.join(OPTIONS['streaming'])}, not {header.streaming!r}")
         return header
 
     def _bad(self, error: CaptureError) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pgoutput import layouts
 from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Relation, Streaming, StreamStart, StreamStop, Type
-from pgoutput.versions import CODECS, STREAMING
+from pgoutput.versions import CODECS, OPTIONS
 from pgoutput.walk import Piece, walk
 from pgoutput.wire import Buffer
 
@@ -36,12 +36,11 @@ class StreamDecoder:
             raise ValueError(
                 f"there is no protocol version {proto_version!r}; there are {', '.join(map(str, CODECS))}"
             )
-        if streaming not in STREAMING:
-            raise ValueError(f"streaming is one of {', '.join(STREAMING)}, not {streaming!r}")
-        if proto_version < STREAMING[streaming]:
-            raise ValueError(
-                f"streaming = {streaming} needs protocol version {STREAMING[streaming]}, not {proto_version}"
-            )
+        if streaming not in OPTIONS["streaming"]:
+            raise ValueError(f"streaming is one of {', '.join(OPTIONS['streaming'])}, not {streaming!r}")
+        needed = OPTIONS["streaming"][streaming].proto_version
+        if proto_version < needed:
+            raise ValueError(f"streaming = {streaming} needs protocol version {needed}, not {proto_version}")
         self.in_stream = False
         self.relations: dict[int, Relation] = {}
         self.types: dict[int, Type] = {}
