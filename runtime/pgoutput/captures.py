@@ -12,17 +12,15 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from pgoutput import envelope
-from pgoutput.errors import CaptureError, DecodeError
-from pgoutput.messages import Message, Streaming, XLogData
+from pgoutput.errors import CaptureError
+from pgoutput.messages import Streaming
+from pgoutput.reading import Channel, Record, Recorded
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS, OPTIONS
-
-Channel = Literal["data", "copydata", "sent"]
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -50,31 +48,7 @@ class Header(msgspec.Struct, frozen=True):
         return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.slot_two_phase)
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A line behind the header."""
-
-    line: int
-    """Its number in the file, from 1."""
-    channel: Channel
-    data: bytes
-
-
-class Decoded(msgspec.Struct, frozen=True):
-    """A record and what it says."""
-
-    record: Record
-    envelope: Message | None
-    """The message of the replication protocol; None for the channel `data`."""
-    message: Message | None
-    """The message of pgoutput; None if the envelope holds none."""
-
-    @property
-    def data(self) -> bytes:
-        """The bytes of `message`."""
-        return self.envelope.data if isinstance(self.envelope, XLogData) else self.record.data
-
-
-class Capture:
+class Capture(Recorded):
     """A capture file, opened; a context manager.
 
     Args:
@@ -89,6 +63,8 @@ class Capture:
         CaptureError: The file is not there, is empty, or does not begin with a header.
     """
 
+    numbered_by = "line"
+
     def __init__(
         self,
         path: str | Path,
@@ -97,7 +73,7 @@ class Capture:
         on_bad: Callable[[CaptureError], None] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._on_bad: Callable[[CaptureError], None] | None = None  # the header must be right
+        super().__init__(None)  # the header must be right
         self._file = self._open(content)
         self._lines = self._read_lines()
         try:
@@ -110,12 +86,6 @@ class Capture:
             self.close()
             raise
         self._on_bad = on_bad
-
-    def __enter__(self) -> Capture:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""
@@ -136,33 +106,6 @@ class Capture:
                 yield _record(number, line)
             except ValueError as error:
                 self._bad(self._error(number, str(error)))
-
-    def messages(self) -> Iterator[Decoded]:
-        """The records, decoded; `decoder` is then in the state that follows.
-
-        Raises:
-            CaptureError: As `records`, or a message cannot be decoded.
-        """
-        for record in self.records():
-            try:
-                yield self._decode(record)
-            except DecodeError as error:
-                self.refuse(record, error)
-
-    def refuse(self, record: Record, error: DecodeError) -> None:
-        """Take note that a record cannot be decoded.
-
-        Raises:
-            CaptureError: Bad lines are not to be skipped.
-        """
-        self._bad(self._error(record.line, str(error)))
-
-    def _decode(self, record: Record) -> Decoded:
-        if record.channel == "data":
-            return Decoded(record, None, self.decoder.decode(record.data))
-        outer = envelope.decode(record.data)
-        inner = self.decoder.decode(outer.data) if isinstance(outer, XLogData) else None
-        return Decoded(record, outer, inner)
 
     @property
     def name(self) -> str:
@@ -202,16 +145,12 @@ class Capture:
                 1, f"proto_version {header.proto_version} is not known; the versions are {known}"
             )
         if header.streaming not in list(OPTIONS["streaming"]):  # a list also takes what has no hash
-            raise self._error(1, f"streaming is one of {', '.join(OPTIONS['streaming'])}, not {header.streaming!r}")
+            known = ", ".join(OPTIONS["streaming"])
+            raise self._error(1, f"streaming is one of {known}, not {header.streaming!r}")
         return header
 
-    def _bad(self, error: CaptureError) -> None:
-        if self._on_bad is None:
-            raise error
-        self._on_bad(error)
-
-    def _error(self, line: int, text: str) -> CaptureError:
-        return CaptureError(f"{self.path}:{line}: {text}")
+    def _error(self, number: int | None, text: str) -> CaptureError:
+        return CaptureError(f"{self.path}:{number}: {text}")
 
 
 def capture_name(path: str | Path) -> str:

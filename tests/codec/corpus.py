@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from pgoutput import messages
-from pgoutput.captures import Capture, Decoded, Header
+from pgoutput.captures import Capture, Header
+from pgoutput.reading import Decoded
 
 DIRECTORY = Path(__file__).parents[1] / "captures"
 CAPTURES = sorted(path.name.removesuffix(".jsonl.gz") for path in DIRECTORY.glob("*.jsonl.gz"))

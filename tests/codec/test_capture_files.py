@@ -188,7 +188,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         lines = list(capture.messages())
     assert header == capture.header
     assert written == [(line.record.channel, line.record.data) for line in lines]
-    assert [line.record.line for line in lines] == [2, 3, 4]
+    assert [line.record.number for line in lines] == [2, 3, 4]
     assert [line.message for line in lines] == [MESSAGE, MESSAGE, None]
     assert [None, m.XLogData(0, 0, 0, payload), m.PrimaryStatusRequest(0)] == [
         line.envelope for line in lines

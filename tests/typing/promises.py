@@ -9,8 +9,9 @@ from hypothesis.strategies import SearchStrategy
 from pyspark.sql.types import StructType
 
 from pgoutput import envelope, messages, strategies, v1, v2, v4
-from pgoutput.captures import Capture, Decoded
+from pgoutput.captures import Capture
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity, Streaming, TupleData, Unchanged
+from pgoutput.reading import Decoded
 from pgoutput.schemas import spark
 from pgoutput.stream import StreamDecoder, Table, Tables, Transaction, Transactions
 from pgoutput.versions import CODECS

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from pgoutput import envelope, layouts
-from pgoutput.captures import Channel, Decoded, Header, write_header, write_record
+from pgoutput.captures import Header, write_header, write_record
 from pgoutput.errors import CaptureError, DecodeError, EncodeError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import Message, Streaming, XLogData
-from pgoutput.stream import StreamDecoder
-from pgoutput.versions import CODECS
+from pgoutput.reading import Channel, Decoded
+from pgoutput.stream import StreamDecoder, encode_for
 
 
 def to_line(decoded: Decoded) -> bytes:
@@ -72,20 +72,13 @@ def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:
     inner = data.get("data") if isinstance(data, dict) else None
     nested = isinstance(inner, dict) and "type" in inner
     if nested:
-        data = data | {"data": {"binary": _encode(from_json(inner), proto).hex()}}
+        data = data | {"data": {"binary": encode_for(from_json(inner), proto).hex()}}
     message = from_json(data)
     layout = _ENVELOPES.get(type(message).__name__)
-    raw = _encode(message, proto) if layout is None else envelope.encode(message)
+    raw = encode_for(message, proto) if layout is None else envelope.encode(message)
     _read_back(message, raw, decoder)
     channel: Channel = "data" if layout is None else "copydata" if layout.sender == "server" else "sent"
     return write_record(channel, raw)
-
-
-def _encode(message: Message, proto: int) -> bytes:
-    """The bytes of a message; of those that reach any version, in the version that has them."""
-    name = type(message).__name__
-    since = (foreign.since for foreign in layouts.VERSIONS[proto].foreign if foreign.name == name)
-    return CODECS[next(since, proto)].encode(message)
 
 
 def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:

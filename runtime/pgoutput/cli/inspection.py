@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from pgoutput import envelope, layouts
-from pgoutput.captures import Capture, Record
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
+from pgoutput.reading import Record, Recorded
 from pgoutput.walk import Piece, walk
 from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
 
@@ -21,7 +21,7 @@ _PATH = 24
 """Characters that most paths fit into."""
 
 
-def show(console: Console, capture: Capture, record: Record) -> None:
+def show(console: Console, capture: Recorded, record: Record) -> None:
     """Print the pieces of a record: of its envelope, then of the message inside.
 
     A message that cannot be decoded is shown up to the fault.
@@ -29,7 +29,8 @@ def show(console: Console, capture: Capture, record: Record) -> None:
     Raises:
         CaptureError: It cannot be decoded, and bad messages are not to be skipped.
     """
-    console.print(Text(f"line {record.line}, {record.channel}, {len(record.data)} bytes", style="bold"))
+    place = "keyframe" if record.number is None else f"{capture.numbered_by} {record.number}"
+    console.print(Text(f"{place}, {record.channel}, {len(record.data)} bytes", style="bold"))
     end = 0
     try:
         for start, piece in _pieces(capture, record):
@@ -44,7 +45,7 @@ def show(console: Console, capture: Capture, record: Record) -> None:
     console.print()
 
 
-def _pieces(capture: Capture, record: Record) -> Iterator[tuple[int, Piece]]:
+def _pieces(capture: Recorded, record: Record) -> Iterator[tuple[int, Piece]]:
     """The pieces of a record, each with the offset where its message begins."""
     data = record.data
     if record.channel != "data":

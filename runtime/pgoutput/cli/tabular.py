@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.text import Text
 
-from pgoutput.captures import Decoded
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
+from pgoutput.reading import Decoded
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import UNCHANGED
 
@@ -22,7 +22,7 @@ def line(decoded: Decoded, decoder: StreamDecoder) -> Text:
     message = decoded.message or decoded.envelope
     assert message is not None
     name = type(message).__name__
-    text = Text(f"{decoded.record.line:7}  ", style="dim")
+    text = Text(f"{'' if decoded.record.number is None else decoded.record.number:7}  ", style="dim")
     text.append(f"{name:18}", style="bold cyan" if decoded.message else "cyan")
     text.append(printable(" ".join(_parts(message, decoder))), style="default")
     return text

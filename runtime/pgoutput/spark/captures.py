@@ -118,7 +118,7 @@ def _names_differ(paths: Sequence[str]) -> None:
 
 
 def _messages(capture: Capture) -> Iterator[pa.RecordBatch]:
-    decoded = ((one.record.line, one.message) for one in capture.messages() if one.message is not None)
+    decoded = ((one.record.number, one.message) for one in capture.messages() if one.message is not None)
     for rows in _batched(decoded):
         columns = [
             pa.array([capture.name] * len(rows)),

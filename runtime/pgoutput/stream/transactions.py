@@ -101,6 +101,18 @@ class Transactions:
             raise TypeError(f"a decoded message is expected, not {type(message).__name__}")
         return None
 
+    def reconnect(self, decoder: StreamDecoder) -> None:
+        """Go on with the messages of a new connection.
+
+        What was open is void, since the server sends it again; what was prepared stays.
+
+        Args:
+            decoder: The decoder that reads them.
+        """
+        self._decoder = decoder
+        self._current = self._opened_by = None
+        self._streamed.clear()
+
     @property
     def open(self) -> int:
         """How many transactions have begun and not ended, prepared ones included."""

@@ -1,0 +1,33 @@
+"""Recordings as Parquet files, called segments, that each can be read alone.
+
+`SegmentWriter` makes them of a stream; `Segments` reads them as one stream again, `Segment` reads one; what
+a segment says of itself is its `Metadata`.
+"""
+
+from pgoutput.segments.check import find_gaps
+from pgoutput.segments.files import SegmentFile, remove_partial, segment_name
+from pgoutput.segments.model import SCHEMA, End, Epoch, Metadata, Part, Prepared, Source
+from pgoutput.segments.reader import SNAPSHOT, Segment, Segments, list_segments, read_metadata
+from pgoutput.segments.writer import SEGMENT_BYTES, SegmentWriter, Start
+
+__all__ = [
+    "SCHEMA",
+    "SEGMENT_BYTES",
+    "SNAPSHOT",
+    "End",
+    "Epoch",
+    "Metadata",
+    "Part",
+    "Prepared",
+    "Segment",
+    "SegmentFile",
+    "SegmentWriter",
+    "Segments",
+    "Source",
+    "Start",
+    "find_gaps",
+    "list_segments",
+    "read_metadata",
+    "remove_partial",
+    "segment_name",
+]

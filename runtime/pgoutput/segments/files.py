@@ -1,0 +1,93 @@
+"""A Parquet file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgoutput.segments.model import METADATA_KEY, SCHEMA, Metadata
+
+SUFFIX: Final = ".parquet"
+_PARTIAL: Final = ".partial"
+_NUMBERS: Final = dict.fromkeys(("position", "lsn", "received_at"), "DELTA_BINARY_PACKED")
+_WRITING: Final[dict[str, Any]] = {
+    "compression": "zstd",
+    "use_dictionary": False,
+    "column_encoding": _NUMBERS | {"data": "PLAIN"},
+    "write_statistics": ["position"],
+    "write_page_checksum": True,
+}
+
+
+def segment_name(number: int) -> str:
+    """The name of a segment's file. Names sort as the numbers do."""
+    return f"{number:010}{SUFFIX}"
+
+
+class SegmentFile:
+    """A segment that is being written, under a name that no reader looks at.
+
+    Args:
+        path: Where it will be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_name(f".{path.name}{_PARTIAL}")
+        self._opened: pq.ParquetWriter | None = None
+
+    def add(
+        self,
+        position: int | None,
+        lsns: Sequence[int | None],
+        received_at: Sequence[int | None],
+        data: Sequence[bytes],
+    ) -> None:
+        """Write rows, as one row group.
+
+        Args:
+            position: Of the first; the others follow it. None for a keyframe.
+            lsns: Their LSNs.
+            received_at: When they were read, in microseconds since 1970.
+            data: The messages.
+        """
+        positions = [None] * len(data) if position is None else range(position, position + len(data))
+        columns = zip(SCHEMA, (positions, lsns, received_at, data), strict=True)
+        batch = pa.record_batch([pa.array(values, field.type) for field, values in columns], schema=SCHEMA)
+        self._writer().write_batch(batch)
+
+    def finish(self, metadata: Metadata) -> Path:
+        """Give the file its metadata, write it to the disk, and then its name; give where it is."""
+        writer = self._writer()
+        writer.add_key_value_metadata({METADATA_KEY.decode(): msgspec.json.encode(metadata).decode()})
+        writer.close()
+        sync(self._partial)
+        self._partial.rename(self._path)
+        sync(self._path.parent)
+        return self._path
+
+    def _writer(self) -> pq.ParquetWriter:
+        if self._opened is None:
+            self._opened = pq.ParquetWriter(self._partial, SCHEMA, **_WRITING)
+        return self._opened
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove files that a writer left unfinished."""
+    for path in folder.glob(f".*{_PARTIAL}"):
+        path.unlink()

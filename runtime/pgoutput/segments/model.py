@@ -1,0 +1,153 @@
+"""What a segment is: the columns of the file, and what its metadata says.
+
+A segment is a Parquet file with a part of a recording. One row is one message of pgoutput. The rows in
+front, `Metadata.keyframe` of them, have no position: they are not from the server, but say again what was
+still in force where the segment begins, so that the segment is a legal stream by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from pgoutput.messages import Streaming
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("position", pa.int64()),
+        pa.field("lsn", pa.int64()),
+        pa.field("received_at", pa.timestamp("us", tz="UTC")),
+        pa.field("data", pa.binary(), nullable=False),
+    ]
+)
+"""The columns of a segment.
+
+- `position`: Running number of the message in the recording, from 0: the order that LSNs do not give. NULL
+  for the rows of the keyframe, and so are the next two.
+- `lsn`: `wal_start` of its XLogData, which is 0 where the server gives none.
+- `received_at`: When it was read from the connection, by the clock of the recorder.
+- `data`: The message.
+"""
+
+METADATA_KEY: Final = b"pgoutput"
+"""The key of a Parquet file's metadata under which a segment's `Metadata` stands, as JSON."""
+
+FORMAT: Final = 1
+"""The number of this layout of segments. Readers refuse a higher one."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session's messages come from, and how they were asked for."""
+
+    system_identifier: str
+    """Of the database cluster, from IDENTIFY_SYSTEM."""
+    server_version: str
+    database: str
+    slot: str
+    publications: tuple[str, ...]
+    proto_version: int
+    options: dict[str, str] = {}
+    """The other options of START_REPLICATION."""
+    slot_two_phase: bool = False
+
+    @property
+    def streaming(self) -> Streaming:
+        """The option `streaming`; `off` if it is not there."""
+        value: Any = self.options.get("streaming", "off")
+        return value  # type: ignore[no-any-return]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The changes of one transaction in one segment.
+
+    Listed are transactions that are streamed, prepared, or not wholly inside the segment.
+    """
+
+    begin: int
+    """Position of the transaction's first message. It names the transaction; xids are used again."""
+    xid: int
+    changes: int
+    """Inserts, updates, deletes and truncates, those of rolled-back savepoints included."""
+
+
+class End(msgspec.Struct, frozen=True):
+    """The end of one such transaction, or its Prepare."""
+
+    position: int
+    """Of the message that ends it."""
+    type: str
+    """Name of that message: Commit, StreamCommit, StreamAbort, Prepare, StreamPrepare, CommitPrepared or
+    RollbackPrepared."""
+    xid: int
+    begin: int | None
+    """As in `Part`. None if the recording does not have the transaction: it was prepared before."""
+    lsn: int | None
+    """The message's commit_lsn, prepare_lsn or abort_lsn, if it has one; of RollbackPrepared, the end of the
+    rollback."""
+    segments: tuple[int, ...] = ()
+    """Numbers of the segments that have messages of the transaction."""
+    rolled_back: tuple[int, ...] = ()
+    """Xids of subtransactions that were rolled back while they were streamed."""
+    gid: str | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction that is prepared where the segment ends. Later sessions go on with it."""
+
+    gid: str
+    xid: int
+    begin: int
+    prepare_lsn: int
+    end_lsn: int
+    prepare_time: int
+    segments: tuple[int, ...]
+    rolled_back: tuple[int, ...] = ()
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """From here on a relation looks as its message says; until then it looked otherwise, or was not known."""
+
+    position: int
+    lsn: int
+    """The last LSN that the stream gave before."""
+    relation: dict[str, Any]
+    """The Relation message, in the form of `pgoutput.jsonlines`."""
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What a segment says of itself."""
+
+    format: int = FORMAT
+    kind: Literal["stream", "snapshot"]
+    """Whether the server sent the messages, or they tell what tables held when the slot began."""
+    number: int
+    """Running number of the segment in the recording, from 1."""
+    session: int
+    """Running number of the connection; 0 for snapshots. Where a session begins, transactions that were
+    open are void, since the server sends them again; prepared ones stay."""
+    source: Source
+    first_position: int
+    """Position of the first message, or of the one that comes next if there is none."""
+    messages: int
+    """How many, without the keyframe."""
+    keyframe: int
+    """How many rows stand before them."""
+    start_lsn: int
+    """What ended up to here, this recording had before."""
+    end_lsn: int
+    """What ended up to here, it has now."""
+    transactions: int = 0
+    """How many were committed here."""
+    last_commit_time: int | None = None
+    """Microseconds since 2000-01-01 00:00 UTC."""
+    relations: tuple[Epoch, ...] = ()
+    parts: tuple[Part, ...] = ()
+    ends: tuple[End, ...] = ()
+    prepared: tuple[Prepared, ...] = ()
+
+    @property
+    def next_position(self) -> int:
+        """The position behind the last message."""
+        return self.first_position + self.messages

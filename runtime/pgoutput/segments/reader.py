@@ -1,0 +1,194 @@
+"""Segments to messages and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.reading import Record, Recorded
+from pgoutput.segments.files import SUFFIX
+from pgoutput.segments.model import FORMAT, METADATA_KEY, SCHEMA, Metadata, Source
+from pgoutput.stream import StreamDecoder, Transaction, Transactions
+
+SNAPSHOT: Final = "snapshot"
+"""The folder, inside that of a recording, with the segments of the snapshot."""
+
+
+def list_segments(folder: str | Path) -> list[Path]:
+    """The segments of a recording, in their order: those of the snapshot first.
+
+    Raises:
+        CaptureError: The folder has none.
+    """
+    folder = Path(folder)
+    found = sorted(folder.glob(f"{SNAPSHOT}/[0-9]*{SUFFIX}")) + sorted(folder.glob(f"[0-9]*{SUFFIX}"))
+    if not found:
+        raise CaptureError(f"{folder}: no segments are here; `pgoutput capture` writes them")
+    return found
+
+
+def read_metadata(path: str | Path) -> Metadata:
+    """What a segment says of itself.
+
+    Raises:
+        CaptureError: The file is not there, is no segment, or was written by a newer version of this package.
+    """
+    with Segment(path) as segment:
+        return segment.metadata
+
+
+class Segment:
+    """One segment, opened; a context manager.
+
+    Attributes:
+        path: The file.
+        metadata: What it says of itself.
+
+    Raises:
+        CaptureError: As `read_metadata`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
+        except (OSError, pa.ArrowException) as error:
+            raise self._error(f"no Parquet file ({_first_line(error)})") from None
+        try:
+            self.metadata = self._metadata()
+        except CaptureError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, by `SCHEMA`, those of the keyframe first.
+
+        Raises:
+            CaptureError: The file is damaged.
+        """
+        try:
+            yield from self._file.iter_batches(batch_size=_BATCH_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            raise self._error(f"the file is damaged ({_first_line(error)})") from None
+
+    def decoder(self) -> StreamDecoder:
+        """A decoder for its messages, the keyframe first."""
+        return session_decoder(self.metadata.source)
+
+    def _metadata(self) -> Metadata:
+        raw = (self._file.metadata.metadata or {}).get(METADATA_KEY)
+        if raw is None or self._file.schema_arrow.names != SCHEMA.names:
+            raise self._error("no segment: the metadata of `pgoutput` is missing")
+        try:
+            if (number := msgspec.json.decode(raw, type=_Format).format) > FORMAT:
+                raise self._error(f"it has format {number}, this version of pgoutput reads up to {FORMAT}")
+            metadata = msgspec.json.decode(raw, type=Metadata)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._error(f"its metadata cannot be read ({error})") from None
+        if (rows := metadata.keyframe + metadata.messages) != self._file.metadata.num_rows:
+            raise self._error(f"it has {self._file.metadata.num_rows} rows, and should have {rows}")
+        return metadata
+
+    def _error(self, text: str) -> CaptureError:
+        return CaptureError(f"{self.path}: {text}")
+
+
+_BATCH_ROWS: Final = 10_000
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def session_decoder(source: Source) -> StreamDecoder:
+    """A decoder for a session's messages."""
+    return StreamDecoder(source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase)
+
+
+class Segments(Recorded):
+    """Segments as one stream, opened; a context manager.
+
+    Their keyframes are left out, but for that of the first: the messages before have said the same.
+
+    Args:
+        path: A segment, or the folder of a recording.
+        on_bad: Called with what cannot be decoded, which is then skipped; None raises it.
+
+    Raises:
+        CaptureError: The folder has no segments, or a file is none.
+    """
+
+    numbered_by = "position"
+
+    def __init__(self, path: str | Path, *, on_bad: Callable[[CaptureError], None] | None = None) -> None:
+        super().__init__(on_bad)
+        self.path = Path(path)
+        self.paths: Sequence[Path] = list_segments(path) if self.path.is_dir() else [self.path]
+        self._session = read_metadata(self.paths[0]).session
+        self.decoder = session_decoder(read_metadata(self.paths[0]).source)
+
+    def records(self) -> Iterator[Record]:
+        """The messages, in their order.
+
+        Raises:
+            CaptureError: A file is damaged, or is no segment.
+        """
+        for path in self.paths:
+            with Segment(path) as segment:
+                if segment.metadata.session != self._session:
+                    self._session = segment.metadata.session
+                    self.decoder = segment.decoder()
+                for batch in segment.batches():
+                    positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
+                    for position, message in zip(positions, data, strict=True):
+                        if position is not None or path is self.paths[0]:
+                            yield Record(position, "data", message)
+
+    def transactions(self) -> Iterator[Transaction]:
+        """What was committed, in the order of the commits; rows of the snapshot come first.
+
+        Transactions that have not ended are kept in memory.
+
+        Raises:
+            CaptureError: As `records` and `messages`, or a message stands where no server sends it.
+        """
+        decoder, transactions = self.decoder, Transactions(self.decoder)
+        for decoded in self.messages():
+            if decoder is not self.decoder:
+                decoder = self.decoder
+                transactions.reconnect(decoder)
+            assert decoded.message is not None
+            try:
+                transaction = transactions.feed(decoded.message)
+            except DecodeError as error:
+                self.refuse(decoded.record, error)
+            else:
+                if transaction is not None:
+                    yield transaction
+
+    def close(self) -> None:
+        """Nothing stays open between records."""
+
+    def _error(self, number: int | None, text: str) -> CaptureError:
+        place = "keyframe" if number is None else f"position {number}"
+        return CaptureError(f"{self.path}: {place}: {text}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")

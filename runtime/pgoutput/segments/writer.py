@@ -1,0 +1,186 @@
+"""A stream to segments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pgoutput.messages import XLogData
+from pgoutput.segments.files import SegmentFile, segment_name
+from pgoutput.segments.model import Metadata, Prepared, Source
+from pgoutput.segments.state import CHANGES, StreamState
+
+Job: TypeAlias = Callable[[], None]
+
+SEGMENT_BYTES: Final = 64 << 20
+"""Bytes of messages in a segment: what one Spark task reads in some seconds."""
+
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_ROWS: Final = 16_384
+
+
+class _Open(msgspec.Struct):
+    """The segment that is being written."""
+
+    file: SegmentFile
+    position: int
+    start_lsn: int
+    keyframe: list[bytes]
+    opened: float
+    bytes: int = 0
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session goes on."""
+
+    session: int
+    number: int
+    """Of its first segment."""
+    position: int
+    """Of its first message."""
+    lsn: int
+    """What ended up to here is stored already, and will not be stored again."""
+    prepared: tuple[Prepared, ...] = ()
+
+
+class SegmentWriter:
+    """Writes the stream of one session to segments.
+
+    Files are written in jobs, in order. A job that fails leaves the writer of no further use.
+
+    Attributes:
+        state: What has passed.
+
+    Args:
+        folder: Where the segments go.
+        source: Where the stream comes from.
+        start: Where it goes on.
+        run: Runs jobs, now or in another thread.
+        stored: Is told of each segment that is safe on the disk, from within a job.
+        segment_bytes: A segment ends when its messages have so many bytes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: Source,
+        start: Start,
+        *,
+        run: Callable[[Job], None] = lambda job: job(),
+        stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self.state = StreamState(source, start.position, start.lsn, start.prepared)
+        self._folder = folder
+        self._source = source
+        self._session = start.session
+        self._number = start.number
+        self._position = start.position
+        self._run = run
+        self._stored = stored
+        self._segment_bytes = segment_bytes
+        self._file: _Open | None = None
+        self._rows: list[XLogData] = []
+        self._received_at: list[int] = []
+        self._batch_bytes = 0
+
+    @property
+    def open_for(self) -> float:
+        """Seconds since the first message of the segment that is being written; 0 if there is none."""
+        return 0.0 if self._file is None else time.monotonic() - self._file.opened
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether the segment that is being written has what can be acknowledged once it is stored."""
+        return self._file is not None and self.state.end_lsn > self._file.start_lsn
+
+    def write(self, messages: Iterable[XLogData], received_at: int) -> None:
+        """Take the next messages.
+
+        Args:
+            messages: As the walsender sent them.
+            received_at: When they were read, in microseconds since 1970.
+
+        Raises:
+            DecodeError: One is not a message of this stream, or no server sends it there.
+            OSError: A file could not be written.
+        """
+        state, rows, times = self.state, self._rows, self._received_at
+        for message in messages:
+            data = message.data
+            if self._file is None:
+                self._file = self._open()
+            if data and data[0] in CHANGES:
+                if state.skipping:
+                    continue
+            else:
+                kept = state.feed(data, self._position, message.wal_start)
+                if kept is None:
+                    continue
+                if kept is not data:
+                    message = msgspec.structs.replace(message, data=kept)
+            rows.append(message)
+            times.append(received_at)
+            self._position += 1
+            self._batch_bytes += len(data)
+            if self._batch_bytes >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                self._write_batch()
+                if self._file.bytes >= self._segment_bytes:
+                    self.rotate()
+                rows, times = self._rows, self._received_at
+
+    def rotate(self) -> None:
+        """End the segment that is being written, if there is one."""
+        file, state = self._file, self.state
+        if file is None:
+            return
+        self._write_batch()
+        self._file = None
+        if self._position == file.position:  # all of it was stored before
+            return
+        metadata = Metadata(
+            kind="stream",
+            number=self._number,
+            session=self._session,
+            source=self._source,
+            first_position=file.position,
+            messages=self._position - file.position,
+            keyframe=len(file.keyframe),
+            start_lsn=file.start_lsn,
+            end_lsn=state.end_lsn,
+            transactions=state.transactions,
+            last_commit_time=state.last_commit_time,
+            relations=tuple(state.relations),
+            parts=state.parts(self._position),
+            ends=tuple(state.ends),
+            prepared=tuple(state.prepared.values()),
+        )
+        self._number += 1
+        self._run(lambda: self._stored(file.file.finish(metadata), metadata))
+
+    def _open(self) -> _Open:
+        file = SegmentFile(self._folder / segment_name(self._number))
+        lsn, keyframe = self.state.end_lsn, self.state.start_segment(self._number)
+        return _Open(file, self._position, lsn, keyframe, time.monotonic())
+
+    def _write_batch(self) -> None:
+        open_, rows, received_at = self._file, self._rows, self._received_at
+        if open_ is None or not rows:
+            return
+        position = self._position - len(rows)
+        keyframe = open_.keyframe if position == open_.position else []
+
+        def job() -> None:
+            if keyframe:
+                nulls = [None] * len(keyframe)
+                open_.file.add(None, nulls, nulls, keyframe)
+            lsns = [message.wal_start for message in rows]
+            open_.file.add(position, lsns, received_at, [message.data for message in rows])
+
+        self._run(job)
+        open_.bytes += self._batch_bytes
+        self._rows, self._received_at, self._batch_bytes = [], [], 0
