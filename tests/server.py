@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -161,12 +161,9 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
         if os.geteuid() == 0:
             options |= {"user": "nobody", "extra_groups": []}
-        return subprocess.Popen(
-            list(map(str, command)),
-            cwd=self.folder,
-            env=environment | {"LC_ALL": "C"},
-            **options,  # type: ignore[call-overload]
-        )
+        arguments: Any = options | {"cwd": self.folder, "env": environment | {"LC_ALL": "C"}}
+        process: subprocess.Popen[bytes] = subprocess.Popen(list(map(str, command)), **arguments)
+        return process
 
 
 def _installation(version: int) -> tuple[Path, str, *tuple[str, ...]]:

@@ -6,7 +6,9 @@
     ├── DecodeError    bytes that are not a message of the expected version and context
     │   └── StreamError    a message where no server sends it
     ├── EncodeError    an object that has no place on the wire of the chosen version
-    └── CaptureError   a file that does not hold what it should
+    ├── CaptureError   a file or folder that does not hold what it should, or is in use
+    └── ReplicationError   a server that does not give the stream that was asked for
+        └── ConnectionLost     the connection ended, or could not be made; the next one may do
 
 Every error says what is wrong, where, and what was expected. Misuse of a function (a wrong argument type,
 an impossible option) is a TypeError or ValueError, as in any Python library.
@@ -62,4 +64,12 @@ class EncodeError(PgoutputError):
 
 
 class CaptureError(PgoutputError):
-    """A file that does not hold what it should: the text names file and line."""
+    """A file or folder that does not hold what it should, or is in use: the text names it, and the line."""
+
+
+class ReplicationError(PgoutputError):
+    """A server that does not give the stream that was asked for: the text says what to do."""
+
+
+class ConnectionLost(ReplicationError):
+    """The connection to the server ended, or could not be made; the next one may do."""

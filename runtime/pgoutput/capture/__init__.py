@@ -1,0 +1,21 @@
+"""Record a replication slot of a live server into segments.
+
+`Recorder` stores first and acknowledges after; a recording goes on where it ended, after any crash of the
+recorder or the server. Needs the extra `capture`.
+"""
+
+from pgoutput.capture.events import Connected, Event, Progress, Reconnecting, Snapshotted, Stopped, Stored
+from pgoutput.capture.options import Options
+from pgoutput.capture.recorder import Recorder
+
+__all__ = [
+    "Connected",
+    "Event",
+    "Options",
+    "Progress",
+    "Reconnecting",
+    "Recorder",
+    "Snapshotted",
+    "Stopped",
+    "Stored",
+]

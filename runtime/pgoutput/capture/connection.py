@@ -1,0 +1,213 @@
+"""A connection to a server: SQL, COPY, and the streaming replication protocol, on psycopg's libpq."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from pgoutput import envelope
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.messages import Message
+
+Row: TypeAlias = tuple[str | None, ...]
+
+_SETTINGS: Final = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+"""How values are written, in the stream and in the snapshot alike (libpqrcv_connect asks for the first four),
+and no time limits (as pg_dump has it)."""
+
+_TRANSIENT: Final = ("08", "53", "57P01", "57P02", "57P03", "55006")
+"""SQLSTATEs of errors that may be gone at the next attempt: connection failures, a lack of resources,
+a server that shuts down or starts up, and a slot that is in use."""
+
+_RECEIVE: Final = 4096
+"""Messages that are received at a time, at most."""
+
+
+class Connection:
+    """A connection to one database.
+
+    Args:
+        dsn: As libpq takes it: keywords and values, or a URI.
+        replication: Whether it can run the commands of the streaming replication protocol as well.
+
+    Raises:
+        ConnectionLost: The connection cannot be made.
+        ReplicationError: The DSN cannot be read.
+    """
+
+    def __init__(self, dsn: str, *, replication: bool = False) -> None:
+        try:
+            given = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError as error:
+            raise ReplicationError(f"the DSN cannot be read: {_one_line(str(error))}") from None
+        settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+        options = {
+            "options": f"{given.get('options') or ''} {settings}".strip(),
+            "connect_timeout": given.get("connect_timeout") or 10,
+            "application_name": given.get("application_name") or "pgoutput",
+        }
+        if replication:
+            options["replication"] = "database"
+        try:
+            self._connection = psycopg.connect(make_conninfo(dsn, **options), autocommit=True)
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(f"no connection: {_one_line(str(error))}") from None
+        self._libpq = self._connection.pgconn
+        self.ended = False
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def fileno(self) -> int:
+        """The socket, for select."""
+        return self._libpq.socket
+
+    @property
+    def server_version(self) -> int:
+        """As server_version_num: 180004 is 18.4."""
+        return self._libpq.server_version
+
+    def query(self, sql: str) -> list[Row]:
+        """The rows of a query, or of a command of the replication protocol, as text.
+
+        Raises:
+            ReplicationError: The server refuses it. ConnectionLost if it may be tried again.
+        """
+        result = self._execute(sql)
+        return [
+            tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+
+    def copy_out(self, sql: str) -> Iterator[bytes]:
+        """What COPY … TO STDOUT gives, a row at a time.
+
+        Raises:
+            ReplicationError: As `query`.
+        """
+        self._execute(sql)
+        while True:
+            size, data = self._libpq.get_copy_data(0)
+            if size < 0:
+                break
+            yield bytes(data)
+        self._end_of_copy()
+
+    def start_replication(self, command: str) -> None:
+        """Begin to stream.
+
+        Raises:
+            ReplicationError: As `query`.
+        """
+        self._execute(command)
+
+    def receive(self) -> list[Message]:
+        """What has come since the last call; does not wait. `ended` is then set if the server has ended it.
+
+        Raises:
+            ConnectionLost: The connection ended.
+            ReplicationError: The server has ended the stream with an error.
+            DecodeError: What came is no message of the streaming replication protocol.
+        """
+        received: list[Message] = []
+        get, decode = self._libpq.get_copy_data, envelope.decode
+        try:
+            self._libpq.consume_input()
+            while len(received) < _RECEIVE:
+                size, data = get(1)
+                if size <= 0:
+                    self.ended = size < 0
+                    break
+                received.append(decode(data))
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(_one_line(str(error))) from None
+        if self.ended:
+            self._end_of_copy()
+        return received
+
+    def send(self, message: Message) -> None:
+        """Send a message of the streaming replication protocol.
+
+        Raises:
+            ConnectionLost: The connection ended.
+        """
+        try:
+            self._libpq.put_copy_data(envelope.encode(message))
+            self._libpq.flush()
+        except psycopg.Error as error:
+            raise ConnectionLost(_one_line(str(error))) from None
+
+    def end_replication(self) -> None:
+        """Ask the server to end the stream.
+
+        Raises:
+            ConnectionLost: The connection ended.
+        """
+        try:
+            self._libpq.put_copy_end()
+            self._libpq.flush()
+        except psycopg.Error as error:
+            raise ConnectionLost(_one_line(str(error))) from None
+
+    def _execute(self, sql: str) -> pq.abc.PGresult:
+        try:
+            return self._checked(self._libpq.exec_(sql.encode()))
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(_one_line(str(error))) from None
+
+    def _end_of_copy(self) -> None:
+        while (result := self._libpq.get_result()) is not None:
+            self._checked(result)
+
+    def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
+        if result.status != pq.ExecStatus.FATAL_ERROR:
+            return result
+        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+        text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(
+            errors="backslashreplace"
+        )
+        hint = (result.error_field(pq.DiagnosticField.MESSAGE_HINT) or b"").decode(errors="backslashreplace")
+        text = _one_line(f"{text} ({hint})" if hint else text)
+        if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
+            raise ConnectionLost(text)
+        raise ReplicationError(text)
+
+
+def quote_identifier(name: str) -> str:
+    """The name as SQL has it (quote_ident, but always quoted)."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """The text as SQL has it (quote_literal)."""
+    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+    return f"E{quoted}" if "\\" in text else quoted
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

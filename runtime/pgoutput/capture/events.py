@@ -1,0 +1,68 @@
+"""What a recorder tells while it is at work. Each event can be written as JSON (`msgspec.json.encode`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
+    """Something that happened. Its name is in the key `event`."""
+
+
+class Connected(Event, frozen=True, kw_only=True):
+    """A session begins."""
+
+    session: int
+    server_version: str
+    slot: str
+    proto_version: int
+    options: dict[str, str]
+    start_lsn: str
+
+
+class Snapshotted(Event, frozen=True, kw_only=True):
+    """More of the initial contents was copied."""
+
+    table: str
+    rows: int
+    """Of this table so far."""
+    tables_done: int
+    tables: int
+
+
+class Progress(Event, frozen=True, kw_only=True):
+    """How it goes, every second."""
+
+    messages: int
+    """Since the recorder was started."""
+    messages_per_second: float
+    """Since the last event of this kind."""
+    lag_bytes: int | None
+    """From what was acknowledged to the end of the server's WAL; None if that is not known."""
+    last_commit_time: str | None
+    open_transactions: int
+    acknowledged_lsn: str
+
+
+class Stored(Event, frozen=True, kw_only=True):
+    """A segment is safe on the disk."""
+
+    path: str
+    session: int
+    messages: int
+    transactions: int
+    end_lsn: str
+
+
+class Reconnecting(Event, frozen=True, kw_only=True):
+    """The connection ended; the next attempt comes after a pause."""
+
+    reason: str
+    seconds: float
+
+
+class Stopped(Event, frozen=True, kw_only=True):
+    """The recorder has ended, with all stored and acknowledged."""
+
+    messages: int
+    acknowledged_lsn: str

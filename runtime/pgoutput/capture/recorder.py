@@ -1,0 +1,298 @@
+"""A recorder: connects, sees that all is right, records, and connects again."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from pgoutput.capture import server as servers
+from pgoutput.capture.connection import Connection
+from pgoutput.capture.events import Connected, Event, Progress, Reconnecting, Stopped, Stored
+from pgoutput.capture.folder import Folder, State
+from pgoutput.capture.lag import WalEnd
+from pgoutput.capture.options import Options
+from pgoutput.capture.server import Server
+from pgoutput.capture.session import Session
+from pgoutput.capture.snapshot import Interrupted, TableCopy
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.segments import SEGMENT_BYTES, Metadata, Source, Start
+from pgoutput.wire import format_lsn, parse_lsn, to_datetime
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+_PROGRESS_SECONDS: Final = 1.0
+
+
+class Recorder:
+    """Records a replication slot into a folder of segments.
+
+    Args:
+        dsn: The server and the database, as libpq takes it.
+        slot: The replication slot.
+        publications: The publications to record.
+        folder: Where the segments go. A recording that is there already is continued.
+        options: What to ask the server for.
+        create_slot: Create the slot if a new recording does not find it.
+        snapshot: Begin a new recording with what the published tables hold when the slot is created.
+        segment_bytes: A segment ends when its messages have so many bytes.
+        segment_seconds: Or when it is so old, and holds what can be acknowledged.
+        on_event: Is told what happens; from several threads.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        slot: str,
+        publications: Sequence[str],
+        folder: str | Path,
+        *,
+        options: Options | None = None,
+        create_slot: bool = False,
+        snapshot: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_seconds: float = 10.0,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._dsn = dsn
+        self._slot = slot
+        self._publications = tuple(publications)
+        self._path = Path(folder)
+        self._options = options or Options()
+        self._create_slot = create_slot
+        self._snapshot = snapshot
+        self._segment_bytes = segment_bytes
+        self._segment_seconds = segment_seconds
+        self._on_event = on_event
+        self._stop = threading.Event()
+        self._messages = 0
+        self._acknowledged_lsn = 0
+
+    def stop(self) -> None:
+        """Have `run` store and acknowledge what has come, and return; from any thread or signal handler."""
+        self._stop.set()
+
+    def run(self, *, until: Literal["now"] | int | None = None, seconds: float | None = None) -> None:
+        """Record.
+
+        A connection that ends is made again, after a pause that grows to half a minute.
+
+        Args:
+            until: Return when all that ended up to this LSN is stored; `now` is the end of the server's WAL
+                when it is first reached. What comes together with it is stored as well.
+            seconds: Return after this time.
+
+        Raises:
+            ReplicationError: The server cannot be recorded as it is, or cannot be reached at the start.
+            CaptureError: The folder is in use, or is not one for this recording.
+            DecodeError: The server has sent what cannot be.
+            OSError: A segment could not be written. What was acknowledged is stored.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        target = until if isinstance(until, int) else None
+        pause, reached = _FIRST_PAUSE, False
+        with ExitStack() as stack:
+            folder = stack.enter_context(Folder(self._path))
+            wal_end = stack.enter_context(WalEnd(self._dsn)) if self._on_event else None
+            while not self._is_over(deadline):
+                began = time.monotonic()
+                try:
+                    with Connection(self._dsn, replication=True) as connection:
+                        server = servers.identify(connection)
+                        if until == "now" and target is None:
+                            target = server.flush_lsn
+                        reached = reached or folder.state is not None
+                        session = self._open(connection, server, folder)
+                        reached = True
+                        self._record(session, target, deadline, wal_end)
+                        break
+                except Interrupted:
+                    break
+                except ConnectionLost as error:
+                    if not reached:
+                        raise
+                    if time.monotonic() - began > _LONGEST_PAUSE:
+                        pause = _FIRST_PAUSE
+                    self._tell(Reconnecting(reason=str(error), seconds=round(pause, 1)))
+                    self._wait(pause, deadline)
+                    pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
+        self._tell(Stopped(messages=self._messages, acknowledged_lsn=format_lsn(self._acknowledged_lsn)))
+
+    def _open(self, connection: Connection, server: Server, folder: Folder) -> Session:
+        """See that all is right, and begin to stream."""
+        proto_version, options = self._options.negotiate(server.major_version)
+        servers.check_publications(connection, server, self._publications)
+        state = folder.claim(self._slot, server.system_identifier, server.database)
+        source = Source(
+            system_identifier=server.system_identifier,
+            server_version=server.version,
+            database=server.database,
+            slot=self._slot,
+            publications=self._publications,
+            proto_version=proto_version,
+            options=options,
+            slot_two_phase=self._options.two_phase,
+        )
+        begin_lsn = self._slot_position(connection, server, folder, state, source)
+        start = folder.start(begin_lsn)
+        connection.start_replication(
+            servers.start_command(self._slot, start.lsn, proto_version, self._publications, options)
+        )
+        self._tell(
+            Connected(
+                session=start.session,
+                server_version=server.version,
+                slot=self._slot,
+                proto_version=proto_version,
+                options=options,
+                start_lsn=format_lsn(start.lsn),
+            )
+        )
+        return self._session(connection, server, folder, source, start)
+
+    def _slot_position(
+        self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
+    ) -> int:
+        """Where the slot stands. A slot that a new recording lacks is created, and the snapshot made."""
+        if state.snapshot == "running":  # but it was not finished, and the slot does not fit to a new one
+            servers.drop_slot(connection, self._slot)
+            state = folder.forget(state)
+        slot = servers.find_slot(connection, self._slot)
+        if state.acknowledged_lsn is None:
+            if slot is None:
+                return self._begin(connection, server, folder, state, source)
+            if self._snapshot:
+                raise ReplicationError(
+                    f"the slot {self._slot} is there already, and a snapshot needs a new one: drop it with "
+                    f"{servers.drop_command(self._slot)}, or choose another name"
+                )
+        elif self._snapshot and state.snapshot != "complete":
+            raise ReplicationError(
+                f"{self._path}: the recording has begun without a snapshot: "
+                "use another folder and another slot"
+            )
+        elif slot is None:
+            raise ReplicationError(
+                f"the slot {self._slot} is gone, and with it what came after "
+                f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
+            )
+        servers.check_slot(slot, self._slot, server, self._options.two_phase)
+        confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
+        if state.acknowledged_lsn is None:
+            folder.save(msgspec.structs.replace(state, acknowledged_lsn=confirmed_lsn))
+        elif confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
+            raise ReplicationError(
+                f"somebody else has read from the slot {self._slot}, or created it anew: it stands at "
+                f"{format_lsn(confirmed_lsn)}, the recording ends at {format_lsn(stored_lsn)}, and what is "
+                "between is lost: record anew in another folder"
+            )
+        return confirmed_lsn
+
+    def _begin(
+        self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
+    ) -> int:
+        """Create the slot, and make the snapshot."""
+        if not (self._create_slot or self._snapshot):
+            raise ReplicationError(
+                f"there is no slot {self._slot}: have it created (--create-slot), or give the name of another"
+            )
+        if self._snapshot:
+            state = msgspec.structs.replace(state, snapshot="running")
+            folder.save(state)
+        lsn, exported = servers.create_slot(
+            connection, self._slot, server, two_phase=self._options.two_phase, export_snapshot=self._snapshot
+        )
+        if exported is not None:
+            copy = TableCopy(self._dsn, source, folder.partial_snapshot(), exported, lsn)
+            try:
+                copy.run(self._tell, self._stop.is_set, self._segment_bytes)
+            except BaseException:  # nothing is half done, and no WAL is kept for nobody
+                servers.drop_slot(connection, self._slot)
+                folder.forget(state)
+                raise
+            folder.finish_snapshot()
+            state = msgspec.structs.replace(state, snapshot="complete")
+        folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn))
+        return lsn
+
+    def _session(
+        self, connection: Connection, server: Server, folder: Folder, source: Source, start: Start
+    ) -> Session:
+        def stored(path: Path, metadata: Metadata) -> None:
+            self._tell(
+                Stored(
+                    path=str(path),
+                    session=metadata.session,
+                    messages=metadata.messages,
+                    transactions=metadata.transactions,
+                    end_lsn=format_lsn(metadata.end_lsn),
+                )
+            )
+
+        def acknowledging(lsn: int) -> None:
+            assert folder.state is not None
+            folder.save(msgspec.structs.replace(folder.state, acknowledged_lsn=lsn))
+
+        return Session(
+            connection,
+            folder.path,
+            source,
+            start,
+            sender_timeout=server.sender_timeout,
+            segment_bytes=self._segment_bytes,
+            segment_seconds=self._segment_seconds,
+            stored=stored,
+            acknowledging=acknowledging,
+        )
+
+    def _record(
+        self, session: Session, target: int | None, deadline: float | None, wal_end: WalEnd | None
+    ) -> None:
+        before = self._messages
+        told, told_at = before, time.monotonic()
+
+        def tick() -> None:
+            nonlocal told, told_at
+            self._messages = before + session.messages
+            seconds = time.monotonic() - told_at
+            if seconds >= _PROGRESS_SECONDS:
+                self._tell_progress(session, (self._messages - told) / seconds, wal_end)
+                told, told_at = self._messages, time.monotonic()
+
+        try:
+            session.run(target, lambda: self._is_over(deadline), tick)
+        finally:
+            self._messages = before + session.messages
+            self._acknowledged_lsn = session.acknowledged_lsn
+
+    def _tell_progress(self, session: Session, rate: float, wal_end: WalEnd | None) -> None:
+        end = None if wal_end is None else wal_end.lsn
+        time_ = session.last_commit_time
+        self._tell(
+            Progress(
+                messages=self._messages,
+                messages_per_second=round(rate, 1),
+                lag_bytes=None if end is None else max(0, end - session.acknowledged_lsn),
+                last_commit_time=None if time_ is None else to_datetime(time_).isoformat(),
+                open_transactions=session.open_transactions,
+                acknowledged_lsn=format_lsn(session.acknowledged_lsn),
+            )
+        )
+
+    def _tell(self, event: Event) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _is_over(self, deadline: float | None) -> bool:
+        return self._stop.is_set() or (deadline is not None and time.monotonic() >= deadline)
+
+    def _wait(self, seconds: float, deadline: float | None) -> None:
+        if deadline is not None:
+            seconds = min(seconds, max(0.0, deadline - time.monotonic()))
+        self._stop.wait(seconds)

@@ -1,0 +1,219 @@
+"""One connection's stream to segments: store first, acknowledge after."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pgoutput.capture.connection import Connection
+from pgoutput.capture.disk import Disk
+from pgoutput.errors import ConnectionLost
+from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgoutput.segments import Metadata, SegmentWriter, Source, Start
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+_TICK: Final = 0.25
+"""Seconds after which what is due by time is looked at, at the latest."""
+
+_STATUS_SECONDS: Final = 10.0
+"""Between two status updates, where the server does not want them sooner (wal_receiver_status_interval)."""
+
+_SILENCE_SECONDS: Final = 60.0
+"""After which a server that does not answer is taken for gone (wal_receiver_timeout)."""
+
+_FAREWELL_SECONDS: Final = 5.0
+"""That the server has to end the stream when it is asked to."""
+
+
+class Session:
+    """Records from one connection.
+
+    Attributes:
+        messages: How many were taken.
+        acknowledged_lsn: What the server was told last.
+        last_commit_time: Of what has passed, in microseconds since 2000; None if nothing was committed.
+
+    Args:
+        connection: It streams already.
+        folder: Where the segments go.
+        source: What it streams.
+        start: Where it goes on.
+        sender_timeout: As `Server` has it.
+        segment_bytes: A segment ends when its messages have so many bytes.
+        segment_seconds: Or when it is so old, and holds what can be acknowledged.
+        stored: Is told of each segment that is safe on the disk.
+        acknowledging: Is told, and must note on the disk, what the server will be told although no segment
+            ends there.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        folder: Path,
+        source: Source,
+        start: Start,
+        *,
+        sender_timeout: float,
+        segment_bytes: int,
+        segment_seconds: float,
+        stored: Callable[[Path, Metadata], None],
+        acknowledging: Callable[[int], None],
+    ) -> None:
+        self.messages = 0
+        self.acknowledged_lsn = start.lsn
+        self.last_commit_time: int | None = None
+        self._connection = connection
+        self._segment_seconds = segment_seconds
+        self._tell_stored = stored
+        self._acknowledging = acknowledging
+        self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
+        self._stored_lsn = start.lsn
+        """What may be acknowledged; set by the disk's thread."""
+        self._heard_lsn = start.lsn
+        """What ended up to here has come."""
+        self._keepalive_lsn = start.lsn
+        self._status_sent = self._heard = time.monotonic()
+        self._disk = Disk(self._keep_alive)
+        self._writer = SegmentWriter(
+            folder, source, start, run=self._disk.submit, stored=self._stored, segment_bytes=segment_bytes
+        )
+
+    @property
+    def open_transactions(self) -> int:
+        """How many have begun and not ended."""
+        return self._writer.state.in_flight
+
+    def run(self, until: int | None, stop: Callable[[], bool], tick: Callable[[], None]) -> None:
+        """Record, until all that ended up to an LSN is stored and acknowledged, or until it is stopped.
+
+        What has come when the connection ends is stored all the same.
+
+        Args:
+            until: The LSN; None for no end.
+            stop: Says when to stop.
+            tick: Is called several times a second.
+
+        Raises:
+            ConnectionLost: The connection ended.
+            ReplicationError: The server has ended the stream with an error.
+            DecodeError: The server has sent what cannot be.
+            OSError: A segment could not be written.
+        """
+        with self._disk:
+            try:
+                while not (stop() or self._reached(until)):
+                    self._step(until is not None)
+                    tick()
+            except ConnectionLost:
+                self._finish()
+                raise
+            self._finish()
+            self._acknowledge()
+            self._say_goodbye()
+
+    def _step(self, hurry: bool) -> None:
+        """Take what has come, and do what is due."""
+        connection, disk = self._connection.fileno(), self._disk.fileno()
+        readable, _, _ = select.select([connection, disk], [], [], 0.0 if self._more else _TICK)
+        if disk in readable:
+            self._disk.done()
+        if connection in readable or self._more:
+            self._take(self._connection.receive())
+        if self._is_due():
+            self._writer.rotate()
+        now = time.monotonic()
+        if self._stored_lsn > self.acknowledged_lsn and now - self._status_sent >= _TICK:
+            self._acknowledge()
+        elif now - self._status_sent >= (_TICK if hurry else self._status_seconds):
+            # The answer says how far the server has read, and that it is alive.
+            self._acknowledge(reply_requested=True)
+        if now - self._heard > _SILENCE_SECONDS:
+            raise ConnectionLost(f"the server has been silent for {_SILENCE_SECONDS:.0f} seconds")
+
+    def _take(self, received: list[Message]) -> None:
+        """Store what has come."""
+        now = time.time_ns() // 1000
+        rows: list[XLogData] = []
+        for message in received:
+            if type(message) is XLogData:
+                rows.append(message)
+            elif type(message) is PrimaryKeepalive:
+                self._write(rows, now)
+                rows = []
+                self._keepalive(message)
+        self._write(rows, now)
+        self._more = len(received) > 0
+        if self._connection.ended:
+            raise ConnectionLost("the server has ended the stream")
+        self._heard = time.monotonic()
+
+    _more = False
+    """Whether libpq may hold more that has come."""
+
+    def _write(self, rows: list[XLogData], now: int) -> None:
+        if rows:
+            self.messages += len(rows)
+            self._writer.write(rows, now)
+            state = self._writer.state
+            self._heard_lsn = max(self._heard_lsn, state.end_lsn)
+            self.last_commit_time = state.last_commit_time or self.last_commit_time
+
+    def _keepalive(self, message: PrimaryKeepalive) -> None:
+        """Learn how far the server has read; advance an idle slot, so that the server can let go of WAL."""
+        if not self._writer.state.inside:
+            self._heard_lsn = max(self._heard_lsn, message.wal_end)
+        if message.reply_requested:
+            self._acknowledge()
+        idle = not self._writer.open_for and not self._writer.state.in_flight and self._disk.idle
+        if idle and message.wal_end > self._stored_lsn:
+            self._disk.submit(lambda: self._note(message.wal_end))
+
+    def _note(self, lsn: int) -> None:
+        self._acknowledging(lsn)
+        self._stored_lsn = max(self._stored_lsn, lsn)
+
+    def _stored(self, path: Path, metadata: Metadata) -> None:
+        self._stored_lsn = max(self._stored_lsn, metadata.end_lsn)
+        self._tell_stored(path, metadata)
+
+    def _is_due(self) -> bool:
+        """Whether the segment is old enough, and of use to the server or to nobody else."""
+        writer = self._writer
+        return writer.open_for >= self._segment_seconds and (writer.has_ends or not writer.state.in_flight)
+
+    def _reached(self, until: int | None) -> bool:
+        return until is not None and self._heard_lsn >= until and not self._writer.state.inside
+
+    def _keep_alive(self) -> None:
+        """Tell the server that we are here, while we wait for the disk."""
+        self._heard = time.monotonic()  # it may well speak, but we do not listen
+        if self._heard - self._status_sent >= self._status_seconds:
+            self._acknowledge()
+
+    def _acknowledge(self, *, reply_requested: bool = False) -> None:
+        """Tell the server what is stored. It may forget that, and sends it no more."""
+        lsn = self._stored_lsn
+        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+        self._connection.send(StandbyStatusUpdate(lsn, lsn, lsn, now, reply_requested))
+        self.acknowledged_lsn = lsn
+        self._status_sent = time.monotonic()
+
+    def _finish(self) -> None:
+        """Store what has come."""
+        with suppress(ConnectionLost):  # status updates fail without a connection, and need not arrive
+            self._writer.rotate()
+            self._disk.flush()
+        self._disk.check()
+
+    def _say_goodbye(self) -> None:
+        """End the stream; what still comes will come again."""
+        with suppress(ConnectionLost):
+            self._connection.end_replication()
+            deadline = time.monotonic() + _FAREWELL_SECONDS
+            while not self._connection.ended and (left := deadline - time.monotonic()) > 0:
+                if select.select([self._connection], [], [], left)[0] or self._more:
+                    self._more = len(self._connection.receive()) > 0
