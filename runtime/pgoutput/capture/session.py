@@ -112,6 +112,8 @@ class Session:
                 self._finish()
                 raise
             self._finish()
+            if not self._writer.state.in_flight:
+                self._note(self._heard_lsn)
             self._acknowledge()
             self._say_goodbye()
 
@@ -169,12 +171,14 @@ class Session:
         if message.reply_requested:
             self._acknowledge()
         idle = not self._writer.open_for and not self._writer.state.in_flight and self._disk.idle
-        if idle and message.wal_end > self._stored_lsn:
+        if idle:
             self._disk.submit(lambda: self._note(message.wal_end))
 
     def _note(self, lsn: int) -> None:
-        self._acknowledging(lsn)
-        self._stored_lsn = max(self._stored_lsn, lsn)
+        """Have it on the disk that the server will be told so: then nobody can take it for a gap."""
+        if lsn > self._stored_lsn:
+            self._acknowledging(lsn)
+            self._stored_lsn = lsn
 
     def _stored(self, path: Path, metadata: Metadata) -> None:
         self._stored_lsn = max(self._stored_lsn, metadata.end_lsn)

@@ -8,6 +8,9 @@ import sys
 
 from pgoutput.cli.printing import complain
 
+_EXTRAS = {"typer": "cli", "rich": "cli", "psycopg": "cli,capture", "pyarrow": "cli,capture"}
+"""What packages outside the core come with."""
+
 
 def main() -> None:
     """Run `pgoutput`. What is wrong is one line on standard error, and exit code 2."""
@@ -21,20 +24,20 @@ def main() -> None:
 
 
 def _run() -> None:
-    try:
-        from pgoutput.cli.app import app
-    except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
-            raise
-        complain("the command line needs an extra: pip install 'pgoutput[cli]'")
-        sys.exit(2)
     from pgoutput.errors import PgoutputError
 
     try:
         try:
+            from pgoutput.cli.app import app
+
             app()
         finally:
             sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        complain(f"this needs an extra: pip install 'pgoutput[{_EXTRAS[error.name]}]'")
+        sys.exit(2)
     except BrokenPipeError:  # whoever reads has read enough
         _close_stdout()
         sys.exit(1)

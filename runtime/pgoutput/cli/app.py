@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -15,6 +15,7 @@ from pgoutput.captures import Capture
 from pgoutput.cli import encoding, inspection, specification, tabular
 from pgoutput.cli.printing import complain
 from pgoutput.errors import CaptureError
+from pgoutput.reading import Recorded
 from pgoutput.versions import LATEST, LATEST_RELEASED
 
 app = typer.Typer(
@@ -24,8 +25,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+if TYPE_CHECKING:
+    from pgoutput.segments import Segments
+
 Files = Annotated[
-    list[Path], typer.Argument(help="Capture files, .jsonl or .jsonl.gz; - is stdin.", show_default=False)
+    list[Path],
+    typer.Argument(
+        help="Capture files, .jsonl or .jsonl.gz, - is stdin; or segments, or folders of them.",
+        show_default=False,
+    ),
 ]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on behind lines and messages that cannot be read; count them.")
@@ -88,9 +96,84 @@ def spec(
         specification.show(Console(soft_wrap=True, highlight=False), proto)
 
 
+@app.command()
+def capture(
+    slot: Annotated[str, typer.Option(help="The replication slot.", show_default=False)],
+    publication: Annotated[
+        list[str],
+        typer.Option(help="A publication to record; may be given several times.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder for the segments; a recording there is continued.")],
+    dsn: Annotated[
+        str, typer.Option(help="Server and database, as libpq takes it; else its environment variables hold.")
+    ] = "",
+    proto: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=LATEST_RELEASED, help="Protocol version; else the newest that the server speaks."
+        ),
+    ] = None,
+    streaming: Annotated[
+        Literal["off", "on", "parallel"] | None,
+        typer.Option(
+            help="Whether large transactions come while in progress; else as far as the version can."
+        ),
+    ] = None,
+    two_phase: Annotated[
+        bool, typer.Option("--two-phase", help="Transactions come when they are prepared.")
+    ] = False,
+    binary: Annotated[bool, typer.Option("--binary", help="Values come in binary format.")] = False,
+    messages: Annotated[
+        bool, typer.Option("--messages", help="The messages of pg_logical_emit_message come too.")
+    ] = False,
+    origin: Annotated[
+        Literal["any", "none"] | None, typer.Option(help="none: only changes from no other server.")
+    ] = None,
+    create_slot: Annotated[
+        bool, typer.Option("--create-slot", help="Create the slot if a new recording does not find it.")
+    ] = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Create the slot, and begin with what the tables hold then.")
+    ] = False,
+    until: Annotated[
+        str | None, typer.Option(help="End when all up to this LSN is stored; `now` is the end of the WAL.")
+    ] = None,
+    for_: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
+    log: Annotated[
+        Literal["text", "json"], typer.Option(help="json: a JSON object per event on standard output.")
+    ] = "text",
+) -> None:
+    """Record a replication slot into a folder of segments; Ctrl-C ends it with all stored."""
+    from pgoutput.capture import Options
+    from pgoutput.cli import recording
+
+    options = Options(
+        proto_version=proto,
+        streaming=streaming,
+        two_phase=two_phase,
+        binary=binary,
+        messages=messages,
+        origin=origin,
+    )
+    recording.record(
+        dsn, slot, publication, out, options, create_slot, snapshot, recording.parse_until(until), for_, log
+    )
+
+
+@app.command()
+def segments(
+    folder: Annotated[Path, typer.Argument(help="The folder of a recording.", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help="A JSON object per segment: its metadata.")] = False,
+) -> None:
+    """List the segments of a recording, and see that they join without a gap."""
+    from pgoutput.cli import listing
+
+    listing.show(Console(width=1000, highlight=False), folder, json)
+
+
 @contextmanager
-def _opened(path: Path, skip_bad: bool) -> Iterator[Capture]:
-    """A capture file. What is skipped of it is told and counted."""
+def _opened(path: Path, skip_bad: bool) -> Iterator[Recorded]:
+    """A recorded stream. What is skipped of it is told and counted."""
     skipped = 0
 
     def skip(error: CaptureError) -> None:
@@ -99,7 +182,16 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[Capture]:
         complain(f"skipped: {error}")
 
     path = Path("/dev/stdin") if str(path) == "-" else path
-    with Capture(path, on_bad=skip if skip_bad else None) as capture:
-        yield capture
+    with _kind(path)(path, on_bad=skip if skip_bad else None) as recorded:
+        yield recorded
     if skipped:
         complain(f"{path}: {skipped} skipped")
+
+
+def _kind(path: Path) -> type[Capture] | type[Segments]:
+    """What is stored there. Only segments need pyarrow."""
+    if not path.is_dir() and path.suffix != ".parquet":
+        return Capture
+    from pgoutput.segments import Segments
+
+    return Segments

@@ -1,0 +1,88 @@
+"""What `pgoutput segments` prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from pgoutput.cli.printing import printable
+from pgoutput.errors import CaptureError
+from pgoutput.segments import Epoch, Metadata, find_gaps, list_segments, read_metadata
+from pgoutput.wire import format_lsn, to_datetime
+
+
+def show(console: Console, folder: Path, json: bool) -> None:
+    """Print the segments of a recording, and what changed in its relations.
+
+    Raises:
+        CaptureError: There are no segments, one cannot be read, or they do not join.
+    """
+    segments = [read_metadata(path) for path in list_segments(folder)]
+    if json:
+        for segment in segments:
+            sys.stdout.buffer.write(msgspec.json.encode(segment) + b"\n")
+    else:
+        console.print(_segments(segments), "", _relations(segments), "", sep="\n")
+    gaps = list(find_gaps(segments))
+    if gaps:
+        raise CaptureError(f"{folder}: {'; '.join(gaps)}")
+    if not json:
+        console.print(f"{len(segments)} segments, which join without a gap.")
+
+
+def _segments(segments: list[Metadata]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in (
+        "number",
+        "session",
+        "positions",
+        "LSNs",
+        "transactions",
+        "last commit",
+        "unfinished",
+        "relations",
+    ):
+        table.add_column(name)
+    for one in segments:
+        ended = {end.begin for end in one.ends}
+        time = one.last_commit_time
+        table.add_row(
+            str(one.number),
+            "snapshot" if one.kind == "snapshot" else str(one.session),
+            f"{one.first_position} … {one.next_position - 1}",
+            f"{format_lsn(one.start_lsn)} … {format_lsn(one.end_lsn)}",
+            str(one.transactions),
+            "" if time is None else to_datetime(time).isoformat(" ", "seconds"),
+            str(sum(part.begin not in ended for part in one.parts) or ""),
+            ", ".join(_name(epoch) for epoch in one.relations),
+        )
+    return table
+
+
+def _relations(segments: list[Metadata]) -> Table:
+    """Each shape that a relation has had, in the order of the stream."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("relation", "OID", "epoch", "segment", "position", "columns"):
+        table.add_column(name)
+    shapes: dict[int, tuple[int, dict[str, object]]] = {}
+    for segment in segments:
+        for epoch in segment.relations:
+            oid = epoch.relation["oid"]
+            number, last = shapes.get(oid, (0, {}))
+            if epoch.relation == last:
+                continue
+            shapes[oid] = number + 1, epoch.relation
+            columns = ", ".join(printable(str(column["name"])) for column in epoch.relation["columns"])
+            table.add_row(
+                _name(epoch), str(oid), str(number + 1), str(segment.number), str(epoch.position), columns
+            )
+    return table
+
+
+def _name(epoch: Epoch) -> str:
+    relation = epoch.relation
+    return printable(f"{relation['namespace'] or 'pg_catalog'}.{relation['name']}")

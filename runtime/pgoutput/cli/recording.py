@@ -1,0 +1,141 @@
+"""What `pgoutput capture` shows, and how it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from pgoutput.capture import (
+    Connected,
+    Event,
+    Options,
+    Progress,
+    Reconnecting,
+    Recorder,
+    Snapshotted,
+    Stopped,
+)
+from pgoutput.cli.printing import complain, printable
+from pgoutput.wire import parse_lsn
+
+
+def parse_until(text: str | None) -> Literal["now"] | int | None:
+    """The argument of --until.
+
+    Raises:
+        typer.BadParameter: It is neither `now` nor an LSN.
+    """
+    if text is None or text == "now":
+        return text  # type: ignore[return-value]
+    try:
+        return parse_lsn(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"now, or an LSN: {error}", param_hint="--until") from None
+
+
+def record(
+    dsn: str,
+    slot: str,
+    publications: Sequence[str],
+    out: Path,
+    options: Options,
+    create_slot: bool,
+    snapshot: bool,
+    until: Literal["now"] | int | None,
+    seconds: float | None,
+    log: Literal["text", "json"],
+) -> None:
+    """Record, and tell how it goes; SIGINT and SIGTERM end it properly.
+
+    Raises:
+        PgoutputError: As `Recorder.run`.
+        OSError: Likewise.
+    """
+    console = Console(stderr=True, highlight=False)
+    with console.status("connecting") as status:
+
+        def show(event: Event) -> None:
+            status.update(escape(printable(_line(event))))
+
+        def print_line(event: Event) -> None:
+            if isinstance(event, Connected | Reconnecting | Stopped):
+                complain(_line(event))
+            show(event)
+
+        recorder = Recorder(
+            dsn,
+            slot,
+            publications,
+            out,
+            options=options,
+            create_slot=create_slot,
+            snapshot=snapshot,
+            on_event=_print_json if log == "json" else print_line,
+        )
+        _stop_at_signals(recorder.stop)
+        recorder.run(until=until, seconds=seconds)
+
+
+def _print_json(event: Event) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _stop_at_signals(stop: Callable[[], None]) -> None:
+    """The first signal asks for a proper end; a second one is as usual."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+
+
+@singledispatch
+def _line(event: Event) -> str:
+    """An event as a line for people."""
+    return ""
+
+
+@_line.register
+def _(event: Connected) -> str:
+    options = "".join(f", {name} = {value}" for name, value in event.options.items())
+    return (
+        f"recording {event.slot} of PostgreSQL {event.server_version} from {event.start_lsn}, "
+        f"protocol version {event.proto_version}{options}"
+    )
+
+
+@_line.register
+def _(event: Snapshotted) -> str:
+    return f"snapshot: {event.tables_done} of {event.tables} tables; {event.table}, {event.rows:,} rows"
+
+
+@_line.register
+def _(event: Progress) -> str:
+    lag = "unknown" if event.lag_bytes is None else f"{event.lag_bytes:,} bytes"
+    return (
+        f"{event.messages:,} messages, {event.messages_per_second:,.0f} a second; lag {lag}; "
+        f"last commit {event.last_commit_time or 'not yet'}; {event.open_transactions} transactions open"
+    )
+
+
+@_line.register
+def _(event: Reconnecting) -> str:
+    return f"{event.reason}; the next attempt is in {event.seconds} s"
+
+
+@_line.register
+def _(event: Stopped) -> str:
+    return f"stopped: {event.messages:,} messages, all stored and acknowledged up to {event.acknowledged_lsn}"
