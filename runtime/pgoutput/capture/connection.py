@@ -139,7 +139,7 @@ class Connection:
                 if size <= 0:
                     self.ended = size < 0
                     break
-                received.append(decode(data))
+                received.append(decode(bytes(data)))
         except psycopg.OperationalError as error:
             raise ConnectionLost(_one_line(str(error))) from None
         if self.ended:
