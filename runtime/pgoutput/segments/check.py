@@ -17,13 +17,13 @@ def find_gaps(segments: Sequence[Metadata]) -> Iterator[str]:
     """
     stream = [one for one in segments if one.kind == "stream"]
     snapshot = [one for one in segments if one.kind == "snapshot"]
-    first = segments[0].number
-    if first != 1:
-        yield f"segments 1 to {first - 1} are missing" if first > 2 else "segment 1 is missing"
+    if segments and segments[0].number > 1:
+        yield _missing(1, segments[0].number - 1)
     for before, after in pairwise(segments):
-        if after.number != before.number + 1:
-            missing = f"{before.number + 1} to {after.number - 1}"
-            yield f"between segments {before.number} and {after.number}, {missing} are missing"
+        if after.number > before.number + 1:
+            yield _missing(before.number + 1, after.number - 1)
+        elif after.number <= before.number:
+            yield f"segment {before.number} is followed by segment {after.number}: a file has the wrong name"
         for key in ("system_identifier", "database", "slot"):
             one, other = getattr(before.source, key), getattr(after.source, key)
             if one != other:
@@ -37,3 +37,7 @@ def find_gaps(segments: Sequence[Metadata]) -> Iterator[str]:
         if after.start_lsn != before.end_lsn:
             end, start = format_lsn(before.end_lsn), format_lsn(after.start_lsn)
             yield f"{pair}, the LSN {end} is followed by {start}"
+
+
+def _missing(first: int, last: int) -> str:
+    return f"segment {first} is missing" if first == last else f"segments {first} to {last} are missing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
@@ -13,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.segments.model import METADATA_KEY, SCHEMA, Metadata
+from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY, SCHEMA, Metadata
 
 SUFFIX: Final = ".parquet"
 _PARTIAL: Final = ".partial"
@@ -71,7 +72,8 @@ class SegmentFile:
     def finish(self, metadata: Metadata) -> Path:
         """Give the file its metadata, write it to the disk, and then its name; give where it is."""
         writer = self._writer()
-        writer.add_key_value_metadata({METADATA_KEY.decode(): msgspec.json.encode(metadata).decode()})
+        said = msgspec.json.encode(metadata)
+        writer.add_key_value_metadata({METADATA_KEY: said, CHECKSUM_KEY: checksum(said)})
         writer.close()
         sync(self._partial)
         self._partial.rename(self._path)
@@ -82,6 +84,11 @@ class SegmentFile:
         if self._opened is None:
             self._opened = pq.ParquetWriter(self._partial, SCHEMA, **_WRITING)
         return self._opened
+
+
+def checksum(metadata: bytes) -> bytes:
+    """What stands under `CHECKSUM_KEY`."""
+    return b"%08x" % zlib.crc32(metadata)
 
 
 def _binary(values: Sequence[bytes]) -> pa.Array:
@@ -103,4 +110,5 @@ def sync(path: Path) -> None:
 def remove_partial(folder: Path) -> None:
     """Remove files that a writer left unfinished."""
     for path in folder.glob(f".*{_PARTIAL}"):
-        path.unlink()
+        if path.is_file():  # a snapshot that was not finished is a folder
+            path.unlink()

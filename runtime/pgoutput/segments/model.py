@@ -34,6 +34,9 @@ SCHEMA: Final = pa.schema(
 METADATA_KEY: Final = b"pgoutput"
 """The key of a Parquet file's metadata under which a segment's `Metadata` stands, as JSON."""
 
+CHECKSUM_KEY: Final = b"pgoutput_crc32"
+"""The key of the CRC-32 of that JSON, in hex. Parquet has checksums for its pages, but for no metadata."""
+
 FORMAT: Final = 1
 """The number of this layout of segments. Readers refuse a higher one."""
 

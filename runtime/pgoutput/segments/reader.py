@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.reading import Record, Recorded
-from pgoutput.segments.files import SUFFIX
-from pgoutput.segments.model import FORMAT, METADATA_KEY, SCHEMA, Metadata, Source
+from pgoutput.segments.files import SUFFIX, checksum
+from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 
 SNAPSHOT: Final = "snapshot"
@@ -58,7 +58,7 @@ class Segment:
         self.path = Path(path)
         try:
             self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
-        except (OSError, pa.ArrowException) as error:
+        except _UNREADABLE as error:
             raise self._error(f"no Parquet file ({_first_line(error)})") from None
         try:
             self.metadata = self._metadata()
@@ -82,28 +82,56 @@ class Segment:
         Raises:
             CaptureError: The file is damaged.
         """
+        rows = 0
         try:
-            yield from self._file.iter_batches(batch_size=_BATCH_ROWS)
-        except (OSError, pa.ArrowException) as error:
+            for batch in self._file.iter_batches(batch_size=_BATCH_ROWS):
+                rows += len(batch)
+                yield batch
+        except _UNREADABLE as error:
             raise self._error(f"the file is damaged ({_first_line(error)})") from None
+        self._has_rows(self.metadata, rows)
 
     def decoder(self) -> StreamDecoder:
-        """A decoder for its messages, the keyframe first."""
-        return session_decoder(self.metadata.source)
+        """A decoder for its messages, the keyframe first.
+
+        Raises:
+            CaptureError: It needs a newer version of this package.
+        """
+        source = self.metadata.source
+        try:
+            return StreamDecoder(
+                source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase
+            )
+        except ValueError as error:
+            raise self._error(str(error)) from None
 
     def _metadata(self) -> Metadata:
-        raw = (self._file.metadata.metadata or {}).get(METADATA_KEY)
-        if raw is None or self._file.schema_arrow.names != SCHEMA.names:
+        said = self._file.metadata.metadata or {}
+        raw = said.get(METADATA_KEY)
+        if raw is None:
             raise self._error("no segment: the metadata of `pgoutput` is missing")
+        if said.get(CHECKSUM_KEY) != checksum(raw):
+            raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
         try:
             if (number := msgspec.json.decode(raw, type=_Format).format) > FORMAT:
                 raise self._error(f"it has format {number}, this version of pgoutput reads up to {FORMAT}")
             metadata = msgspec.json.decode(raw, type=Metadata)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None
-        if (rows := metadata.keyframe + metadata.messages) != self._file.metadata.num_rows:
-            raise self._error(f"it has {self._file.metadata.num_rows} rows, and should have {rows}")
+        if not self._schema().equals(SCHEMA):
+            raise self._error("no segment: its columns are not those of one")
+        self._has_rows(metadata, self._file.metadata.num_rows)
         return metadata
+
+    def _schema(self) -> pa.Schema:
+        try:
+            return self._file.schema_arrow
+        except _UNREADABLE as error:
+            raise self._error(f"the file is damaged ({_first_line(error)})") from None
+
+    def _has_rows(self, metadata: Metadata, rows: int) -> None:
+        if (wanted := metadata.keyframe + metadata.messages) != rows:
+            raise self._error(f"it has {rows} rows, and should have {wanted}")
 
     def _error(self, text: str) -> CaptureError:
         return CaptureError(f"{self.path}: {text}")
@@ -111,14 +139,12 @@ class Segment:
 
 _BATCH_ROWS: Final = 10_000
 
+_UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""What pyarrow raises for bytes that are not Parquet."""
+
 
 class _Format(msgspec.Struct):
     format: int
-
-
-def session_decoder(source: Source) -> StreamDecoder:
-    """A decoder for a session's messages."""
-    return StreamDecoder(source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase)
 
 
 class Segments(Recorded):
@@ -140,8 +166,8 @@ class Segments(Recorded):
         super().__init__(on_bad)
         self.path = Path(path)
         self.paths: Sequence[Path] = list_segments(path) if self.path.is_dir() else [self.path]
-        self._session = read_metadata(self.paths[0]).session
-        self.decoder = session_decoder(read_metadata(self.paths[0]).source)
+        with Segment(self.paths[0]) as first:
+            self._session, self.decoder = first.metadata.session, first.decoder()
 
     def records(self) -> Iterator[Record]:
         """The messages, in their order.
