@@ -207,6 +207,12 @@ def test_a_rolled_back_savepoint_takes_its_changes_and_leaves_its_messages() -> 
     assert [insert("a", 7), logical, insert("c", 71), insert("d", 70)] == changes(made)
 
 
+def test_a_rolled_back_savepoint_of_a_transaction_that_was_not_streamed_is_nothing() -> None:
+    feed = Feed()
+    assert feed(m.StreamAbort(7, 8)) == []
+    assert feed.transactions.open == 0
+
+
 def test_a_whole_abort_ends_the_transaction() -> None:
     feed = Feed()
     assert feed(m.StreamStart(7, True), insert("a", 7), m.StreamStop(), m.StreamAbort(7, 7)) == []
@@ -270,7 +276,6 @@ MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
     ((), m.StreamStart(7, False), "StreamStart: transaction 7 has not had its first block"),
     ((), m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 has not had its first block"),
     ((), m.StreamAbort(7, 7), "StreamAbort: transaction 7 has not had its first block"),
-    ((), m.StreamAbort(7, 8), "StreamAbort: transaction 7 has not had its first block"),
     ((), m.StreamPrepare(1, 2, 3, 7, "g"), "StreamPrepare: transaction 7 has not had its first block"),
     (
         (),

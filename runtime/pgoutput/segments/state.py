@@ -26,6 +26,8 @@ CHANGES: Final = frozenset(
 )
 """First bytes of the messages that pass without being decoded."""
 
+_STREAM_ABORT: Final = messages.StreamAbort.wire_tag
+
 
 class Work(msgspec.Struct):
     """A transaction that has not ended."""
@@ -137,6 +139,8 @@ class StreamState:
         self._position = position
         if lsn:
             self._last_lsn = lsn
+        if data[:1] == _STREAM_ABORT and not self._streamed:
+            return None  # as below, and it comes in streams of protocol version 1 as well
         message = self._decoder.decode(data)
         effect = self._effects.get(type(message))
         kept = message if effect is None else effect(message)
@@ -223,7 +227,11 @@ class StreamState:
         self._park(message, self._finish(message))
         return message
 
-    def _stream_abort(self, message: messages.StreamAbort) -> Message:
+    def _stream_abort(self, message: messages.StreamAbort) -> Message | None:
+        if message.xid not in self._streamed:
+            # PostgreSQL 18 up to 18.4 sends it for a subtransaction that was rolled back and not streamed
+            # (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). It says nothing about anything.
+            return None
         work = self._work(message)
         if message.subxid == message.xid:
             self._end(message, self._finish(message), message.abort_lsn)

@@ -149,6 +149,8 @@ class Transactions:
         return _transaction(work, message)
 
     def _stream_abort(self, message: messages.StreamAbort) -> None:
+        if message.xid not in self._streamed and message.subxid != message.xid:
+            return  # PostgreSQL 18 up to 18.4 sends it for savepoints that were not streamed (bug 19616)
         work = self._streamed_work(message)
         self._outside(message)
         if message.subxid == message.xid:
