@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -76,7 +77,8 @@ class TableCopy:
         with self._transaction() as connection:
             now = connection.query("SELECT (extract(epoch FROM now()) * 1000000)::int8")[0][0]
             self._time = int(str(now)) - EPOCH_UNIX_MICROSECONDS
-            tables = published_tables(connection, self._source.publications)
+            binary = self._source.options.get("binary") == "on"
+            tables = published_tables(connection, self._source.publications, binary=binary)
             self._tables = len(tables)
             pending = iter(tables)
             with ThreadPoolExecutor(_WORKERS, "pgoutput-snapshot") as pool:
@@ -116,11 +118,11 @@ class TableCopy:
         oid, width = table.relation.oid, len(table.relation.columns)
         segment = self._segment(table)
         rows = told = 0
-        for line in connection.copy_out(table.query):
+        for values in read_rows(connection.copy_out(table.query), width, table.binary):
             if segment.is_full or segment.size >= self._segment_bytes:
                 segment.finish()
                 segment = self._segment(table)
-            segment.add(messages.Insert(oid, parse_line(line, width)))
+            segment.add(messages.Insert(oid, values))
             rows += 1
             if rows - told >= _BATCH_ROWS:
                 told = rows
@@ -145,6 +147,47 @@ class TableCopy:
         self._tell(
             Snapshotted(table=table.name, rows=rows, tables_done=self._tables_done, tables=self._tables)
         )
+
+
+def read_rows(
+    data: Iterable[bytes], width: int, binary: tuple[bool, ...] | None
+) -> Iterator[messages.TupleData]:
+    """The rows that COPY gives.
+
+    Args:
+        data: What it gives; a row at a time.
+        width: The number of columns.
+        binary: Which of them are to stay binary in COPY's binary format; None if it is the text format.
+    """
+    if binary is None:
+        yield from (parse_line(line, width) for line in data)
+        return
+    rows = iter(data)
+    first = next(rows)  # behind the header, of which the last four bytes say how much more of it there is
+    start = len(_SIGNATURE) + 8 + int.from_bytes(first[len(_SIGNATURE) + 4 :][:4])
+    for row in chain([first[start:]], rows):
+        if row and row != _TRAILER:
+            yield _parse_binary(row, binary)
+
+
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
+_TRAILER: Final = b"\xff\xff"
+
+
+def _parse_binary(row: bytes, binary: tuple[bool, ...]) -> messages.TupleData:
+    """The values of a row in COPY's binary format (CopyOneRowTo)."""
+    values: list[messages.Cell] = []
+    place = 2
+    for stays in binary:
+        size = int.from_bytes(row[place : place + 4], signed=True)
+        place += 4
+        if size < 0:
+            values.append(None)
+            continue
+        value = row[place : place + size]
+        values.append(value if stays else value.decode("utf-8", "surrogateescape"))
+        place += size
+    return tuple(values)
 
 
 _ESCAPES: Final = {
