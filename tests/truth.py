@@ -66,18 +66,27 @@ def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
     Python makes of that text.
     """
     columns = table.column_names[:-1]
-    unmatched = truth.select(columns)
+    unmatched: dict[str | None, list[tuple[str | None, ...]]] = {}
+    for texts in truth.select(columns):
+        unmatched.setdefault(texts[0] if texts else "", []).append(texts)
     for row in table.to_pylist():
         rescued = dict(row.pop("_rescued_data") or ())
-        for texts in unmatched:
-            if all(
-                map(_equal, row.values(), texts, [rescued.get(c, _NOTHING) for c in columns], table.schema)
-            ):
-                unmatched.remove(texts)
+        likely = unmatched.get(str(next(iter(row.values()), "")), [])  # the first column is a key, mostly
+        for rows in (likely, *unmatched.values()):
+            found = next((texts for texts in rows if _row_equals(row, texts, rescued, table.schema)), None)
+            if found is not None:
+                rows.remove(found)
                 break
         else:
             return False
-    return not unmatched
+    return not any(unmatched.values())
+
+
+def _row_equals(
+    row: dict[str, Any], texts: tuple[str | None, ...], rescued: dict[str, Any], schema: pa.Schema
+) -> bool:
+    of_columns = [rescued.get(column, _NOTHING) for column in row]
+    return all(map(_equal, row.values(), texts, of_columns, schema))
 
 
 _NOTHING = object()

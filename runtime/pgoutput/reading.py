@@ -12,7 +12,7 @@ import msgspec
 from pgoutput import envelope
 from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.messages import Message, XLogData
-from pgoutput.stream import StreamDecoder
+from pgoutput.stream import StreamDecoder, Transaction, Transactions
 
 Channel = Literal["data", "copydata", "sent"]
 """What a record holds: a message of pgoutput, what a walsender sent, or what its client sent."""
@@ -47,7 +47,8 @@ class Recorded(ABC):
 
     Attributes:
         path: Where it is stored.
-        decoder: Reads its messages; in the state that follows the last one.
+        decoder: Reads its messages; in the state that follows the last one. Where a new connection begins, so
+            does a new decoder.
         numbered_by: What the number of a record counts.
     """
 
@@ -72,6 +73,11 @@ class Recorded(ABC):
             CaptureError: One cannot be read.
         """
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What to call it: the name of the file or folder, without suffixes."""
+
     @abstractmethod
     def close(self) -> None:
         """Close the file."""
@@ -87,6 +93,29 @@ class Recorded(ABC):
                 yield self._decode(record)
             except DecodeError as error:
                 self.refuse(record, error)
+
+    def transactions(self) -> Iterator[Transaction]:
+        """What was committed, in the order of the commits.
+
+        Transactions that have not ended are kept in memory.
+
+        Raises:
+            CaptureError: As `messages`, or a message stands where no server sends it.
+        """
+        decoder, transactions = self.decoder, Transactions(self.decoder)
+        for decoded in self.messages():
+            if decoder is not self.decoder:
+                decoder = self.decoder
+                transactions.reconnect(decoder)
+            if decoded.message is None:
+                continue
+            try:
+                transaction = transactions.feed(decoded.message)
+            except DecodeError as error:
+                self.refuse(decoded.record, error)
+            else:
+                if transaction is not None:
+                    yield transaction
 
     def refuse(self, record: Record, error: DecodeError) -> None:
         """Take note that a record cannot be decoded.

@@ -7,7 +7,7 @@ a segment says of itself is its `Metadata`.
 from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SegmentFile, remove_partial, segment_name
 from pgoutput.segments.model import SCHEMA, End, Epoch, Metadata, Part, Prepared, Source
-from pgoutput.segments.reader import SNAPSHOT, Segment, Segments, list_segments, read_metadata
+from pgoutput.segments.reader import SNAPSHOT, Segment, Segments, is_recording, list_segments, read_metadata
 from pgoutput.segments.writer import SEGMENT_BYTES, SegmentWriter, Start
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Source",
     "Start",
     "find_gaps",
+    "is_recording",
     "list_segments",
     "read_metadata",
     "remove_partial",

@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.errors import CaptureError
 from pgoutput.reading import Record, Recorded
 from pgoutput.segments.files import SUFFIX, checksum
 from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata
-from pgoutput.stream import StreamDecoder, Transaction, Transactions
+from pgoutput.stream import StreamDecoder
 
 SNAPSHOT: Final = "snapshot"
 """The folder, inside that of a recording, with the segments of the snapshot."""
@@ -31,6 +31,12 @@ def list_segments(folder: str | Path) -> list[Path]:
     if not found:
         raise CaptureError(f"{folder}: no segments are here; `pgoutput capture` writes them")
     return found
+
+
+def is_recording(path: str | Path) -> bool:
+    """Whether it is a folder with segments."""
+    path = Path(path)
+    return any(path.glob(f"[0-9]*{SUFFIX}")) or any(path.glob(f"{SNAPSHOT}/[0-9]*{SUFFIX}"))
 
 
 def read_metadata(path: str | Path) -> Metadata:
@@ -186,27 +192,10 @@ class Segments(Recorded):
                         if position is not None or path is self.paths[0]:
                             yield Record(position, "data", message)
 
-    def transactions(self) -> Iterator[Transaction]:
-        """What was committed, in the order of the commits; rows of the snapshot come first.
-
-        Transactions that have not ended are kept in memory.
-
-        Raises:
-            CaptureError: As `records` and `messages`, or a message stands where no server sends it.
-        """
-        decoder, transactions = self.decoder, Transactions(self.decoder)
-        for decoded in self.messages():
-            if decoder is not self.decoder:
-                decoder = self.decoder
-                transactions.reconnect(decoder)
-            assert decoded.message is not None
-            try:
-                transaction = transactions.feed(decoded.message)
-            except DecodeError as error:
-                self.refuse(decoded.record, error)
-            else:
-                if transaction is not None:
-                    yield transaction
+    @property
+    def name(self) -> str:
+        """The name of the folder, or of the segment without suffix."""
+        return self.path.name.removesuffix(SUFFIX)
 
     def close(self) -> None:
         """Nothing stays open between records."""

@@ -1,8 +1,9 @@
-"""Capture files as DataFrames. A file is decoded as a whole, by one task, since a stream has an order."""
+"""Recorded streams as DataFrames. Each is decoded as a whole, by one task, since a stream has an order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import islice
 from os import PathLike
 from typing import Any, Final, TypeAlias
@@ -23,9 +24,10 @@ from pyspark.sql.types import (
 
 from pgoutput.captures import Capture, capture_name
 from pgoutput.messages import Message, Relation
+from pgoutput.reading import Recorded
 from pgoutput.schemas import spark
+from pgoutput.segments import Segments, is_recording
 from pgoutput.spark.rows import message_columns
-from pgoutput.stream import Transactions
 from pgoutput.values import base_types
 from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -38,8 +40,10 @@ BATCH_ROWS: Final = 10_000
 
 CAPTURED_MESSAGES: Final = StructType(
     [
-        StructField("capture", StringType(), False, {"comment": "Name of the file, without suffix."}),
-        StructField("position", LongType(), False, {"comment": "Line in the file: the order of the stream."}),
+        StructField(
+            "capture", StringType(), False, {"comment": "Name of the file or folder, without suffix."}
+        ),
+        StructField("position", LongType(), False, {"comment": "Place in it: the order of the stream."}),
         *spark.MESSAGES.fields,
     ]
 )
@@ -47,7 +51,9 @@ CAPTURED_MESSAGES: Final = StructType(
 
 CHANGES: Final = StructType(
     [
-        StructField("capture", StringType(), False, {"comment": "Name of the file, without suffix."}),
+        StructField(
+            "capture", StringType(), False, {"comment": "Name of the file or folder, without suffix."}
+        ),
         StructField("sequence", LongType(), False, {"comment": "Running number, in the order of commits."}),
         StructField("xid", LongType(), False, {"comment": "Xid of the top-level transaction."}),
         StructField("commit_lsn", LongType(), False, {"comment": "The LSN of the commit record."}),
@@ -68,8 +74,9 @@ def read_messages(session: SparkSession, paths: Paths) -> DataFrame:
 
     Args:
         session: The session that reads.
-        paths: A file, folder or glob, or several, as `DataFrameReader.load` takes them. Of folders, what
-            is called `*.jsonl` or `*.jsonl.gz` is read.
+        paths: The folder of a recording, or capture files: a file, folder or glob, as
+            `DataFrameReader.load` takes them, of which what is called `*.jsonl` or `*.jsonl.gz` is read.
+            Or several of these.
 
     Raises:
         ValueError: There are no files, or two of one name.
@@ -89,26 +96,42 @@ def read_changes(session: SparkSession, paths: Paths) -> DataFrame:
 def _read(
     session: SparkSession,
     paths: Paths,
-    rows: Callable[[Capture], Iterator[pa.RecordBatch]],
+    rows: Callable[[Recorded], Iterator[pa.RecordBatch]],
     schema: StructType,
 ) -> DataFrame:
-    def run(files: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def of_captures(files: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for file in files:
             for path, content in zip(*(column.to_pylist() for column in file.columns), strict=True):
                 with Capture(path, content=content) as capture:
                     yield from rows(capture)
 
-    several = [paths] if isinstance(paths, str | PathLike) else paths
-    reader = session.read.format("binaryFile").option("pathGlobFilter", "*.jsonl*")
-    files = reader.load([str(path) for path in several]).select("path", "content")
-    _names_differ([row["path"] for row in files.select("path").collect()])
-    return files.mapInArrow(run, schema)
+    def of_recordings(folders: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in folders:
+            for folder in batch["path"].to_pylist():
+                with Segments(folder) as segments:
+                    yield from rows(segments)
+
+    several = list(map(str, [paths] if isinstance(paths, str | PathLike) else paths))
+    folders = [path for path in several if is_recording(path)]
+    others = [path for path in several if path not in folders]
+    named, frames = list(folders), []
+    if folders:
+        listed = session.createDataFrame([(folder,) for folder in folders], "path string")
+        frames.append(listed.repartition(len(folders), "path").mapInArrow(of_recordings, schema))
+    if others:
+        reader = session.read.format("binaryFile").option("pathGlobFilter", "*.jsonl*")
+        files = reader.load(others).select("path", "content")
+        named += [row["path"] for row in files.select("path").collect()]
+        frames.append(files.mapInArrow(of_captures, schema))
+    _names_differ(named)
+    return reduce(DataFrame.unionAll, frames)
 
 
 def _names_differ(paths: Sequence[str]) -> None:
     if not paths:
         raise ValueError(
-            "no *.jsonl or *.jsonl.gz files are here (Spark passes over names that begin with _ or .)"
+            "no segments and no *.jsonl or *.jsonl.gz files are here "
+            "(Spark passes over names that begin with _ or .)"
         )
     by_name: dict[str, str] = {}
     for path in paths:
@@ -117,7 +140,7 @@ def _names_differ(paths: Sequence[str]) -> None:
             raise ValueError(f"{other} and {path} are captures of one name: read them one by one")
 
 
-def _messages(capture: Capture) -> Iterator[pa.RecordBatch]:
+def _messages(capture: Recorded) -> Iterator[pa.RecordBatch]:
     decoded = ((one.record.number, one.message) for one in capture.messages() if one.message is not None)
     for rows in _batched(decoded):
         columns = [
@@ -128,7 +151,7 @@ def _messages(capture: Capture) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names=CAPTURED_MESSAGES.fieldNames())
 
 
-def _changes(capture: Capture) -> Iterator[pa.RecordBatch]:
+def _changes(capture: Recorded) -> Iterator[pa.RecordBatch]:
     schema = to_arrow_schema(CHANGES, timezone="UTC")
     for rows in _batched(_change_rows(capture)):
         columns = zip(*rows, strict=True)
@@ -136,15 +159,11 @@ def _changes(capture: Capture) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _change_rows(capture: Capture) -> Iterator[tuple[Any, ...]]:
-    transactions = Transactions(capture.decoder)
-    version = capture.header.proto_version
+def _change_rows(capture: Recorded) -> Iterator[tuple[Any, ...]]:
     sequence = 0
     shapes: dict[int, tuple[Relation, bytes]] = {}  # what was encoded last of each OID
-    for decoded in capture.messages():
-        transaction = None if decoded.message is None else transactions.feed(decoded.message)
-        if transaction is None:
-            continue
+    for transaction in capture.transactions():
+        version = capture.decoder.proto_version
         commit_time = transaction.commit_time + EPOCH_UNIX_MICROSECONDS
         head = (transaction.xid, transaction.commit_lsn, commit_time)
         for change in transaction.changes:

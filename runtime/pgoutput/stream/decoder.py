@@ -17,6 +17,7 @@ class StreamDecoder:
     """Decodes the messages of one connection, in their order.
 
     Attributes:
+        proto_version: The protocol version.
         in_stream: Whether a stream block is open (LogicalRepApplyLoop's in_streamed_transaction).
         relations: The last Relation message of each OID. It holds for the changes that follow it.
         types: The last Type message of each OID.
@@ -46,7 +47,7 @@ class StreamDecoder:
         self.types: dict[int, Type] = {}
         self._streaming = streaming
         self._codec = CODECS[proto_version]
-        self._version = proto_version
+        self.proto_version = proto_version
         foreign = layouts.VERSIONS[proto_version].foreign if two_phase else ()
         self._version_of_tag = {ord(message.tag): message.since for message in foreign}
         self._effects: Mapping[type[Message], Callable[[Any], None]] = {
@@ -80,7 +81,7 @@ class StreamDecoder:
 
     def _version_for(self, data: Buffer) -> int:
         raw = data if isinstance(data, bytes) else bytes(memoryview(data))  # items may be wider
-        return self._version_of_tag.get(raw[0], self._version) if raw else self._version
+        return self._version_of_tag.get(raw[0], self.proto_version) if raw else self.proto_version
 
     def _enter(self, message: StreamStart) -> None:
         if self.in_stream:
