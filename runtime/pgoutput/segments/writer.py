@@ -176,8 +176,7 @@ class SegmentWriter:
 
         def job() -> None:
             if keyframe:
-                nulls = [None] * len(keyframe)
-                open_.file.add(None, nulls, nulls, keyframe)
+                open_.file.add_keyframe(keyframe)
             lsns = [message.wal_start for message in rows]
             open_.file.add(position, lsns, received_at, [message.data for message in rows])
 
