@@ -160,8 +160,8 @@ class Lab:
     def recorder(self, *publications: str, **options: Any) -> Recorder:
         """A recorder that creates its slot, and ends segments soon."""
         settings: dict[str, Any] = {"create_slot": True, "segment_seconds": 0.1} | options
-        folder, slot = settings.pop("folder", self.folder), settings.pop("slot", self.slot)
-        return Recorder(self.dsn, slot, publications or ("p",), folder, **settings)
+        place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "folder": self.folder}
+        return Recorder(publications=publications or ("p",), **(place | settings))
 
     def record(self, *publications: str, **options: Any) -> list[Event]:
         """Record up to now; give what was told."""

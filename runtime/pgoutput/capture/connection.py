@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import select
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import psycopg
@@ -25,16 +26,35 @@ _SETTINGS: Final = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",
 }
 """How values are written, in the stream and in the snapshot alike (libpqrcv_connect asks for the first four),
-and no time limits (as pg_dump has it)."""
+no time limits, and an error where a policy would hide rows (as pg_dump has them)."""
+
+_SETTINGS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
+"""Time limits that older servers do not know."""
 
 _TRANSIENT: Final = ("08", "53", "57P01", "57P02", "57P03", "55006")
 """SQLSTATEs of errors that may be gone at the next attempt: connection failures, a lack of resources,
 a server that shuts down or starts up, and a slot that is in use."""
 
+_CANCELED: Final = b"57014"
+_COPYING: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
+
 _RECEIVE: Final = 4096
 """Messages that are received at a time, at most."""
+
+
+_PATIENCE: Final = 0.25
+"""Seconds between two looks whether to stop, at most."""
+
+
+class Interrupted(Exception):
+    """The recorder was stopped while it waited for the server."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Connection:
@@ -43,13 +63,14 @@ class Connection:
     Args:
         dsn: As libpq takes it: keywords and values, or a URI.
         replication: Whether it can run the commands of the streaming replication protocol as well.
+        stop: Says when no query is to be waited for any more.
 
     Raises:
         ConnectionLost: The connection cannot be made.
         ReplicationError: The DSN cannot be read.
     """
 
-    def __init__(self, dsn: str, *, replication: bool = False) -> None:
+    def __init__(self, dsn: str, *, replication: bool = False, stop: Callable[[], bool] = _never) -> None:
         try:
             given = conninfo_to_dict(dsn)
         except psycopg.ProgrammingError as error:
@@ -67,7 +88,15 @@ class Connection:
         except psycopg.OperationalError as error:
             raise ConnectionLost(f"no connection: {_one_line(str(error))}") from None
         self._libpq = self._connection.pgconn
+        self._stop = stop
         self.ended = False
+        try:
+            for version, name in _SETTINGS_SINCE.items():
+                if version <= self.server_version // 10_000:
+                    self.query(f"SET {name} = 0")
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Connection:
         return self
@@ -88,13 +117,18 @@ class Connection:
         """As server_version_num: 180004 is 18.4."""
         return self._libpq.server_version
 
-    def query(self, sql: str) -> list[Row]:
+    def query(self, sql: str, *, stop: Callable[[], bool] = _never) -> list[Row]:
         """The rows of a query, or of a command of the replication protocol, as text.
+
+        Args:
+            sql: The query.
+            stop: Says when it is not to be waited for any more.
 
         Raises:
             ReplicationError: The server refuses it. ConnectionLost if it may be tried again.
+            Interrupted: It was stopped, and has not been done.
         """
-        result = self._execute(sql)
+        result = self._execute(sql, stop)
         return [
             tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
             for row in range(result.ntuples)
@@ -105,13 +139,20 @@ class Connection:
 
         Raises:
             ReplicationError: As `query`.
+            Interrupted: As `query`.
         """
         self._execute(sql)
         while True:
-            size, data = self._libpq.get_copy_data(0)
-            if size < 0:
+            size, data = self._libpq.get_copy_data(1)
+            if size > 0:
+                yield bytes(data)
+            elif size < 0:
                 break
-            yield bytes(data)
+            elif self._stop():  # closing the connection ends it
+                raise Interrupted
+            else:
+                select.select([self], [], [], _PATIENCE)
+                self._libpq.consume_input()
         self._end_of_copy()
 
     def start_replication(self, command: str) -> None:
@@ -170,11 +211,28 @@ class Connection:
         except psycopg.Error as error:
             raise ConnectionLost(_one_line(str(error))) from None
 
-    def _execute(self, sql: str) -> pq.abc.PGresult:
+    def _execute(self, sql: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
+        cancelled = False
         try:
-            return self._checked(self._libpq.exec_(sql.encode()))
+            self._libpq.send_query(sql.encode())
+            while self._libpq.flush():
+                select.select([], [self], [], _PATIENCE)
+            while self._libpq.is_busy():
+                select.select([self], [], [], _PATIENCE)
+                self._libpq.consume_input()
+                if not cancelled and (stop() or self._stop()):
+                    cancelled = True
+                    self._libpq.get_cancel().cancel()
+            result = self._libpq.get_result()
+            assert result is not None
+            if result.status not in _COPYING:
+                while self._libpq.get_result() is not None:
+                    pass
         except psycopg.OperationalError as error:
             raise ConnectionLost(_one_line(str(error))) from None
+        if cancelled and result.error_field(pq.DiagnosticField.SQLSTATE) == _CANCELED:
+            raise Interrupted
+        return self._checked(result)
 
     def _end_of_copy(self) -> None:
         while (result := self._libpq.get_result()) is not None:

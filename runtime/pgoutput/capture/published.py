@@ -23,6 +23,8 @@ class PublishedTable(msgspec.Struct):
     relation: Relation
     types: tuple[Type, ...]
     """Those of its columns that are not built in."""
+    lock: str
+    """The SQL that keeps others from changing it."""
     query: str
     """The COPY that reads the published rows and columns."""
     binary: tuple[bool, ...] | None
@@ -106,7 +108,8 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
         )
     filters = {row[6] for row in rows}
     only = "ONLY " if kind == "r" else ""  # what inherits from it is published, and copied, by itself
-    connection.query(f"LOCK TABLE {only}{place} IN ACCESS SHARE MODE")
+    lock = f"LOCK TABLE {only}{place} IN ACCESS SHARE MODE"
+    connection.query(lock)
     described = _columns(connection, oid, identity, lists.pop())
     columns = tuple(column for column, _ in described)
     listed = ", ".join(_value(column.name, binary and not sends) for column, sends in described)
@@ -118,6 +121,7 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
             int(oid), "" if namespace == "pg_catalog" else namespace, name, ReplicaIdentity(identity), columns
         ),
         _types(connection, columns),
+        lock,
         f"COPY (SELECT {listed} FROM {only}{place}{where}) TO STDOUT{' (FORMAT binary)' if binary else ''}",
         tuple(sends for _, sends in described) if binary else None,
     )

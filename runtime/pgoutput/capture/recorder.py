@@ -13,14 +13,14 @@ from typing import Final, Literal
 import msgspec
 
 from pgoutput.capture import server as servers
-from pgoutput.capture.connection import Connection
+from pgoutput.capture.connection import Connection, Interrupted
 from pgoutput.capture.events import Connected, Event, Progress, Reconnecting, Stopped, Stored
 from pgoutput.capture.folder import Folder, State
 from pgoutput.capture.lag import WalEnd
 from pgoutput.capture.options import Options
 from pgoutput.capture.server import Server
 from pgoutput.capture.session import Session
-from pgoutput.capture.snapshot import Interrupted, TableCopy
+from pgoutput.capture.snapshot import TableCopy
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import SEGMENT_BYTES, Metadata, Source, Start
 from pgoutput.wire import format_lsn, parse_lsn, to_datetime
@@ -205,9 +205,19 @@ class Recorder:
         if self._snapshot:
             state = msgspec.structs.replace(state, snapshot="running")
             folder.save(state)
-        lsn, exported = servers.create_slot(
-            connection, self._slot, server, two_phase=self._options.two_phase, export_snapshot=self._snapshot
-        )
+        try:
+            lsn, exported = servers.create_slot(
+                connection,
+                self._slot,
+                server,
+                two_phase=self._options.two_phase,
+                export_snapshot=self._snapshot,
+                stop=self._stop.is_set,
+            )
+        except Interrupted:
+            if self._snapshot:
+                folder.forget(state)
+            raise
         if exported is not None:
             copy = TableCopy(self._dsn, source, folder.partial_snapshot(), exported, lsn)
             try:

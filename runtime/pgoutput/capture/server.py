@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -120,11 +120,20 @@ def check_slot(slot: Slot, name: str, server: Server, two_phase: bool) -> None:
 
 
 def create_slot(
-    connection: Connection, name: str, server: Server, *, two_phase: bool, export_snapshot: bool = False
+    connection: Connection,
+    name: str,
+    server: Server,
+    *,
+    two_phase: bool,
+    export_snapshot: bool,
+    stop: Callable[[], bool],
 ) -> tuple[int, str | None]:
     """Create a slot; give its consistent point, and the name of the snapshot as of then.
 
+    It waits for the transactions that are in progress.
+
     Raises:
+        Interrupted: `stop` has said so meanwhile.
         ReplicationError: The server refuses, because there are too many or the name is not one for a slot.
     """
     snapshot = "export" if export_snapshot else "nothing"
@@ -132,7 +141,8 @@ def create_slot(
     new = f"(SNAPSHOT '{snapshot}'{', TWO_PHASE' if two_phase else ''})"
     rows = connection.query(
         f"CREATE_REPLICATION_SLOT {quote_identifier(name)} LOGICAL pgoutput "
-        f"{new if server.major_version >= 15 else old}"
+        f"{new if server.major_version >= 15 else old}",
+        stop=stop,
     )
     return parse_lsn(str(rows[0][1])), rows[0][2]
 

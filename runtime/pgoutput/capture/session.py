@@ -196,7 +196,8 @@ class Session:
         """Tell the server that we are here, while we wait for the disk."""
         self._heard = time.monotonic()  # it may well speak, but we do not listen
         if self._heard - self._status_sent >= self._status_seconds:
-            self._acknowledge()
+            with suppress(ConnectionLost):  # which is noticed when we listen again; the disk goes on
+                self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
         """Tell the server what is stored. It may forget that, and sends it no more."""
@@ -208,10 +209,8 @@ class Session:
 
     def _finish(self) -> None:
         """Store what has come."""
-        with suppress(ConnectionLost):  # status updates fail without a connection, and need not arrive
-            self._writer.rotate()
-            self._disk.flush()
-        self._disk.check()
+        self._writer.rotate()
+        self._disk.flush()
 
     def _say_goodbye(self) -> None:
         """End the stream; what still comes will come again."""

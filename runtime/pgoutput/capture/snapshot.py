@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from pgoutput import messages
-from pgoutput.capture.connection import Connection
+from pgoutput.capture.connection import Connection, Interrupted
 from pgoutput.capture.events import Event, Snapshotted
 from pgoutput.capture.published import PublishedTable, published_tables
+from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.jsonlines import to_json
 from pgoutput.segments import Epoch, Metadata, SegmentFile, Source, segment_name
 from pgoutput.segments.files import sync
@@ -33,10 +34,6 @@ _SEGMENT_MESSAGES: Final = 1 << 20
 
 _BATCH_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 16_384
-
-
-class Interrupted(Exception):
-    """The recorder was stopped while the snapshot was being made."""
 
 
 class TableCopy:
@@ -59,6 +56,7 @@ class TableCopy:
         self._lock = threading.Lock()
         self._segments = 0
         self._tables_done = 0
+        self._left: list[PublishedTable] = []
 
     def run(self, tell: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int) -> None:
         """Copy all of them.
@@ -87,11 +85,13 @@ class TableCopy:
             if failures:
                 # A worker that was interrupted may only have followed another that had failed.
                 raise min(failures, key=lambda failure: isinstance(failure, Interrupted))
+            for table in self._left:
+                self._copy(connection, table)
         sync(self._folder)
 
     def _transaction(self) -> Connection:
         """A connection that sees what the snapshot does."""
-        connection = Connection(self._dsn)
+        connection = Connection(self._dsn, stop=self._is_over)
         connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.query(f"SET TRANSACTION SNAPSHOT '{self._snapshot}'")
         return connection
@@ -101,13 +101,33 @@ class TableCopy:
         try:
             with self._transaction() as connection:
                 while (table := self._next(pending)) is not None:
-                    self._copy(connection, table)
+                    if self._lock_table(connection, table):
+                        self._copy(connection, table)
+                    else:
+                        self._left.append(table)
         except BaseException:
             self._failed = True
             raise
 
     _failed = False
     """Whether a worker has given up, so that the others need not go on."""
+
+    @staticmethod
+    def _lock_table(connection: Connection, table: PublishedTable) -> bool:
+        """Whether it could be locked at once.
+
+        If somebody waits to change the table, who comes later waits too, and that one waits for us, who have
+        locked it already. The connection that has locked it can still read it.
+        """
+        connection.query("SAVEPOINT before")
+        try:
+            connection.query(f"{table.lock} NOWAIT")
+        except ConnectionLost:
+            raise
+        except ReplicationError:
+            connection.query("ROLLBACK TO before")
+            return False
+        return True
 
     def _next(self, pending: Iterator[PublishedTable]) -> PublishedTable | None:
         self._check()
@@ -139,8 +159,11 @@ class TableCopy:
             number = self._segments
         return _Segment(self._folder, number, self._source, self._lsn, self._time, table)
 
+    def _is_over(self) -> bool:
+        return self._failed or self._stop()
+
     def _check(self) -> None:
-        if self._failed or self._stop():
+        if self._is_over():
             raise Interrupted
 
     def _tell_rows(self, table: PublishedTable, rows: int) -> None:
