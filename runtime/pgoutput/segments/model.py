@@ -114,7 +114,7 @@ class Epoch(msgspec.Struct, frozen=True):
 
     position: int
     lsn: int
-    """The last LSN that the stream gave before."""
+    """The last LSN that the stream gave before, but for those of changes."""
     relation: dict[str, Any]
     """The Relation message, in the form of `pgoutput.jsonlines`."""
 

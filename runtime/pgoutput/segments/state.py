@@ -169,7 +169,10 @@ class StreamState:
         return self._open_whole(message, message.final_lsn < self._stored_lsn)
 
     def _begin_prepare(self, message: messages.BeginPrepare) -> Message | None:
-        return self._open_whole(message, message.end_lsn <= self._stored_lsn)
+        # Its LSN does not tell: what was prepared before the slot sent such is sent when it is committed,
+        # and begins with its old LSN (ReorderBufferFinishPrepared).
+        stored = self.prepared.get(message.gid)
+        return self._open_whole(message, stored is not None and stored.prepare_lsn == message.prepare_lsn)
 
     def _open_whole(self, message: messages.Begin | messages.BeginPrepare, stored: bool) -> Message | None:
         self._outside(message)
@@ -267,6 +270,11 @@ class StreamState:
         )
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> Message | None:
+        stored = self.prepared.get(message.gid)
+        if stored is not None and message.end_lsn <= self._stored_lsn:  # its Prepare came again as well
+            times = stored.prepare_time, message.commit_time
+            lsns = stored.end_lsn, message.end_lsn
+            return self._rollback_prepared(messages.RollbackPrepared(*lsns, *times, message.xid, message.gid))
         if not self._finish_prepared(message, message.commit_lsn, message.end_lsn):
             return None
         self._committed(message)
@@ -281,7 +289,7 @@ class StreamState:
     ) -> bool:
         """Whether it is news."""
         self._outside(message)
-        if end_lsn <= self._stored_lsn:
+        if end_lsn <= self._stored_lsn and message.gid not in self.prepared:
             return False
         self.end_lsn = max(self.end_lsn, end_lsn)
         one = self.prepared.pop(message.gid, None)
