@@ -1,0 +1,26 @@
+"""A large transaction does not take more memory than a small one: `python -m benchmarks.memory` has 1 GB."""
+
+from __future__ import annotations
+
+from benchmarks.memory import LIMIT, OPTIONS, record, write
+from tests.server import Server
+
+MEGABYTE = 1 << 20
+
+STREAMED, WHOLE = OPTIONS
+ROWS = {1_000: [STREAMED, WHOLE], 1_000_000: [STREAMED]}
+
+
+def test_memory_does_not_depend_on_the_size_of_a_transaction() -> None:
+    with Server(logical_decoding_work_mem="64MB", max_wal_size="8GB") as server:
+        for row, names in ROWS.items():
+            small, large = (_peaks(server, size * MEGABYTE, row, names) for size in (10, 100))
+            for before, after in zip(small, large, strict=True):
+                assert after < before + 30 * MEGABYTE
+                assert after < LIMIT
+
+
+def _peaks(server: Server, size: int, row: int, names: list[str]) -> list[int]:
+    slots = [f"s_{size}_{row}_{number}" for number in range(len(names))]
+    write(server, slots, size, row)
+    return [record(server, slot, OPTIONS[name]).peak for slot, name in zip(slots, names, strict=True)]
