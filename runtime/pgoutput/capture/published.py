@@ -78,10 +78,10 @@ _FIRST_DESCRIBED: Final = 10_000
 def published_tables(
     connection: Connection, publications: Sequence[str], *, binary: bool
 ) -> list[PublishedTable]:
-    """The tables that some publications publish, the large ones first, and locked against changes.
+    """The tables that some publications publish, the large ones first.
 
     Args:
-        connection: In a transaction.
+        connection: To the server.
         publications: Their names.
         binary: Whether values are to be read in binary format, as far as pgoutput would send them so.
 
@@ -109,7 +109,6 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
     filters = {row[6] for row in rows}
     only = "ONLY " if kind == "r" else ""  # what inherits from it is published, and copied, by itself
     lock = f"LOCK TABLE {only}{place} IN ACCESS SHARE MODE"
-    connection.query(lock)
     described = _columns(connection, oid, identity, lists.pop())
     columns = tuple(column for column, _ in described)
     listed = ", ".join(_value(column.name, binary and not sends) for column, sends in described)

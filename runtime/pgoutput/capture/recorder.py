@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,7 +20,7 @@ from pgoutput.capture.lag import WalEnd
 from pgoutput.capture.options import Options
 from pgoutput.capture.server import Server
 from pgoutput.capture.session import Session
-from pgoutput.capture.snapshot import TableCopy
+from pgoutput.capture.snapshot import SchemaChanged, TableCopy
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import SEGMENT_BYTES, Metadata, Source, Start
 from pgoutput.wire import format_lsn, parse_lsn, to_datetime
@@ -28,6 +28,7 @@ from pgoutput.wire import format_lsn, parse_lsn, to_datetime
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _PROGRESS_SECONDS: Final = 1.0
+_SNAPSHOT_ATTEMPTS: Final = 5
 
 
 class Recorder:
@@ -202,34 +203,45 @@ class Recorder:
             raise ReplicationError(
                 f"there is no slot {self._slot}: have it created (--create-slot), or give the name of another"
             )
-        if self._snapshot:
-            state = msgspec.structs.replace(state, snapshot="running")
-            folder.save(state)
-        try:
-            lsn, exported = servers.create_slot(
-                connection,
-                self._slot,
-                server,
-                two_phase=self._options.two_phase,
-                export_snapshot=self._snapshot,
-                stop=self._stop.is_set,
-            )
-        except Interrupted:
-            if self._snapshot:
-                folder.forget(state)
-            raise
-        if exported is not None:
-            copy = TableCopy(self._dsn, source, folder.partial_snapshot(), exported, lsn)
+        if not self._snapshot:
+            lsn, _ = self._create(connection, server)
+            folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn))
+            return lsn
+        for attempts_left in reversed(range(_SNAPSHOT_ATTEMPTS)):
             try:
-                copy.run(self._tell, self._stop.is_set, self._segment_bytes)
-            except BaseException:  # nothing is half done, and no WAL is kept for nobody
+                return self._make_snapshot(connection, server, folder, state, source)
+            except SchemaChanged as error:
+                if not attempts_left:
+                    raise ReplicationError(f"the snapshot cannot begin: {error}") from None
+        raise AssertionError
+
+    def _make_snapshot(
+        self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
+    ) -> int:
+        """Create the slot, and copy the tables; or leave all as it was."""
+        folder.save(msgspec.structs.replace(state, snapshot="running"))
+        try:
+            lsn, snapshot = self._create(connection, server)
+            copy = TableCopy(self._dsn, source, folder.partial_snapshot(), str(snapshot), lsn)
+            copy.run(self._tell, self._stop.is_set, self._segment_bytes)
+            folder.finish_snapshot()
+        except BaseException:  # nothing is half done, and no WAL is kept for nobody
+            with suppress(ConnectionLost):  # then the next start does it
                 servers.drop_slot(connection, self._slot)
                 folder.forget(state)
-                raise
-            folder.finish_snapshot()
-            state = msgspec.structs.replace(state, snapshot="complete")
-        folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn))
+            raise
+        folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, snapshot="complete"))
         return lsn
+
+    def _create(self, connection: Connection, server: Server) -> tuple[int, str | None]:
+        return servers.create_slot(
+            connection,
+            self._slot,
+            server,
+            two_phase=self._options.two_phase,
+            export_snapshot=self._snapshot,
+            stop=self._stop.is_set,
+        )
 
     def _session(
         self, connection: Connection, server: Server, folder: Folder, source: Source, start: Start

@@ -36,6 +36,10 @@ _BATCH_BYTES: Final = 4 << 20
 _BATCH_ROWS: Final = 16_384
 
 
+class SchemaChanged(Exception):
+    """A table was altered between the snapshot and the lock: its rows and its columns do not fit together."""
+
+
 class TableCopy:
     """Copies the published tables as of an exported snapshot.
 
@@ -68,6 +72,7 @@ class TableCopy:
 
         Raises:
             Interrupted: It was stopped.
+            SchemaChanged: It must be done again, with a new snapshot.
             ReplicationError: The server refuses, or the connection was lost.
             OSError: A segment could not be written.
         """
@@ -75,8 +80,7 @@ class TableCopy:
         with self._transaction() as connection:
             now = connection.query("SELECT (extract(epoch FROM now()) * 1000000)::int8")[0][0]
             self._time = int(str(now)) - EPOCH_UNIX_MICROSECONDS
-            binary = self._source.options.get("binary") == "on"
-            tables = published_tables(connection, self._source.publications, binary=binary)
+            tables = self._lock_tables(connection)
             self._tables = len(tables)
             pending = iter(tables)
             with ThreadPoolExecutor(_WORKERS, "pgoutput-snapshot") as pool:
@@ -95,6 +99,27 @@ class TableCopy:
         connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.query(f"SET TRANSACTION SNAPSHOT '{self._snapshot}'")
         return connection
+
+    def _lock_tables(self, connection: Connection) -> list[PublishedTable]:
+        """The tables as they were at the snapshot, locked so that they stay so."""
+        tables = self._published(connection)
+        try:
+            for table in tables:
+                connection.query(table.lock)
+            with Connection(self._dsn, stop=self._is_over) as latest:
+                latest.query("SET lock_timeout = '1s'")  # one who waits to alter a table stands before us
+                now = self._published(latest)
+        except ConnectionLost:
+            raise
+        except ReplicationError as error:  # there is no such table any more, or no such column
+            raise SchemaChanged(str(error)) from None
+        if {table.lock: table for table in now} != {table.lock: table for table in tables}:
+            raise SchemaChanged("tables were altered while the snapshot began")
+        return tables
+
+    def _published(self, connection: Connection) -> list[PublishedTable]:
+        binary = self._source.options.get("binary") == "on"
+        return published_tables(connection, self._source.publications, binary=binary)
 
     def _work(self, pending: Iterator[PublishedTable]) -> None:
         """Copy tables while there are any."""
