@@ -1,14 +1,22 @@
-"""The whole way in a minute: a real PostgreSQL 18 stream, through Spark, to tables.
+"""The whole way in a minute: a live PostgreSQL 18, recorded, read by Spark, and compared.
 
-The capture is that of a walsender with every option on: large transactions streamed in parallel, prepared
-transactions, rolled-back savepoints, logical messages. Spark writes its messages and its tables as Parquet;
-then each table is compared with what the server itself had in it. Exit code 0 says that all are equal.
+A shop's database is recorded while it is at work: a snapshot of its tables first, then the stream, with large
+transactions streamed in parallel and prepared ones sent when they are prepared. Spark makes tables of the
+segments; then each is compared with what the server has in it. Exit code 0 says that all are equal.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
+import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -16,26 +24,34 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from examples import shop
+from pgoutput.capture import Connected, Event, Options, Recorder
+from pgoutput.segments import find_gaps, list_segments, read_metadata
 from pgoutput.spark import SourceTable, local_session, write_tables
 from pgoutput.spark.tables import table_paths
-from tests.truth import CAPTURES, TrueTable, equals_typed, true_tables
+from tests.server import Server
+from tests.truth import TrueTable, equals_typed
 
-CAPTURE = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
 SHOWN_ROWS = 3
 SHOWN_CHARACTERS = 24
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> int:
-    console.print(f"Starting Spark, to read [bold]{CAPTURE.name}[/], a stream that PostgreSQL 18 sent …")
-    with (
-        tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as out,
-        local_session("pgoutput demo") as session,
-    ):
-        tables = write_tables(session, [str(CAPTURE)], out)
-        show_messages(session, out)
-        unequal = show_tables(session, out, tables)
+    with tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as folder:
+        recording = Path(folder, "shop")
+        console.print("Starting PostgreSQL 18 …")
+        with Server() as server:
+            shop.open_shop(server)
+            record(server, recording)
+            truth = {table.oid: table for table in shop.true_tables(server)}
+        show_segments(recording)
+        console.print("Starting Spark …")
+        with local_session("pgoutput demo") as session:
+            tables = write_tables(session, recording, f"{folder}/out")
+            show_messages(session, f"{folder}/out")
+            unequal = show_tables(session, f"{folder}/out", tables, truth)
     if unequal:
         console.print(f"[bold red]These differ from the server's own tables: {', '.join(unequal)}")
         return 1
@@ -43,37 +59,73 @@ def main() -> int:
     return 0
 
 
+def record(server: Server, folder: Path) -> None:
+    """Record the shop while it is at work; then what is left, in a second session."""
+    arguments = (server.dsn, "shop", ["shop"], folder)
+    options = Options(two_phase=True, messages=True)
+    with recording(*arguments, options=options, snapshot=True), server.connect() as connection:
+        for event, statements in shop.WORKLOAD.items():
+            console.print(f"  {event}")
+            shop.run(connection, statements)
+    Recorder(*arguments, options=options).run(until="now")
+
+
+@contextmanager
+def recording(*arguments: Any, **options: Any) -> Iterator[None]:
+    """A recorder at work in a thread: the snapshot is made, and it streams."""
+    streams = threading.Event()
+
+    def run() -> None:
+        try:
+            recorder.run()
+        finally:
+            streams.set()
+
+    def notice(event: Event) -> None:
+        if isinstance(event, Connected):
+            streams.set()
+
+    recorder = Recorder(*arguments, **options, on_event=notice)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(run)
+        try:
+            streams.wait()
+            yield
+        finally:
+            recorder.stop()
+        ended.result()
+
+
+def show_segments(folder: Path) -> None:
+    segments = [read_metadata(path) for path in list_segments(folder)]
+    snapshot = sum(segment.kind == "snapshot" for segment in segments)
+    console.print(
+        f"Recorded {sum(segment.messages for segment in segments)} messages in {len(segments)} segments, "
+        f"{snapshot} of them the snapshot; {segments[-1].session} sessions; "
+        f"{'; '.join(find_gaps(segments)) or 'no gap'}.\n"
+    )
+
+
 def show_messages(session: SparkSession, out: str) -> None:
     counts = session.read.parquet(f"{out}/messages").groupBy("type").count().orderBy("type").collect()
     listed = ", ".join(f"{row['count']} {row['type']}" for row in counts)
-    total = sum(row["count"] for row in counts)
-    console.print(f"{total} messages: {listed}\n")
+    console.print(f"Messages: {listed}\n")
 
 
-def show_tables(session: SparkSession, out: str, tables: list[SourceTable]) -> list[str]:
-    """Print each table; give the names of those that the server had otherwise."""
-    truth = {table.oid: table for table in true_tables("pg18")}
+def show_tables(
+    session: SparkSession, out: str, tables: list[SourceTable], truth: dict[int, TrueTable]
+) -> list[str]:
+    """Print each table; give the names of those that the server has otherwise, or that are missing."""
     unequal = []
     for table, path in zip(tables, table_paths(tables), strict=True):
         rows = session.read.parquet(f"{out}/tables/{path}").toArrow()
-        verdict = compare(rows, truth.pop(table.oid, None))
+        equal = equals_typed(truth.pop(table.oid), rows)
         name = f"{table.relation.namespace}.{table.relation.name}"
+        verdict = "[green]equals the server's table" if equal else "[red]differs from the server's table"
         console.print(f"[bold]{name}[/], {rows.num_rows} rows: {verdict}", preview(rows))
-        if verdict == DIFFERENT:
+        if not equal:
             unequal.append(name)
-    # A table that is in no message must be empty on the server.
-    return unequal + [table.name for table in truth.values() if table.rows]
-
-
-EQUAL = "[green]equals the server's table"
-DIFFERENT = "[red]differs from the server's table"
-DROPPED = "[yellow]was dropped on the server"
-
-
-def compare(rows: pa.Table, truth: TrueTable | None) -> str:
-    if truth is None:
-        return DROPPED
-    return EQUAL if equals_typed(truth, rows) else DIFFERENT
+    return unequal + [table.name for table in truth.values()]
 
 
 def preview(rows: pa.Table) -> Table:
@@ -94,6 +146,7 @@ def cell(value: object) -> str:
 
 if __name__ == "__main__":
     logging.disable()  # at Ctrl-C, Spark's bridge to Java would log its own traceback
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         raise SystemExit(main())
     except KeyboardInterrupt:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.server import Server
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PYTHON, SPARK, TESTING = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PYTHON, CAPTURE, SPARK, TESTING = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_it_begins_with_the_two_commands() -> None:
@@ -23,6 +25,19 @@ def test_the_python_example(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.chdir(ROOT)
     exec(PYTHON, {})
     assert capsys.readouterr().out.splitlines()[0] == "t_def {'id': '1', 'a': 'one', 'b': '1'}"
+
+
+def test_the_capture_example(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Server() as server:
+        with server.connect() as connection:
+            connection.execute("CREATE TABLE t (id int PRIMARY KEY)")
+            connection.execute("INSERT INTO t VALUES (1), (2)")
+            connection.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+        exec(CAPTURE, {"dsn": server.dsn})
+    assert capsys.readouterr().out == "0 2\n"
 
 
 def test_the_testing_example() -> None:

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from examples import demo
+from examples import demo, shop
 from pgoutput import messages, v4
 from pgoutput.captures import Capture, Header, write_header, write_record
+from pgoutput.segments import SegmentWriter, Source, Start
 from pgoutput.spark import list_tables, local_session, read_changes, read_messages, read_table, write_tables
 from pgoutput.spark.tables import table_paths
 from pgoutput.wire import shown_text
@@ -174,13 +175,45 @@ def test_a_bad_capture_fails_with_file_and_line(session: SparkSession, tmp_path:
         read_messages(session, [str(path)]).collect()
 
 
-def test_the_demo_compares_every_table(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_compares_every_table(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its server, and what Spark makes of the recording, are equal; a row less, and they are not."""
     assert demo.main() == 0
-    wrong = [msgspec.structs.replace(t, rows=t.rows[1:]) for t in true_tables("pg18")]
-    monkeypatch.setattr(demo, "true_tables", lambda server: wrong)
-    monkeypatch.setattr(demo, "write_tables", lambda *_: [])
-    monkeypatch.setattr(demo, "show_messages", lambda *_: None)
+    true_tables = shop.true_tables
+    monkeypatch.setattr(shop, "WORKLOAD", {})
+    monkeypatch.setattr(
+        shop, "true_tables", lambda server: [replace(t, rows=t.rows[1:]) for t in true_tables(server)]
+    )
     assert demo.main() == 1
+    assert "These differ from the server's own tables: public.baskets, public." in capsys.readouterr().out
+
+
+def test_a_recording_is_read_as_a_whole(session: SparkSession, tmp_path: Path) -> None:
+    """Its sessions and segments are one stream."""
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    source = Source(
+        system_identifier="1",
+        server_version="18",
+        database="d",
+        slot="s",
+        publications=("p",),
+        proto_version=4,
+    )
+    for number, rows in enumerate((inserts(1, "t", ["x"]), inserts(1, "t", ["x"])), start=1):
+        start = Start(session=number, number=number, position=4 * number - 4, lsn=number - 1)
+        writer = SegmentWriter(folder, source, start)
+        begin = replace(rows[0], final_lsn=number)
+        commit = replace(rows[-1], commit_lsn=number, end_lsn=number)
+        stream = [begin, *rows[1:-1], commit]
+        writer.write([messages.XLogData(0, 0, 0, v4.encode(message)) for message in stream], 0)
+        writer.rotate()
+    changes = read_changes(session, folder)
+    assert [row.commit_lsn for row in changes.orderBy("sequence").collect()] == [1, 2]
+    assert {row.position for row in read_messages(session, folder).collect()} == set(range(8))
+    (table,) = list_tables(changes)
+    assert (table.capture, read_table(changes, table).count()) == ("recorded", 2)
 
 
 def test_a_machine_without_java_uses_the_one_from_pypi(tmp_path: Path) -> None:

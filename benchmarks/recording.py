@@ -1,0 +1,80 @@
+"""Recording a slot, beside `pg_recvlogical -f /dev/null`, which only receives.
+
+Both are whole commands, read the same transactions from slots of one server, and take turns. PostgreSQL 18
+is the wheel's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from tests.server import Server
+
+ROWS = 2_000_000
+TRANSACTIONS = 2_000
+ROUNDS = 3
+
+
+def main() -> None:
+    slots = [f"bench_{i}" for i in range(2 * ROUNDS)]
+    with Server(logical_decoding_work_mem="64MB", max_wal_size="8GB") as server:
+        end = prepare(server, slots)
+        times: dict[str, list[float]] = {"pg_recvlogical": [], "pgoutput capture": []}
+        for _ in range(ROUNDS):
+            times["pg_recvlogical"].append(seconds(lambda: receive(server, slots.pop(), end)))
+            times["pgoutput capture"].append(seconds(lambda: record(server, slots.pop(), end)))
+    for name, taken in times.items():
+        print(f"{name:18} {ROWS / statistics.median(taken):11,.0f} rows a second")
+    ratios = [a / b for a, b in zip(*times.values(), strict=True)]
+    listed = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"speed of recording, of receiving: {statistics.median(ratios):.2f} (each round: {listed})")
+
+
+def prepare(server: Server, slots: list[str]) -> str:
+    """Make the transactions; give the LSN behind them."""
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE t (id int8 PRIMARY KEY, a text, b text, c text, d text, e text)")
+        connection.execute("CREATE PUBLICATION p FOR TABLE t")
+        for slot in slots:
+            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        connection.execute(f"""
+            DO $$ BEGIN
+                FOR i IN 0..{TRANSACTIONS - 1} LOOP
+                    INSERT INTO t SELECT i * {ROWS // TRANSACTIONS} + g,
+                        'customer-' || g, '9.50', '2024-01-01 00:00', 'active', 'some note'
+                    FROM generate_series(1, {ROWS // TRANSACTIONS}) g;
+                    COMMIT;
+                END LOOP;
+            END $$""")
+        row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def seconds(run: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def receive(server: Server, slot: str, end: str) -> None:
+    options = ["-o", "proto_version=4", "-o", "publication_names=p", "-o", "streaming=parallel"]
+    arguments = ["-h", server.folder, "-U", "postgres", "-d", "postgres", "--slot", slot, "--endpos", end]
+    command = ["--start", "--no-loop", "-f", "/dev/null", *arguments, *options]
+    assert server.run("pg_recvlogical", *command).wait() == 0
+
+
+def record(server: Server, slot: str, end: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+        stream = ["--dsn", server.dsn, "--slot", slot, "--publication", "p", "--until", end]
+        command = [sys.executable, "-m", "pgoutput.cli", "capture", *stream, "--out", f"{folder}/out"]
+        subprocess.run([*command, "--log", "json"], check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()
