@@ -41,6 +41,12 @@ SETTINGS_SINCE: Final = {13: {"logical_decoding_work_mem": "64kB"}, 18: {"io_met
 KEEPER: Final = 'exec 3<&0; "$@" </dev/null & read _ <&3; kill -INT $!; wait $!'
 
 
+STILL_IN_USE: Final = """\
+HINT:  Terminate any old server processes associated with data directory "{data}".
+"""
+"""How the log of a server ends that finds another at work."""
+
+
 class Server:
     """A server of one major version; a context manager that starts and stops it, and removes it.
 
@@ -80,35 +86,31 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
-        with (self.folder / "log").open("ab") as log:
-            self._process = self._spawn(
-                [
-                    "sh",
-                    "-c",
-                    KEEPER,
-                    "sh",
-                    self.bin / "postgres",
-                    "-D",
-                    self.data,
-                    "-k",
-                    self.folder,
-                    *settings,
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
         deadline = time.monotonic() + 60
+        self._process = self._launch()
         while True:
             try:
                 psycopg.connect(self.dsn).close()
                 return
             except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"PostgreSQL {self.version}: {self.log[-2000:]}") from None
                 time.sleep(0.05)
+            if self.log.endswith(STILL_IN_USE.format(data=self.data)):
+                self.stop()  # children of one that crashed have not noticed yet
+                self._process = self._launch()
+            elif self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL {self.version}: {self.log[-2000:]}")
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        server = [self.bin / "postgres", "-D", self.data, "-k", self.folder, *settings]
+        with (self.folder / "log").open("ab") as log:
+            return self._spawn(
+                ["sh", "-c", KEEPER, "sh", *server],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def stop(self) -> None:
         """Shut it down: a fast shutdown, which waits for no client."""
