@@ -24,13 +24,15 @@ LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
 READY := .venv/stamp-ready-$(call key,requirements.lock pyproject.toml)
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 
+CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
+
 # Nor is a .venv of use whose Python has gone, or is not the one that PYTHON= names.
 VERSION := import sys; print(sys.version_info[:2])
 REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test check format generate bench fuzz lock clean remake
+.PHONY: help setup demo test matrix crash check format generate bench fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +45,17 @@ demo: $(READY) ## Watch it work
 
 test: $(READY) ## Run the tests
 	@.venv/bin/python -m pytest -q
+
+matrix: $(READY) ## Record servers of PostgreSQL 10 to 18, which it fetches into .servers; SERVERS="14 15" for some
+	@.venv/bin/python -m tests.fetch_servers .servers
+	@for server in $(or $(SERVERS),10 11 12 13 14 15 16 17 18); do \
+	    export PGOUTPUT_SERVERS=$(CURDIR)/.servers PGOUTPUT_TEST_VERSION=$$server; \
+	    echo "==> PostgreSQL $$server"; \
+	    .venv/bin/python -m pytest -q tests/capture tests/crash && $(CRASH) --version $$server || exit; \
+	done
+
+crash: $(READY) ## Kill a recorder 50 times and its server 10 times, and lose nothing; SEED=1 for another run
+	@$(CRASH)
 
 check: $(READY) ## Check lint, format and types, and that generated/ is what spec/ says
 	.venv/bin/python -m ruff check
@@ -71,7 +84,7 @@ lock: $(READY) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes t
 	    --output-file requirements.lock
 
 clean: ## Remove what make and the tools have made
-	rm -rf .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .servers dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Takes the first Python that is new enough and has a way to put pip into a venv: its own ensurepip

@@ -35,7 +35,7 @@ from tests.truth import TrueTable, equals_typed
 SHOWN_ROWS = 3
 SHOWN_CHARACTERS = 24
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False)
 
 
 def main() -> int:
@@ -102,14 +102,15 @@ def show_segments(folder: Path) -> None:
     console.print(
         f"Recorded {sum(segment.messages for segment in segments)} messages in {len(segments)} segments, "
         f"{snapshot} of them the snapshot; {segments[-1].session} sessions; "
-        f"{'; '.join(find_gaps(segments)) or 'no gap'}.\n"
+        f"{'; '.join(find_gaps(segments)) or 'no gap'}.\n",
+        soft_wrap=True,
     )
 
 
 def show_messages(session: SparkSession, out: str) -> None:
     counts = session.read.parquet(f"{out}/messages").groupBy("type").count().orderBy("type").collect()
     listed = ", ".join(f"{row['count']} {row['type']}" for row in counts)
-    console.print(f"Messages: {listed}\n")
+    console.print(f"Messages: {listed}\n", soft_wrap=True)
 
 
 def show_tables(

@@ -236,3 +236,18 @@ def test_an_abort_of_what_was_never_streamed_is_not_stored(tmp_path: Path) -> No
     record(tmp_path, stray, T, *WHOLE, *BLOCKS, stray, STREAMED[-1])
     assert recordings.stored(tmp_path) == encoded(T, *WHOLE, *STREAMED)
     assert rows(tmp_path) == [(5, ["whole"]), (7, ["kept", "late"])]
+
+
+def test_segments_that_begin_in_what_is_not_stored_again(tmp_path: Path) -> None:
+    """A relation is stored although its transaction is not; it stands in none."""
+    record(tmp_path, T, *WHOLE)
+    wider = msgspec.structs.replace(T, columns=T.columns * 2)
+    after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))
+    said = record(tmp_path, BEGIN, T, m.Insert(1, ("whole",)), wider, COMMIT, *after, cut=1)
+    assert [recordings.decoded(path) for path in sorted(tmp_path.iterdir())[1:]] == [
+        [T],
+        [T, wider],
+        [wider, after[0]],
+        [wider, *after],
+    ]
+    is_sound(tmp_path, said)

@@ -210,8 +210,8 @@ def test_a_recording_is_read_as_a_whole(session: SparkSession, tmp_path: Path) -
         writer.write([messages.XLogData(0, 0, 0, v4.encode(message)) for message in stream], 0)
         writer.rotate()
     changes = read_changes(session, folder)
-    assert [row.commit_lsn for row in changes.orderBy("sequence").collect()] == [1, 2]
-    assert {row.position for row in read_messages(session, folder).collect()} == set(range(8))
+    assert [row["commit_lsn"] for row in changes.orderBy("sequence").collect()] == [1, 2]
+    assert {row["position"] for row in read_messages(session, folder).collect()} == set(range(8))
     (table,) = list_tables(changes)
     assert (table.capture, read_table(changes, table).count()) == ("recorded", 2)
 

@@ -1,0 +1,61 @@
+"""What is recorded is what was committed, whatever dies meanwhile.
+
+The real size is `make crash`; PGOUTPUT_TEST_VERSION chooses the server, as `make matrix` does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Timer
+
+from tests.crash.recorder import PUBLICATION
+from tests.crash.replay import compare
+from tests.crash.run import crash
+from tests.crash.workload import Workload, prepare
+from tests.server import WHEEL_VERSION, Server
+
+VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
+
+
+def test_kills_and_restarts_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    outcome = crash(tmp_path, VERSION, kills=6, restarts=2, seed=1, rows=20_000)
+    print(outcome)
+    assert sum(outcome.kills.values()) >= 4
+    assert outcome.comparison.sessions > 1
+    assert outcome.comparison.equal, outcome.comparison
+
+
+def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    with Server(VERSION) as server:
+        with server.connect() as connection:
+            prepare(connection, 20_000)
+        command = [sys.executable, "-m", "pgoutput.cli", "capture", "--dsn", server.dsn, "--slot", "s"]
+        command += ["--publication", PUBLICATION, "--out", str(folder), "--snapshot", "--log", "json"]
+        with (
+            Workload(server.dsn, VERSION, 2),
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as capture,
+        ):
+            timer = Timer(60, capture.kill)
+            timer.start()
+            try:
+                assert capture.stdout is not None
+                for line in capture.stdout:
+                    if b'"connected"' in line:
+                        time.sleep(1)
+                        capture.send_signal(signal.SIGINT)
+                        break
+                _, said = capture.communicate()
+                assert capture.returncode == 0, said.decode()
+            finally:
+                timer.cancel()
+                capture.kill()
+        subprocess.run([*command, "--until", "now"], check=True, capture_output=True, timeout=60)
+        comparison = compare(folder, server)
+    assert comparison.sessions == 2, comparison
+    assert comparison.equal, comparison

@@ -1,0 +1,336 @@
+"""Writers that keep a server busy with all that a stream can hold, and go on when it was restarted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+from threading import Event, Thread
+from typing import Any, Final, LiteralString, TypeAlias
+
+import psycopg
+
+from tests.crash.recorder import PUBLICATION
+
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns when a server goes away, and here they do
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+WRITERS: Final = 3
+ACCOUNTS: Final = 300
+
+SCHEMA: Final[tuple[LiteralString, ...]] = (
+    "CREATE DOMAIN positive AS int8 CHECK (VALUE > 0)",
+    # Rows are only ever added, each with an id of its own: no key can hide one that is there twice.
+    "CREATE TABLE ledger (id int8, pad text)",
+    "CREATE TABLE accounts (id int PRIMARY KEY, note text, amount numeric, big text)",
+    "ALTER TABLE accounts ALTER big SET STORAGE EXTERNAL",
+    "CREATE TABLE audit (id int, b text)",
+    "ALTER TABLE audit REPLICA IDENTITY FULL",
+    'CREATE TABLE scratch (id positive PRIMARY KEY, "odd "" name" text)',
+    "CREATE TABLE shapes (id int PRIMARY KEY, n int)",
+)
+
+BIG_TEXT: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 150))"
+
+
+def prepare(connection: Connection, rows: int) -> None:
+    """Make the tables, with some rows in each, and the publication."""
+    for statement in SCHEMA:
+        connection.execute(statement)
+    connection.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+    connection.execute(
+        "INSERT INTO ledger SELECT g, E'from\\tthe \\\\ beginning\\n' FROM generate_series(1, %s) g", [rows]
+    )
+    connection.execute(
+        f"INSERT INTO accounts SELECT g, 'first', g / 7.0, {BIG_TEXT} FROM generate_series(1, {ACCOUNTS}) g"
+    )
+    connection.execute("INSERT INTO audit SELECT g % 50, NULL FROM generate_series(1, 500) g")
+    connection.execute("INSERT INTO scratch SELECT g, NULL FROM generate_series(1, 500) g")
+    connection.execute("INSERT INTO shapes SELECT g, g FROM generate_series(1, 50) g")
+
+
+class Workload:
+    """Writers at work; a context manager that ends them, with no transaction left prepared.
+
+    Args:
+        dsn: The server.
+        version: Its major version.
+        seed: What the writers do. When they do it depends on the machine.
+    """
+
+    def __init__(self, dsn: str, version: int, seed: int) -> None:
+        self.reconnects = 0
+        self._dsn = dsn
+        self._stop = Event()
+        self._failures: list[BaseException] = []
+        self._writers: list[Writer | Architect] = [
+            *(Writer(number, version, Random(f"{seed} {number}")) for number in range(1, WRITERS + 1)),
+            Architect(version, Random(f"{seed} architect")),
+        ]
+        self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
+
+    @property
+    def transactions(self) -> int:
+        """How many were tried."""
+        return sum(writer.steps for writer in self._writers)
+
+    def __enter__(self) -> Workload:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+        if exception[0] is None:
+            with psycopg.connect(self._dsn, autocommit=True) as connection:
+                for writer in self._writers:
+                    writer.settle(connection)
+
+    def _run(self, writer: Writer | Architect) -> None:
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._dsn, autocommit=True, prepare_threshold=None) as connection:
+                    writer.settle(connection)
+                    while not self._stop.is_set():
+                        writer.step(connection)
+            except psycopg.OperationalError:  # a restart, or now and then a deadlock
+                self.reconnects += 1
+                self._stop.wait(0.05)
+            except BaseException as failure:
+                self._failures.append(failure)
+                return
+
+
+class Writer:
+    """Does ordinary work, and has some rows that no other writer changes."""
+
+    def __init__(self, number: int, version: int, random: Random) -> None:
+        self.steps = 0
+        self._number = number
+        self._version = version
+        self._random = random
+        self._last_id = number * 10**10
+        self._actions: dict[Callable[[Connection], None], int] = {
+            self._small: 40,
+            self._savepoints: 15,
+            self._rolled_back: 5,
+            self._prepared: 8,
+            self._big: 8,
+        }
+
+    def step(self, connection: Connection) -> None:
+        """Make a transaction, or a few."""
+        (action,) = self._random.choices(list(self._actions), list(self._actions.values()))
+        action(connection)
+        self.steps += 1
+        time.sleep(self._random.uniform(0, 0.02))
+
+    def settle(self, connection: Connection) -> None:
+        """End what was left prepared."""
+        left = connection.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s", [f"{self._number} %"]
+        )
+        for (gid,) in left.fetchall():
+            self._finish(connection, gid)
+
+    def _small(self, connection: Connection) -> None:
+        with connection.transaction():
+            self._ledger(connection, self._random.randint(1, 3))
+            for _ in range(self._random.randint(0, 3)):
+                self._change(connection)
+
+    def _savepoints(self, connection: Connection) -> None:
+        with connection.transaction():
+            for _ in range(self._random.randint(1, 4)):
+                with _savepoint(connection, self._random.random() < 0.5):
+                    self._ledger(connection, 2)
+                    self._change(connection)
+                    with _savepoint(connection, self._random.random() < 0.3):
+                        self._ledger(connection, 1)
+            self._ledger(connection, 1)
+
+    def _rolled_back(self, connection: Connection) -> None:
+        with connection.transaction(force_rollback=True):
+            self._ledger(connection, self._random.choice([1, 300]))
+            self._change(connection)
+
+    def _prepared(self, connection: Connection) -> None:
+        connection.execute("BEGIN")
+        self._ledger(connection, self._random.choice([1, 5, 800]))
+        self._change(connection)
+        gid = self._prepare(connection)
+        for _ in range(self._random.randint(0, 3)):
+            with connection.transaction():
+                self._ledger(connection, 1)
+        time.sleep(self._random.choice([0, 0, 0.3]))
+        self._finish(connection, gid)
+
+    def _big(self, connection: Connection) -> None:
+        """Thousands of rows, in steps, so that those of several connections come in turns."""
+        connection.execute("BEGIN")
+        for _ in range(self._random.randint(8, 25)):
+            with _savepoint(connection, self._random.random() < 0.2):
+                self._ledger(connection, self._random.randint(50, 400))
+                self._change(connection)
+            time.sleep(self._random.uniform(0, 0.02))
+        match self._random.choices(["COMMIT", "ROLLBACK", "PREPARE"], [70, 15, 15])[0]:
+            case "PREPARE":
+                gid = self._prepare(connection)
+                with connection.transaction():
+                    self._ledger(connection, 1)
+                self._finish(connection, gid)
+            case "COMMIT":
+                connection.execute("COMMIT")
+            case _:
+                connection.execute("ROLLBACK")
+
+    def _prepare(self, connection: Connection) -> str:
+        gid = f"{self._number} {self._last_id}"
+        connection.execute(f"PREPARE TRANSACTION '{gid}'")
+        return gid
+
+    def _finish(self, connection: Connection, gid: str) -> None:
+        verb = self._random.choice(["COMMIT", "COMMIT", "ROLLBACK"])
+        connection.execute(f"{verb} PREPARED '{gid}'")
+
+    def _ledger(self, connection: Connection, rows: int) -> None:
+        first, self._last_id = self._last_id + 1, self._last_id + rows
+        connection.execute(
+            "INSERT INTO ledger SELECT g, 'row ' || g FROM generate_series(%s::int8, %s::int8) g",
+            [first, self._last_id],
+        )
+
+    def _change(self, connection: Connection) -> None:
+        """Change a row of this writer's, or add some that others may remove."""
+        account = self._random.randrange(self._number, ACCOUNTS, WRITERS)
+        execute = connection.execute
+        match self._random.randint(0, 7):
+            case 0 | 1:  # the big text is not changed
+                execute(
+                    "UPDATE accounts SET note = %s, amount = amount + 0.01 WHERE id = %s",
+                    [str(self._last_id), account],
+                )
+            case 2:
+                execute(f"UPDATE accounts SET big = {BIG_TEXT} WHERE id = %s", [account])
+            case 3:
+                execute("DELETE FROM accounts WHERE id = %s", [account])
+            case 4:
+                execute(
+                    f"INSERT INTO accounts VALUES (%s, 'again', 'NaN', {BIG_TEXT}) ON CONFLICT DO NOTHING",
+                    [account],
+                )
+            case 5:  # rows that are equal to others
+                execute("INSERT INTO audit SELECT %s, 'b' FROM generate_series(1, 3)", [self._number])
+            case 6:
+                execute(
+                    "DELETE FROM audit WHERE ctid = (SELECT min(ctid) FROM audit WHERE id = %s)"
+                    if self._version >= 14
+                    else "DELETE FROM audit WHERE ctid = (SELECT ctid FROM audit WHERE id = %s LIMIT 1)",
+                    [self._number],
+                )
+            case _:
+                if self._version >= 14:
+                    execute("SELECT pg_logical_emit_message(%s, 'crash', 'm')", [self._random.random() < 0.5])
+
+
+class Architect:
+    """Changes schemas, truncates, makes tables and checkpoints."""
+
+    def __init__(self, version: int, random: Random) -> None:
+        self.steps = 0
+        self._version = version
+        self._random = random
+        self._columns = 0
+        self._tables = 0
+        self._last_id = 1000
+
+    def settle(self, connection: Connection) -> None:
+        """Nothing is left."""
+
+    def step(self, connection: Connection) -> None:
+        """Make a transaction."""
+        action = self._random.choices(
+            [self._reshape, self._rewrite, self._truncate, self._create, self._checkpoint], [40, 5, 20, 3, 5]
+        )[0]
+        action(connection)
+        self.steps += 1
+        time.sleep(self._random.uniform(0.05, 0.3))
+
+    def _reshape(self, connection: Connection) -> None:
+        """Columns that come and go, also in a transaction that is streamed or rolled back."""
+        columns = self._shape(connection)
+        self._columns += 1
+        new = f"c{self._columns}"
+        type_ = self._random.choice(["text", "numeric", "int8", "positive"])
+        with connection.transaction(force_rollback=self._random.random() < 0.3):
+            self._insert(connection, self._random.choice([1, 300]))
+            connection.execute(f"ALTER TABLE shapes ADD {new} {type_}")
+            for old in columns[1:]:
+                if self._random.random() < 0.3:
+                    connection.execute(f"ALTER TABLE shapes DROP {old}")
+            connection.execute(
+                f"INSERT INTO shapes (id, {new}) SELECT g, g FROM generate_series(%s::int, %s::int) g",
+                [self._last_id + 1, self._last_id + 100],
+            )
+            self._last_id += 100
+            if self._random.random() < 0.3:
+                identity = self._random.choice(["DEFAULT", "FULL"])
+                connection.execute(f"ALTER TABLE shapes REPLICA IDENTITY {identity}")
+            connection.execute(
+                f"UPDATE shapes SET {new} = id WHERE id %% 50 = %s", [self._random.randrange(50)]
+            )
+            connection.execute("DELETE FROM shapes WHERE id %% 7 = %s", [self._random.randrange(7)])
+
+    def _rewrite(self, connection: Connection) -> None:
+        with suppress(psycopg.errors.UndefinedColumn):
+            type_ = self._random.choice(["int4", "int8"])
+            connection.execute(f"ALTER TABLE shapes ALTER n TYPE {type_}")
+
+    def _truncate(self, connection: Connection) -> None:
+        with connection.transaction(force_rollback=self._random.random() < 0.2):
+            self._scratch(connection, 50)
+            if self._version >= 11 and self._random.random() < 0.5:
+                connection.execute("TRUNCATE scratch")
+            self._scratch(connection, self._random.choice([5, 300]))
+
+    def _create(self, connection: Connection) -> None:
+        self._tables += 1
+        connection.execute(f"CREATE TABLE more_{self._tables} (id int PRIMARY KEY, a text)")
+        connection.execute(f"INSERT INTO more_{self._tables} SELECT g, g FROM generate_series(1, 10) g")
+
+    def _checkpoint(self, connection: Connection) -> None:
+        connection.execute("CHECKPOINT")
+
+    def _shape(self, connection: Connection) -> list[str]:
+        rows = connection.execute(
+            "SELECT attname::text FROM pg_attribute"
+            " WHERE attrelid = 'shapes'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        )
+        return [name for (name,) in rows.fetchall()]
+
+    def _insert(self, connection: Connection, rows: int) -> None:
+        connection.execute(
+            "INSERT INTO shapes (id) SELECT g FROM generate_series(%s::int, %s::int) g",
+            [self._last_id + 1, self._last_id + rows],
+        )
+        self._last_id += rows
+
+    def _scratch(self, connection: Connection, rows: int) -> None:
+        connection.execute(
+            "INSERT INTO scratch SELECT g, 'row' FROM generate_series(%s::int8, %s::int8) g",
+            [self._last_id + 1, self._last_id + rows],
+        )
+        self._last_id += rows
+
+
+@contextmanager
+def _savepoint(connection: Connection, rolled_back: bool) -> Iterator[None]:
+    with connection.transaction(force_rollback=rolled_back):
+        yield
