@@ -39,6 +39,7 @@ _TRANSIENT: Final = ("08", "53", "57P01", "57P02", "57P03", "55006")
 a server that shuts down or starts up, and a slot that is in use."""
 
 _CANCELED: Final = b"57014"
+_UNDEFINED_OBJECT: Final = "42704"
 _COPYING: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
 
 _RECEIVE: Final = 4096
@@ -47,6 +48,10 @@ _RECEIVE: Final = 4096
 
 _PATIENCE: Final = 0.25
 """Seconds between two looks whether to stop, at most."""
+
+
+class UndefinedObject(ReplicationError):
+    """The server does not know something that was asked for by its name."""
 
 
 class Interrupted(Exception):
@@ -89,7 +94,7 @@ class Connection:
             raise ConnectionLost(f"no connection: {_one_line(str(error))}") from None
         self._libpq = self._connection.pgconn
         self._stop = stop
-        self.ended = False
+        self.ended = self.more = False
         try:
             for version, name in _SETTINGS_SINCE.items():
                 if version <= self.server_version // 10_000:
@@ -164,7 +169,9 @@ class Connection:
         self._execute(command)
 
     def receive(self) -> list[Message]:
-        """What has come since the last call; does not wait. `ended` is then set if the server has ended it.
+        """What has come since the last call; does not wait.
+
+        `more` then says whether there is more at hand, and `ended` whether the server has ended the stream.
 
         Raises:
             ConnectionLost: The connection ended.
@@ -183,6 +190,7 @@ class Connection:
                 received.append(decode(bytes(data)))
         except psycopg.OperationalError as error:
             raise ConnectionLost(_one_line(str(error))) from None
+        self.more = len(received) == _RECEIVE
         if self.ended:
             self._end_of_copy()
         return received
@@ -249,7 +257,7 @@ class Connection:
         text = _one_line(f"{text} ({hint})" if hint else text)
         if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
             raise ConnectionLost(text)
-        raise ReplicationError(text)
+        raise (UndefinedObject if state == _UNDEFINED_OBJECT else ReplicationError)(text)
 
 
 def quote_identifier(name: str) -> str:

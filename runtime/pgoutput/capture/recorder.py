@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from pgoutput.capture import server as servers
-from pgoutput.capture.connection import Connection, Interrupted
+from pgoutput.capture.connection import Connection, Interrupted, UndefinedObject
 from pgoutput.capture.events import Connected, Event, Progress, Reconnecting, Stopped, Stored
 from pgoutput.capture.folder import Folder, State
 from pgoutput.capture.lag import WalEnd
@@ -155,7 +155,7 @@ class Recorder:
                 start_lsn=format_lsn(start.lsn),
             )
         )
-        return self._session(connection, server, folder, source, start)
+        return self._session(connection, server, folder, source, start, max(start.lsn, begin_lsn))
 
     def _slot_position(
         self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
@@ -244,7 +244,13 @@ class Recorder:
         )
 
     def _session(
-        self, connection: Connection, server: Server, folder: Folder, source: Source, start: Start
+        self,
+        connection: Connection,
+        server: Server,
+        folder: Folder,
+        source: Source,
+        start: Start,
+        acknowledged_lsn: int,
     ) -> Session:
         def stored(path: Path, metadata: Metadata) -> None:
             self._tell(
@@ -266,6 +272,7 @@ class Recorder:
             folder.path,
             source,
             start,
+            acknowledged_lsn=acknowledged_lsn,
             sender_timeout=server.sender_timeout,
             segment_bytes=self._segment_bytes,
             segment_seconds=self._segment_seconds,
@@ -289,6 +296,11 @@ class Recorder:
 
         try:
             session.run(target, lambda: self._is_over(deadline), tick)
+        except UndefinedObject as error:  # the server reads its catalogs as they were where it reads the WAL
+            raise ReplicationError(
+                f"{error} where the slot {self._slot} stands: do without it, or record anew from a new slot and "
+                "in another folder"
+            ) from None
         finally:
             self._messages = before + session.messages
             self._acknowledged_lsn = session.acknowledged_lsn

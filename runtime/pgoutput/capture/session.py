@@ -42,6 +42,7 @@ class Session:
         folder: Where the segments go.
         source: What it streams.
         start: Where it goes on.
+        acknowledged_lsn: What the server was told before.
         sender_timeout: As `Server` has it.
         segment_bytes: A segment ends when its messages have so many bytes.
         segment_seconds: Or when it is so old, and holds what can be acknowledged.
@@ -57,6 +58,7 @@ class Session:
         source: Source,
         start: Start,
         *,
+        acknowledged_lsn: int,
         sender_timeout: float,
         segment_bytes: int,
         segment_seconds: float,
@@ -64,14 +66,14 @@ class Session:
         acknowledging: Callable[[int], None],
     ) -> None:
         self.messages = 0
-        self.acknowledged_lsn = start.lsn
+        self.acknowledged_lsn = acknowledged_lsn
         self.last_commit_time: int | None = None
         self._connection = connection
         self._segment_seconds = segment_seconds
         self._tell_stored = stored
         self._acknowledging = acknowledging
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
-        self._stored_lsn = start.lsn
+        self._stored_lsn = acknowledged_lsn
         """What may be acknowledged; set by the disk's thread."""
         self._heard_lsn = start.lsn
         """What ended up to here has come."""
@@ -120,10 +122,10 @@ class Session:
     def _step(self, hurry: bool) -> None:
         """Take what has come, and do what is due."""
         connection, disk = self._connection.fileno(), self._disk.fileno()
-        readable, _, _ = select.select([connection, disk], [], [], 0.0 if self._more else _TICK)
+        readable, _, _ = select.select([connection, disk], [], [], 0.0 if self._connection.more else _TICK)
         if disk in readable:
             self._disk.done()
-        if connection in readable or self._more:
+        if connection in readable or self._connection.more:
             self._take(self._connection.receive())
         if self._is_due():
             self._writer.rotate()
@@ -148,13 +150,9 @@ class Session:
                 rows = []
                 self._keepalive(message)
         self._write(rows, now)
-        self._more = len(received) > 0
         if self._connection.ended:
             raise ConnectionLost("the server has ended the stream")
         self._heard = time.monotonic()
-
-    _more = False
-    """Whether libpq may hold more that has come."""
 
     def _write(self, rows: list[XLogData], now: int) -> None:
         if rows:
@@ -218,5 +216,5 @@ class Session:
             self._connection.end_replication()
             deadline = time.monotonic() + _FAREWELL_SECONDS
             while not self._connection.ended and (left := deadline - time.monotonic()) > 0:
-                if select.select([self._connection], [], [], left)[0] or self._more:
-                    self._more = len(self._connection.receive()) > 0
+                if select.select([self._connection], [], [], left)[0]:
+                    self._connection.receive()
