@@ -216,5 +216,5 @@ class Session:
             self._connection.end_replication()
             deadline = time.monotonic() + _FAREWELL_SECONDS
             while not self._connection.ended and (left := deadline - time.monotonic()) > 0:
-                if select.select([self._connection], [], [], left)[0]:
+                if self._connection.more or select.select([self._connection], [], [], left)[0]:
                     self._connection.receive()
