@@ -147,17 +147,20 @@ class Connection:
             Interrupted: As `query`.
         """
         self._execute(sql)
-        while True:
-            size, data = self._libpq.get_copy_data(1)
-            if size > 0:
-                yield bytes(data)
-            elif size < 0:
-                break
-            elif self._stop():  # closing the connection ends it
-                raise Interrupted
-            else:
-                select.select([self], [], [], _PATIENCE)
-                self._libpq.consume_input()
+        try:
+            while True:
+                size, data = self._libpq.get_copy_data(1)
+                if size > 0:
+                    yield bytes(data)
+                elif size < 0:
+                    break
+                elif self._stop():  # closing the connection ends it
+                    raise Interrupted
+                else:
+                    select.select([self], [], [], _PATIENCE)
+                    self._libpq.consume_input()
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(_one_line(str(error))) from None
         self._end_of_copy()
 
     def start_replication(self, command: str) -> None:
