@@ -71,10 +71,12 @@ def test_each_byte_matters_or_is_told(tmp_path: Path, recording: Path) -> None:
     raw, whole = original.read_bytes(), content(original)
     generator, told, same = random.Random(18), 0, 0
     path = tmp_path / segment_name(5)
-    places = [*generator.sample(range(len(raw)), 400), *range(len(raw) - 150, len(raw))]
-    for place in places:
+    text = raw.index(said(original)[METADATA_KEY][:20])
+    flips = [(place, generator.randrange(1, 256)) for place in generator.sample(range(len(raw)), 400)]
+    flips += [(place, bits) for place in range(text - 1200, text) for bits in (0x10, 0x80)]  # the footer
+    for place, bits in flips:
         damaged = bytearray(raw)
-        damaged[place] ^= generator.randrange(1, 256)
+        damaged[place] ^= bits
         path.write_bytes(damaged)
         try:
             assert content(path) == whole
@@ -82,7 +84,7 @@ def test_each_byte_matters_or_is_told(tmp_path: Path, recording: Path) -> None:
             told += str(error).startswith(f"{path}: ")
         else:
             same += 1
-    assert told + same == len(places)
+    assert told + same == len(flips)
     assert told > 4 * same
 
 
