@@ -41,10 +41,8 @@ SETTINGS_SINCE: Final = {13: {"logical_decoding_work_mem": "64kB"}, 18: {"io_met
 KEEPER: Final = 'exec 3<&0; "$@" </dev/null & read _ <&3; kill -INT $!; wait $!'
 
 
-STILL_IN_USE: Final = """\
-HINT:  Terminate any old server processes associated with data directory "{data}".
-"""
-"""How the log of a server ends that finds another at work."""
+STILL_IN_USE: Final = "FATAL:  pre-existing shared memory block"
+"""In the log of a server that finds processes of another at work."""
 
 
 class Server:
@@ -87,6 +85,8 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
         deadline = time.monotonic() + 60
+        (self.folder / "log").touch()
+        logged = len(self.log)
         self._process = self._launch()
         while True:
             try:
@@ -94,8 +94,9 @@ class Server:
                 return
             except psycopg.OperationalError:
                 time.sleep(0.05)
-            if self.log.endswith(STILL_IN_USE.format(data=self.data)):
+            if STILL_IN_USE in self.log[logged:]:
                 self.stop()  # children of one that crashed have not noticed yet
+                logged = len(self.log)
                 self._process = self._launch()
             elif self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"PostgreSQL {self.version}: {self.log[-2000:]}")
@@ -147,7 +148,8 @@ class Server:
         self.data = self.folder / "data"
         if os.geteuid() == 0:
             for part in (programs, *libraries):
-                shutil.copytree(root / part, self.folder / "installation" / part, symlinks=True)
+                target = self.folder / "installation" / part
+                shutil.copytree(root / part, target, symlinks=True, copy_function=_link)
             root = self.folder / "installation"
             shutil.chown(self.folder, "nobody")
         self.bin = root / programs / "bin"
@@ -166,6 +168,14 @@ class Server:
         arguments: Any = options | {"cwd": self.folder, "env": environment | {"LC_ALL": "C"}}
         process: subprocess.Popen[bytes] = subprocess.Popen(list(map(str, command)), **arguments)
         return process
+
+
+def _link(source: str, target: str) -> None:
+    """A copy that takes neither time nor room, where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _installation(version: int) -> tuple[Path, str, *tuple[str, ...]]:
