@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import threading
 import time
@@ -115,6 +117,8 @@ class Recorder:
                         break
                 except Interrupted:
                     break
+                except OSError as error:
+                    raise _explained(error, self._path) from None
                 except ConnectionLost as error:
                     if not reached:
                         raise
@@ -298,8 +302,8 @@ class Recorder:
             session.run(target, lambda: self._is_over(deadline), tick)
         except UndefinedObject as error:  # the server reads its catalogs as they were where it reads the WAL
             raise ReplicationError(
-                f"{error} where the slot {self._slot} stands: do without it, or record anew from a new slot and "
-                "in another folder"
+                f"{error} where the slot {self._slot} stands: do without it, or record anew from a new slot "
+                "and in another folder"
             ) from None
         finally:
             self._messages = before + session.messages
@@ -330,3 +334,11 @@ class Recorder:
         if deadline is not None:
             seconds = min(seconds, max(0.0, deadline - time.monotonic()))
         self._stop.wait(seconds)
+
+
+def _explained(error: OSError, folder: Path) -> OSError:
+    """The error of a full disk, which says little by itself."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return error
+    text = "what was acknowledged is stored: make room, and start again to go on from there"
+    return OSError(error.errno, f"{os.strerror(error.errno)}; {text}", str(folder))

@@ -77,7 +77,6 @@ class Session:
         """What may be acknowledged; set by the disk's thread."""
         self._heard_lsn = start.lsn
         """What ended up to here has come."""
-        self._keepalive_lsn = start.lsn
         self._status_sent = self._heard = time.monotonic()
         self._disk = Disk(self._keep_alive)
         self._writer = SegmentWriter(
