@@ -170,6 +170,7 @@ class Connection:
             ReplicationError: As `query`.
         """
         self._execute(command)
+        self.more = True  # what came together with the answer is at hand already
 
     def receive(self) -> list[Message]:
         """What has come since the last call; does not wait.
