@@ -90,7 +90,7 @@ class Crash:
         with self._recorder(die_at=random.randint(1, 60) if exact else 0) as recorder:
             if not early:
                 self._await_snapshot(recorder)
-            timer = Timer(5.0 if exact else random.uniform(0.3, 1.5 if early else 3.0), recorder.kill)
+            timer = Timer(3.0 if exact else random.uniform(0.3, 1.5 if early else 3.0), recorder.kill)
             timer.start()
             try:
                 if restart:
@@ -102,7 +102,7 @@ class Crash:
                 # A recorder that loses the server at its start says so and ends.
                 assert restart, f"the recorder ended by itself: {self._said()}"
                 assert "ConnectionLost" in self._said(), self._said()
-            self.kills[self._phase()] += recorder.returncode == -signal.SIGKILL
+            self.kills[self.phase] += recorder.returncode == -signal.SIGKILL
 
     def record(self, seconds: float) -> None:
         """Record for a while, and stop in good order."""
@@ -136,7 +136,7 @@ class Crash:
                 recorder.kill()
 
     def _await_snapshot(self, recorder: subprocess.Popen[bytes]) -> None:
-        while recorder.poll() is None and self._phase() == "snapshotting":
+        while recorder.poll() is None and self.phase == "snapshotting":
             time.sleep(0.1)
 
     def _restart(self) -> None:
@@ -151,7 +151,8 @@ class Crash:
         time.sleep(random.choice([0, 0.3]))
         server.start()
 
-    def _phase(self) -> str:
+    @property
+    def phase(self) -> str:
         """What the recorder is, or was, about."""
         with suppress(FileNotFoundError):
             if json.loads((self._folder / "recording.json").read_bytes())["snapshot"] == "complete":
@@ -174,6 +175,8 @@ def crash(
         restarted = set(run._random.sample(range(kills), restarts))
         with Workload(server.dsn, version, seed) as workload:
             for number in range(kills):
+                if run.phase != "snapshotting":
+                    workload.altering.set()
                 run.kill(early=number < kills // 5, restart=number in restarted)
             run.record(1)
         run.finish()

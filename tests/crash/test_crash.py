@@ -38,7 +38,7 @@ def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path
         command = [sys.executable, "-m", "pgoutput.cli", "capture", "--dsn", server.dsn, "--slot", "s"]
         command += ["--publication", PUBLICATION, "--out", str(folder), "--snapshot", "--log", "json"]
         with (
-            Workload(server.dsn, VERSION, 2),
+            Workload(server.dsn, VERSION, 2) as workload,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as capture,
         ):
             timer = Timer(60, capture.kill)
@@ -47,6 +47,7 @@ def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path
                 assert capture.stdout is not None
                 for line in capture.stdout:
                     if b'"connected"' in line:
+                        workload.altering.set()
                         time.sleep(1)
                         capture.send_signal(signal.SIGINT)
                         break

@@ -55,6 +55,11 @@ def prepare(connection: Connection, rows: int) -> None:
 class Workload:
     """Writers at work; a context manager that ends them, with no transaction left prepared.
 
+    Attributes:
+        altering: To be set when the slot is there: from then on schemas change as well. If a server creates
+            a slot while TRUNCATE or ALTER TABLE is under way, it may not be able to decode what follows
+            (18.4: "could not map filenumber … to relation OID", at every attempt).
+
     Args:
         dsn: The server.
         version: Its major version.
@@ -63,12 +68,13 @@ class Workload:
 
     def __init__(self, dsn: str, version: int, seed: int) -> None:
         self.reconnects = 0
+        self.altering = Event()
         self._dsn = dsn
         self._stop = Event()
         self._failures: list[BaseException] = []
         self._writers: list[Writer | Architect] = [
             *(Writer(number, version, Random(f"{seed} {number}")) for number in range(1, WRITERS + 1)),
-            Architect(version, Random(f"{seed} architect")),
+            Architect(version, Random(f"{seed} architect"), self.altering),
         ]
         self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
 
@@ -243,10 +249,11 @@ class Writer:
 class Architect:
     """Changes schemas, truncates, makes tables and checkpoints."""
 
-    def __init__(self, version: int, random: Random) -> None:
+    def __init__(self, version: int, random: Random, altering: Event) -> None:
         self.steps = 0
         self._version = version
         self._random = random
+        self._altering = altering
         self._columns = 0
         self._tables = 0
         self._last_id = 1000
@@ -259,8 +266,9 @@ class Architect:
         action = self._random.choices(
             [self._reshape, self._rewrite, self._truncate, self._create, self._checkpoint], [40, 5, 20, 3, 5]
         )[0]
-        action(connection)
-        self.steps += 1
+        if self._altering.is_set():
+            action(connection)
+            self.steps += 1
         time.sleep(self._random.uniform(0.05, 0.3))
 
     def _reshape(self, connection: Connection) -> None:
