@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -123,9 +124,12 @@ class Server:
 
     def crash(self) -> None:
         """End it as a power cut would."""
-        pid = int((self.data / "postmaster.pid").read_text().split()[0])
-        assert self._process is not None
-        os.kill(pid, 9)
+        postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
+        with self.connect() as connection:
+            children = connection.execute("SELECT pid FROM pg_stat_activity").fetchall()
+        for pid in (postmaster, *(pid for (pid,) in children)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.stop()
 
     @property
