@@ -102,7 +102,8 @@ class Crash:
                 # A recorder that loses the server at its start says so and ends.
                 assert restart, f"the recorder ended by itself: {self._said()}"
                 assert "ConnectionLost" in self._said(), self._said()
-            self.kills[self.phase] += recorder.returncode == -signal.SIGKILL
+                return self.kill(early=early, restart=False)
+            self.kills[self.phase] += 1
 
     def record(self, seconds: float) -> None:
         """Record for a while, and stop in good order."""
@@ -164,7 +165,7 @@ class Crash:
 
 
 def crash(
-    folder: Path, version: int, kills: int, restarts: int, seed: int, *, rows: int = 100_000
+    folder: Path, version: int, kills: int, restarts: int, seed: int, *, rows: int = 200_000
 ) -> Outcome:
     """Make a server, and do it all; the recording is left in the folder."""
     began = time.monotonic()
