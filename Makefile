@@ -70,8 +70,10 @@ format: $(READY) ## Format, and mend what lint can mend
 generate: $(READY) ## Write generated/ anew from spec/
 	.venv/bin/python -m codegen
 
-bench: $(READY) $(BENCH) ## Measure the codec, beside pypgoutput's
-	@PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python benchmarks/codec.py
+bench: $(READY) $(BENCH) ## Measure the codec, beside pypgoutput's, and recording, beside pg_recvlogical
+	@PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python -m benchmarks.codec
+	@.venv/bin/python -m benchmarks.recording
+	@.venv/bin/python -m benchmarks.memory
 
 fuzz: $(READY) ## Feed a million damaged inputs to every codec; SEED=1 for another million
 	@.venv/bin/python -m tests.codec.fuzz 1000000 $(or $(SEED),0)
