@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from pgoutput.cli import main
 from tests.capture.lab import Lab
 from tests.server import WHEEL_VERSION, Server
 
@@ -17,7 +20,7 @@ VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with Server(VERSION, wal_sender_timeout="30s") as server:
+    with Server(VERSION) as server:
         yield server
 
 
@@ -25,3 +28,31 @@ def server() -> Iterator[Server]:
 def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
     with Lab(server, tmp_path) as lab:
         yield lab
+
+
+Command = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def capture(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """Run `pgoutput capture` in this process; give the exit code and what it has written."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def capture(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
+        settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": str(lab.folder)}
+        settings |= {name: str(value) for name, value in options.items()}
+        given = [f"--{name}={value}" for name, value in settings.items()]
+        monkeypatch.setattr(sys, "argv", ["pgoutput", "capture", *given, *arguments])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    yield capture
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

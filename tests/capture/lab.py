@@ -103,6 +103,9 @@ class Lab:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.reconnect()
+        for (gid,) in self.rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+            self.run(f"ROLLBACK PREPARED '{gid}'")
         self._connection.close()
         with self.server.connect() as connection:
             connection.execute(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,10 +14,9 @@ import pytest
 from pgoutput.capture import Connected, Options, Stored
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.server import Slot, check_slot, identify
-from pgoutput.cli import main
 from pgoutput.errors import ReplicationError
 from pgoutput.versions import OPTIONS, SERVERS
-from tests.capture.conftest import VERSION
+from tests.capture.conftest import VERSION, Command
 from tests.capture.lab import Lab
 from tests.server import Server
 
@@ -27,35 +25,18 @@ DROP = "drop it with SELECT pg_drop_replication_slot('{0}')"
 
 
 @pytest.fixture
-def refused(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Refused]:
+def refused(capture: Command) -> Refused:
     """Run `pgoutput capture`, which must refuse; give the line that says why."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def refused(*arguments: str | Path, **options: str | Path) -> str:
-        settings = {
-            "dsn": lab.dsn,
-            "slot": lab.slot,
-            "publication": "p",
-            "out": str(lab.folder),
-            "until": "now",
-        }
-        settings |= {name: str(value) for name, value in options.items()}
-        given = [f"--{name}={value}" for name, value in settings.items()]
-        monkeypatch.setattr(sys, "argv", ["pgoutput", "capture", *given, *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        out, err = capfd.readouterr()
-        assert (exit_.value.code, out) == (2, "")
+    def refused(*arguments: str, **options: str | Path) -> str:
+        code, out, err = capture("--until=now", *arguments, **options)
+        assert (code, out) == (2, "")
         *before, line = err.removesuffix("\n").split("\n")
         assert all(one.startswith("pgoutput: recording ") for one in before), err
         assert line.startswith("pgoutput: ")
         return line.removeprefix("pgoutput: ")
 
-    yield refused
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return refused
 
 
 @pytest.fixture
@@ -149,13 +130,10 @@ def test_an_option_that_the_server_is_too_old_for(refused: Refused, table: Lab) 
     assert table.slots() == []
 
 
-def test_a_bad_until(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--slot=s", "--publication=p", "--out=nowhere", "--until=tomorrow"]
-    monkeypatch.setattr(sys, "argv", ["pgoutput", "capture", *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        main()
-    assert exit_.value.code == 2
-    assert "Invalid value for --until: now, or an LSN: 'tomorrow' is not an LSN" in capfd.readouterr().err
+def test_a_bad_until(capture: Command) -> None:
+    code, _, err = capture("--until=tomorrow")
+    assert code == 2
+    assert "Invalid value for --until: now, or an LSN: 'tomorrow' is not an LSN" in err
 
 
 # Publications

@@ -114,7 +114,8 @@ class Session:
                 raise
             self._finish()
             if not self._writer.state.in_flight:
-                self._note(self._heard_lsn)
+                self._disk.submit(lambda: self._note(self._heard_lsn))
+                self._disk.flush()
             self._acknowledge()
             self._say_goodbye()
 
