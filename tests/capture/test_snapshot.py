@@ -14,7 +14,9 @@ import pytest
 
 from pgoutput import messages
 from pgoutput.capture import Connected, Event, Options, Snapshotted
+from pgoutput.capture.connection import Connection
 from pgoutput.capture.published import PublishedTable, published_tables
+from pgoutput.capture.snapshot import TableCopy
 from pgoutput.errors import CaptureError, ReplicationError
 from pgoutput.messages import Message
 from pgoutput.segments import SNAPSHOT, Segment, Segments, list_segments
@@ -385,15 +387,37 @@ def test_whoever_waits_to_change_a_table_does_not_hold_up_the_snapshot(
 
     changing = threading.Thread(target=alter)
 
-    def find(*arguments: Any, **options: Any) -> list[PublishedTable]:
-        tables = published_tables(*arguments, **options)
+    def lock(copy: TableCopy, connection: Connection) -> list[PublishedTable]:
+        tables = lock_tables(copy, connection)
         changing.start()
         wait_until(lambda: lab.value(WAITING) == 1)
         return tables
 
-    monkeypatch.setattr("pgoutput.capture.snapshot.published_tables", find)
+    lock_tables = TableCopy._lock_tables
+    monkeypatch.setattr(TableCopy, "_lock_tables", lock)
     with lab.recording(snapshot=True) as recording:
         recording.wait(Connected)
         changing.join()
     lab.record()
     lab.assert_equal()
+
+
+def test_a_table_that_is_altered_before_it_is_locked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.run(
+        "CREATE TABLE a (id int PRIMARY KEY, n int)",
+        "INSERT INTO a SELECT g, g FROM generate_series(1, 9) g",
+        "CREATE PUBLICATION p FOR ALL TABLES",
+    )
+    changes = ["ALTER TABLE a ALTER n TYPE text", "ALTER TABLE a ADD m int"]
+
+    def lock(copy: TableCopy, connection: Connection) -> list[PublishedTable]:
+        if changes:
+            lab.run(changes.pop())
+        return lock_tables(copy, connection)
+
+    lock_tables = TableCopy._lock_tables
+    monkeypatch.setattr(TableCopy, "_lock_tables", lock)
+    lab.record(snapshot=True)
+    assert changes == []
+    (copied,) = lab.assert_equal().values()  # it was written anew, and the old snapshot would see no rows
+    assert len(copied) == 9
