@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import pytest
 
 from pgoutput import layouts, messages, v4
 from pgoutput.captures import write_record
-from pgoutput.cli import main
 from tests.truth import CAPTURES
 
 HEADER = b'{"proto_version":1,"options":{}}\n'
@@ -30,25 +28,6 @@ TRUNCATED = b'{"data":"49000050d74e0003740000000a31"}\n'
 Run = Callable[..., SimpleNamespace]
 ESCAPE = "\x1b[31m\n\u202e"
 """What would steer a terminal."""
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Run the command line in this process."""
-
-    def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["pgoutput", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        try:
-            main()
-            code: object = 0
-        except SystemExit as end:
-            code = end.code or 0
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return SimpleNamespace(code=code, out=out.decode(), err=err.decode())
-
-    return run
 
 
 @pytest.fixture

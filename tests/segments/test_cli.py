@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +12,6 @@ import pytest
 
 from pgoutput import messages as m
 from pgoutput.captures import Capture
-from pgoutput.cli import main
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.segments import Metadata, list_segments, read_metadata, segment_name
@@ -23,25 +20,6 @@ from tests.segments import recordings
 
 Run = Callable[..., SimpleNamespace]
 NAME = "pg18_ws_p4_par_2pc_msg"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Run the command line in this process."""
-
-    def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["pgoutput", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        try:
-            main()
-            code: object = 0
-        except SystemExit as end:
-            code = end.code or 0
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return SimpleNamespace(code=code, out=out.decode(), err=err.decode())
-
-    return run
 
 
 def words(line: str) -> list[str]:

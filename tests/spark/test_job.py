@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 from examples import demo, shop
 from pgoutput import messages, v4
 from pgoutput.captures import Capture, Header, write_header, write_record
-from pgoutput.segments import SegmentWriter, Source, Start
+from pgoutput.segments import SegmentWriter, Start
 from pgoutput.spark import list_tables, local_session, read_changes, read_messages, read_table, write_tables
 from pgoutput.spark.tables import table_paths
 from pgoutput.wire import shown_text
+from tests.segments.recordings import PARALLEL
 from tests.truth import CAPTURES, equals_typed, true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -193,17 +194,9 @@ def test_a_recording_is_read_as_a_whole(session: SparkSession, tmp_path: Path) -
     """Its sessions and segments are one stream."""
     folder = tmp_path / "recorded"
     folder.mkdir()
-    source = Source(
-        system_identifier="1",
-        server_version="18",
-        database="d",
-        slot="s",
-        publications=("p",),
-        proto_version=4,
-    )
     for number, rows in enumerate((inserts(1, "t", ["x"]), inserts(1, "t", ["x"])), start=1):
         start = Start(session=number, number=number, position=4 * number - 4, lsn=number - 1)
-        writer = SegmentWriter(folder, source, start)
+        writer = SegmentWriter(folder, PARALLEL, start)
         begin = replace(rows[0], final_lsn=number)
         commit = replace(rows[-1], commit_lsn=number, end_lsn=number)
         stream = [begin, *rows[1:-1], commit]
