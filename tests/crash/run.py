@@ -66,9 +66,11 @@ class Crash:
         server: A server without tables.
         folder: Where the recording goes.
         seed: When what happens.
+        longest: Seconds that a recorder lives, at most.
     """
 
-    def __init__(self, server: Server, folder: Path, seed: int) -> None:
+    def __init__(self, server: Server, folder: Path, seed: int, longest: float) -> None:
+        self._longest = longest
         self.kills: Counter[str] = Counter()
         self.restarts = self.crashes = 0
         self._server = server
@@ -90,7 +92,8 @@ class Crash:
         with self._recorder(die_at=random.randint(1, 60) if exact else 0) as recorder:
             if not early:
                 self._await_snapshot(recorder)
-            timer = Timer(3.0 if exact else random.uniform(0.3, 1.5 if early else 3.0), recorder.kill)
+            longest = min(1.5, self._longest) if early else self._longest
+            timer = Timer(self._longest if exact else random.uniform(0.3, longest), recorder.kill)
             timer.start()
             try:
                 if restart:
@@ -165,14 +168,21 @@ class Crash:
 
 
 def crash(
-    folder: Path, version: int, kills: int, restarts: int, seed: int, *, rows: int = 200_000
+    folder: Path,
+    version: int,
+    kills: int,
+    restarts: int,
+    seed: int,
+    *,
+    rows: int = 200_000,
+    longest: float = 3.0,
 ) -> Outcome:
     """Make a server, and do it all; the recording is left in the folder."""
     began = time.monotonic()
     with Server(version) as server:
         with server.connect() as connection:
             prepare(connection, rows)
-        run = Crash(server, folder / "recording", seed)
+        run = Crash(server, folder / "recording", seed, longest)
         restarted = set(run._random.sample(range(kills), restarts))
         with Workload(server.dsn, version, seed) as workload:
             for number in range(kills):

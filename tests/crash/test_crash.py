@@ -23,7 +23,7 @@ VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
 
 
 def test_kills_and_restarts_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    outcome = crash(tmp_path, VERSION, kills=6, restarts=2, seed=1, rows=20_000)
+    outcome = crash(tmp_path, VERSION, kills=6, restarts=2, seed=1, rows=20_000, longest=1.5)
     print(outcome)
     assert (sum(outcome.kills.values()), outcome.restarts) == (6, 2)
     assert outcome.comparison.sessions > 1

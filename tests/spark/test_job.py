@@ -176,20 +176,6 @@ def test_a_bad_capture_fails_with_file_and_line(session: SparkSession, tmp_path:
         read_messages(session, [str(path)]).collect()
 
 
-def test_the_demo_compares_every_table(
-    session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its server, and what Spark makes of the recording, are equal; a row less, and they are not."""
-    assert demo.main() == 0
-    true_tables = shop.true_tables
-    monkeypatch.setattr(shop, "WORKLOAD", {})
-    monkeypatch.setattr(
-        shop, "true_tables", lambda server: [replace(t, rows=t.rows[1:]) for t in true_tables(server)]
-    )
-    assert demo.main() == 1
-    assert "These differ from the server's own tables: public.baskets, public." in capsys.readouterr().out
-
-
 def test_a_recording_is_read_as_a_whole(session: SparkSession, tmp_path: Path) -> None:
     """Its sessions and segments are one stream."""
     folder = tmp_path / "recorded"
@@ -207,6 +193,23 @@ def test_a_recording_is_read_as_a_whole(session: SparkSession, tmp_path: Path) -
     assert {row["position"] for row in read_messages(session, folder).collect()} == set(range(8))
     (table,) = list_tables(changes)
     assert (table.capture, read_table(changes, table).count()) == ("recorded", 2)
+
+
+def test_the_demo_compares_every_table(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its server, and what Spark makes of the recording, are equal; a row less, and they are not.
+
+    It stops the session, which is why it comes last.
+    """
+    assert demo.main() == 0
+    true_tables = shop.true_tables
+    monkeypatch.setattr(shop, "WORKLOAD", {})
+    monkeypatch.setattr(
+        shop, "true_tables", lambda server: [replace(t, rows=t.rows[1:]) for t in true_tables(server)]
+    )
+    assert demo.main() == 1
+    assert "These differ from the server's own tables: public.baskets, public." in capsys.readouterr().out
 
 
 def test_a_machine_without_java_uses_the_one_from_pypi(tmp_path: Path) -> None:
