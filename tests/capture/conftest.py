@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from pgoutput.cli import main
 from tests.capture.lab import Lab
+from tests.conftest import Run
 from tests.server import WHEEL_VERSION, Server
 
 VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
@@ -34,24 +33,15 @@ Command = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
-def capture(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
+def capture(lab: Lab, run: Run) -> Iterator[Command]:
     """Run `pgoutput capture` in this process; give the exit code and what it has written."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def capture(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
-        settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": str(lab.folder)}
-        settings |= {name: str(value) for name, value in options.items()}
+        settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": lab.folder} | options
         given = [f"--{name}={value}" for name, value in settings.items()]
-        monkeypatch.setattr(sys, "argv", ["pgoutput", "capture", *given, *arguments])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capfd.readouterr()
-        return code, out, err
+        ended = run("capture", *given, *arguments)
+        return ended.code, ended.out, ended.err
 
     yield capture
     for number, handler in handlers.items():

@@ -12,16 +12,26 @@ from typing import Any, cast
 
 import pytest
 
-from pgoutput import v1
+from pgoutput import v2
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.session import Session
 from pgoutput.errors import ConnectionLost
-from pgoutput.messages import Begin, Commit, Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgoutput.messages import (
+    Begin,
+    Commit,
+    Message,
+    PrimaryKeepalive,
+    StandbyStatusUpdate,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+    XLogData,
+)
 from pgoutput.segments import Source, Start, find_gaps, read_metadata
 from tests.capture.lab import wait_until
 
 SOURCE = Source(
-    system_identifier="1", server_version="10.0", database="d", slot="s", publications=("p",), proto_version=1
+    system_identifier="1", server_version="14.0", database="d", slot="s", publications=("p",), proto_version=2
 )
 
 
@@ -81,13 +91,17 @@ class Lab:
         self.failure: BaseException | None = None
         self.over = False
         start = Start(session=1, number=1, position=0, lsn=100)
-        settings: dict[str, Any] = {"sender_timeout": 60.0, "segment_bytes": 1 << 20, "segment_seconds": 0.0}
+        settings: dict[str, Any] = {
+            "acknowledged_lsn": 100,
+            "sender_timeout": 60.0,
+            "segment_bytes": 1 << 20,
+            "segment_seconds": 0.0,
+        }
         self.session = Session(
             cast(Connection, self.connection),
             folder,
             SOURCE,
             start,
-            acknowledged_lsn=100,
             stored=lambda path, metadata: self._store(path),
             acknowledging=self._note,
             **(settings | options),
@@ -137,8 +151,11 @@ def at_work(folder: Path, **options: Any) -> Iterator[Lab]:
 
 def transaction(lsn: int) -> list[Message]:
     """One that ends at an LSN."""
-    messages = (Begin(lsn - 10, 0, 7), Commit(lsn - 10, lsn, 0))
-    return [XLogData(lsn - 10, lsn - 10, 0, v1.encode(message)) for message in messages]
+    return sent(Begin(lsn - 10, 0, 7), Commit(lsn - 10, lsn, 0))
+
+
+def sent(*messages: Message) -> list[Message]:
+    return [XLogData(0, 0, 0, v2.encode(message)) for message in messages]
 
 
 def keepalive(lsn: int, *, reply: bool = False) -> PrimaryKeepalive:
@@ -199,6 +216,33 @@ def fill(lab: Lab) -> int:
                 return lsn - 100
             time.sleep(0.01)
     raise AssertionError("it never waits")
+
+
+def test_a_transaction_in_progress_is_not_acknowledged(tmp_path: Path) -> None:
+    with at_work(tmp_path, segment_seconds=60.0) as lab:
+        lab.connection.say(*sent(StreamStart(7, True), StreamStop()), *transaction(200), keepalive(300))
+        wait_until(lambda: lab.session.messages == 4)
+        lab.over = True
+        lab.thread.join(10)
+        assert lab.session.open_transactions == 1
+    assert lab.heard[-1] == 200
+    assert lab.noted == []
+
+
+def test_an_acknowledgement_never_goes_back(tmp_path: Path) -> None:
+    with at_work(tmp_path, acknowledged_lsn=150) as lab:  # while idle, after the last segment
+        lab.connection.say(keepalive(90, reply=True))
+        wait_until(lambda: lab.heard == [150])
+
+
+def test_what_was_stored_before_is_not_stored_again(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        streamed = sent(StreamStart(8, True), StreamStop(), StreamCommit(8, 80, 90, 0))
+        lab.connection.say(*transaction(100), *streamed, *transaction(200))
+        wait_until(lambda: lab.heard[-1:] == [200])
+    (path,) = lab.stored
+    metadata = read_metadata(path)
+    assert (metadata.start_lsn, metadata.end_lsn, metadata.transactions) == (100, 200, 1)
 
 
 def test_the_server_hears_from_a_recorder_that_waits_for_the_disk(
