@@ -169,10 +169,7 @@ class StreamState:
         return self._open_whole(message, message.final_lsn < self._stored_lsn)
 
     def _begin_prepare(self, message: messages.BeginPrepare) -> Message | None:
-        # Its LSN does not tell: what was prepared before the slot sent such is sent when it is committed,
-        # and begins with its old LSN (ReorderBufferFinishPrepared).
-        stored = self.prepared.get(message.gid)
-        return self._open_whole(message, stored is not None and stored.prepare_lsn == message.prepare_lsn)
+        return self._open_whole(message, self._is_prepared(message))
 
     def _open_whole(self, message: messages.Begin | messages.BeginPrepare, stored: bool) -> Message | None:
         self._outside(message)
@@ -225,7 +222,7 @@ class StreamState:
         return message
 
     def _stream_prepare(self, message: messages.StreamPrepare) -> Message:
-        if message.end_lsn <= self._stored_lsn:
+        if self._is_prepared(message):
             return self._void(message, message.prepare_lsn, message.prepare_time)
         self._park(message, self._finish(message))
         return message
@@ -254,6 +251,15 @@ class StreamState:
         return abort
 
     # Prepared transactions
+
+    def _is_prepared(self, message: messages.BeginPrepare | messages.StreamPrepare) -> bool:
+        """Whether this Prepare was stored before.
+
+        Its LSN does not tell: what was prepared before the slot sent such is sent when it is committed, and
+        has its old LSN (ReorderBufferFinishPrepared).
+        """
+        stored = self.prepared.get(message.gid)
+        return stored is not None and stored.prepare_lsn == message.prepare_lsn
 
     def _park(self, message: messages.Prepare | messages.StreamPrepare, work: Work) -> None:
         self._end(message, work, message.prepare_lsn, message.gid)

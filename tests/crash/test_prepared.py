@@ -1,0 +1,72 @@
+"""A transaction that was prepared while the slot was being created, and is streamed after its Prepare."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from threading import Thread
+
+import psycopg
+import pytest
+
+from pgoutput.capture import Options, Recorder
+from pgoutput.messages import Insert, Streaming, StreamPrepare
+from pgoutput.segments import Segments
+from tests.server import Server
+
+
+@pytest.mark.parametrize(("streaming", "proto_version"), [("parallel", 4), ("off", 3)])
+def test_a_transaction_older_than_the_slot_is_recorded_when_it_is_committed(
+    tmp_path: Path, streaming: Streaming, proto_version: int
+) -> None:
+    with Server() as server, server.connect() as connection:
+        connection.execute("CREATE TABLE t (id int8)")
+        connection.execute("CREATE PUBLICATION p FOR TABLE t")
+        with server.connect() as first, server.connect() as second:
+            first.execute("BEGIN; INSERT INTO t VALUES (1)")
+            creation = Thread(target=_create_slot, args=[server])
+            creation.start()
+            _await_waiting(connection, first)
+            second.execute("BEGIN; INSERT INTO t VALUES (2)")
+            first.execute("COMMIT")
+            _await_waiting(connection, second)
+            connection.execute("BEGIN")
+            connection.execute("INSERT INTO t SELECT g FROM generate_series(1001, 1400) g")
+            connection.execute("PREPARE TRANSACTION 'early'")
+            second.execute("COMMIT")
+            creation.join()
+        # Memory gets short, and it is the largest, when what the slot gives has begun.
+        connection.execute("INSERT INTO t SELECT g FROM generate_series(2001, 2300) g")
+        connection.execute("COMMIT PREPARED 'early'")
+        Recorder(
+            server.dsn,
+            "s",
+            ["p"],
+            tmp_path / "recording",
+            options=Options(two_phase=True, streaming=streaming, proto_version=proto_version),
+        ).run(until="now")
+    with Segments(tmp_path / "recording") as segments:
+        streamed = any(isinstance(one.message, StreamPrepare) for one in segments.messages())
+    with Segments(tmp_path / "recording") as segments:
+        found = [
+            change.message.new[0]
+            for transaction in segments.transactions()
+            for change in transaction.changes
+            if isinstance(change.message, Insert)
+        ]
+    assert streamed == (streaming != "off")
+    assert sorted(map(str, found)) == [str(id_) for id_ in (*range(1001, 1401), *range(2001, 2301))]
+
+
+def _create_slot(server: Server) -> None:
+    with server.connect() as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput', false, true)")
+
+
+def _await_waiting(connection: psycopg.Connection, holder: psycopg.Connection) -> None:
+    """Until the creation of the slot waits for the end of another's transaction."""
+    deadline = time.monotonic() + 30
+    query = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    while not connection.execute(query, [holder.info.backend_pid]).fetchall():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
