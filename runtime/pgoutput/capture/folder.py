@@ -11,7 +11,15 @@ from typing import Final, Literal
 import msgspec
 
 from pgoutput.errors import CaptureError
-from pgoutput.segments import SNAPSHOT, Metadata, Start, list_segments, read_metadata, remove_partial
+from pgoutput.segments import (
+    SNAPSHOT,
+    Metadata,
+    Start,
+    list_segments,
+    read_metadata,
+    remove_partial,
+    segment_name,
+)
 from pgoutput.segments.files import sync
 
 _STATE: Final = "recording.json"
@@ -26,6 +34,8 @@ class State(msgspec.Struct, kw_only=True):
     database: str
     acknowledged_lsn: int | None = None
     """The server may have been told that up to here all is stored. None before the first time."""
+    last_segment: int = 0
+    """Number of the last segment when that was noted; 0 if there was none."""
     snapshot: Literal["none", "running", "complete"] = "none"
 
 
@@ -74,6 +84,12 @@ class Folder:
             if (other := getattr(self.state, name)) != value:
                 text = f"{self.path}: it is a recording of {name} {other}, not {value}: use another folder"
                 raise CaptureError(text)
+        last = self.last_segment()
+        if self.state.last_segment > (0 if last is None else last.number):
+            raise CaptureError(
+                f"{self.path}: segments are missing, up to {segment_name(self.state.last_segment)}, and the "
+                "server does not send them again: put them back, or record anew in another folder"
+            )
         return self.state
 
     def save(self, state: State) -> None:

@@ -256,7 +256,11 @@ class Recorder:
         start: Start,
         acknowledged_lsn: int,
     ) -> Session:
+        last_segment = start.number - 1
+
         def stored(path: Path, metadata: Metadata) -> None:
+            nonlocal last_segment
+            last_segment = metadata.number
             self._tell(
                 Stored(
                     path=str(path),
@@ -269,7 +273,8 @@ class Recorder:
 
         def acknowledging(lsn: int) -> None:
             assert folder.state is not None
-            folder.save(msgspec.structs.replace(folder.state, acknowledged_lsn=lsn))
+            state = msgspec.structs.replace(folder.state, acknowledged_lsn=lsn, last_segment=last_segment)
+            folder.save(state)
 
         return Session(
             connection,

@@ -1,0 +1,45 @@
+"""The folder of a recording says when something is missing from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgoutput.capture.folder import Folder, State
+from pgoutput.errors import CaptureError
+from pgoutput.messages import Begin, Commit, XLogData
+from pgoutput.segments import SegmentWriter, segment_name
+from pgoutput.stream import encode_for
+from tests.segments.recordings import FIRST, PARALLEL
+
+WHOSE = (PARALLEL.slot, PARALLEL.system_identifier, PARALLEL.database)
+
+
+def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
+    """The server was told of more than they had, so that nothing else would tell."""
+    writer = SegmentWriter(tmp_path, PARALLEL, FIRST)
+    for lsn in (10, 20):
+        transaction = (Begin(lsn, 0, 1), Commit(lsn, lsn + 1, 0))
+        writer.write([XLogData(lsn, lsn, 0, encode_for(message, 4)) for message in transaction], 0)
+        writer.rotate()
+    slot, system, database = WHOSE
+    state = State(slot=slot, system_identifier=system, database=database, acknowledged_lsn=30, last_segment=2)
+    with pytest.raises(CaptureError, match="no recording"), Folder(tmp_path):
+        pass
+    (tmp_path / "recording.json").touch()
+    with pytest.raises(CaptureError, match=r"recording\.json: it cannot be read"), Folder(tmp_path):
+        pass
+    (tmp_path / "recording.json").unlink()
+    (tmp_path / segment_name(1)).rename(tmp_path / ".1")
+    (tmp_path / segment_name(2)).rename(tmp_path / ".2")
+    with Folder(tmp_path) as folder:
+        folder.save(state)
+        (tmp_path / ".1").rename(tmp_path / segment_name(1))
+        with pytest.raises(CaptureError, match="segments are missing, up to 0000000002"):
+            folder.claim(*WHOSE)
+        (tmp_path / ".2").rename(tmp_path / segment_name(2))
+        assert folder.claim(*WHOSE) == state
+        assert folder.stored_lsn(state) == 30
+        with pytest.raises(CaptureError, match="it is a recording of slot slot, not other"):
+            folder.claim("other", *WHOSE[1:])
