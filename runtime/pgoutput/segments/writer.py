@@ -83,6 +83,7 @@ class SegmentWriter:
         self._run = run
         self._stored = stored
         self._segment_bytes = segment_bytes
+        self._batch_limit = min(_BATCH_BYTES, segment_bytes)
         self._file: _Open | None = None
         self._rows: list[XLogData] = []
         self._received_at: list[int] = []
@@ -127,7 +128,7 @@ class SegmentWriter:
             times.append(received_at)
             self._position += 1
             self._batch_bytes += len(data)
-            if self._batch_bytes >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+            if self._batch_bytes >= self._batch_limit or len(rows) >= _BATCH_ROWS:
                 self._write_batch()
                 if self._file.bytes >= self._segment_bytes:
                     self.rotate()
