@@ -314,8 +314,8 @@ def test_a_folder_of_another_recording(refused: Refused, table: Lab) -> None:
     assert refused("--create-slot", slot="another") == (
         f"{table.folder}: it is a recording of slot {table.slot}, not another: use another folder"
     )
-    (table.folder / "recording.json").write_text("{")
-    assert refused().startswith(f"{table.folder / 'recording.json'}: it cannot be read (")
+    (table.folder / "_recording.json").write_text("{")
+    assert refused().startswith(f"{table.folder / '_recording.json'}: it cannot be read (")
 
 
 # The disk

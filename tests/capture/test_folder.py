@@ -27,10 +27,10 @@ def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
     state = State(slot=slot, system_identifier=system, database=database, acknowledged_lsn=30, last_segment=2)
     with pytest.raises(CaptureError, match="no recording"), Folder(tmp_path):
         pass
-    (tmp_path / "recording.json").touch()
+    (tmp_path / "_recording.json").touch()
     with pytest.raises(CaptureError, match=r"recording\.json: it cannot be read"), Folder(tmp_path):
         pass
-    (tmp_path / "recording.json").unlink()
+    (tmp_path / "_recording.json").unlink()
     (tmp_path / segment_name(1)).rename(tmp_path / ".1")
     (tmp_path / segment_name(2)).rename(tmp_path / ".2")
     with Folder(tmp_path) as folder:

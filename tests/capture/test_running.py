@@ -63,7 +63,7 @@ def is_confirmed(lab: Lab, lsn: int) -> bool:
 
 def noted_lsn(folder: Path) -> int:
     """What the recording says that it has, on the disk."""
-    state = msgspec.json.decode((folder / "recording.json").read_bytes(), type=State)
+    state = msgspec.json.decode((folder / "_recording.json").read_bytes(), type=State)
     segments = list(folder.glob("[0-9]*"))
     last = [read_metadata(max(segments)).end_lsn] if segments else []
     return max(state.acknowledged_lsn or 0, *last, 0)
@@ -102,7 +102,7 @@ def test_a_slow_disk_does_not_cost_the_connection(table: Lab, monkeypatch: pytes
         assert slept > 3
     assert recording.told(Reconnecting) == []
     monkeypatch.undo()
-    acknowledged = parse_lsn(recording.told(Stopped)[0].acknowledged_lsn)
+    acknowledged = parse_lsn(str(recording.told(Stopped)[0].acknowledged_lsn))
     wait_until(lambda: table.confirmed_lsn() == acknowledged)
     assert acknowledged <= noted_lsn(table.folder)
     table.record()

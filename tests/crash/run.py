@@ -159,7 +159,7 @@ class Crash:
     def phase(self) -> str:
         """What the recorder is, or was, about."""
         with suppress(FileNotFoundError):
-            if json.loads((self._folder / "recording.json").read_bytes())["snapshot"] == "complete":
+            if json.loads((self._folder / "_recording.json").read_bytes())["snapshot"] == "complete":
                 return "recording" if b'"connected"' in self._log.read_bytes() else "connecting"
         return "snapshotting"
 

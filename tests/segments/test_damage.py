@@ -355,7 +355,7 @@ def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pyte
 def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
     whole = list_segments(folder)
     SegmentFile(folder / segment_name(11)).add(0, [0], [0], [b"x"])
-    (folder / ".recording.json.partial").write_bytes(b"{")
+    (folder / "._recording.json.partial").write_bytes(b"{")
     (folder / ".snapshot.partial").mkdir()
     (folder / ".hidden").write_bytes(b"")
     assert list_segments(folder) == whole
@@ -367,3 +367,15 @@ def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
         ".hidden",
     }
     remove_partial(folder)
+
+
+def test_a_reader_refuses_a_recording_with_a_gap(tmp_path: Path) -> None:
+    """Rather than leave transactions out without a word; or goes on, and tells of it."""
+    messages = recordings.sent("pg18_p1")
+    recordings.write(tmp_path, recordings.source("pg18_p1"), messages, 151)[1].unlink()
+    with pytest.raises(CaptureError, match="segment 2 is missing"), Segments(tmp_path):
+        pass
+    told: list[CaptureError] = []
+    with Segments(tmp_path, on_bad=told.append) as segments:
+        assert next(segments.records()).number == 0
+    assert "segment 2 is missing" in str(told[0])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
     """Something that happened. Its name is in the key `event`."""
+
+    time: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat())
+    """When, by the clock of the recorder."""
 
 
 class Connected(Event, frozen=True, kw_only=True):
@@ -38,7 +43,8 @@ class Progress(Event, frozen=True, kw_only=True):
     messages_per_second: float
     """Since the last event of this kind."""
     lag_bytes: int | None
-    """From what was acknowledged to the end of the server's WAL; None if that is not known."""
+    """From what was acknowledged to the end of the server's WAL; None if that is not known. What has come is
+    acknowledged when its segment is stored."""
     last_commit_time: str | None
     open_transactions: int
     acknowledged_lsn: str
@@ -65,4 +71,5 @@ class Stopped(Event, frozen=True, kw_only=True):
     """The recorder has ended, with all stored and acknowledged."""
 
     messages: int
-    acknowledged_lsn: str
+    acknowledged_lsn: str | None
+    """None if it was stopped before it began to stream: then no slot is left, nor a snapshot half made."""

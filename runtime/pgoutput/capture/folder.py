@@ -22,12 +22,15 @@ from pgoutput.segments import (
 )
 from pgoutput.segments.files import sync
 
-_STATE: Final = "recording.json"
+_STATE: Final = "_recording.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What is known of a recording beside its segments; the file recording.json."""
+    """What is known of a recording beside its segments; the file _recording.json.
+
+    Readers of Parquet pass over such names.
+    """
 
     slot: str
     system_identifier: str

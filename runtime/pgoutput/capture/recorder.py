@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -47,6 +47,9 @@ class Recorder:
         segment_bytes: A segment ends when its messages have so many bytes.
         segment_seconds: Or when it is so old, and holds what can be acknowledged.
         on_event: Is told what happens; from several threads.
+
+    Raises:
+        ValueError: There are no publications.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Recorder:
         segment_seconds: float = 10.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
+        if isinstance(publications, str) or not publications:
+            raise ValueError(f"publications are a list of names, and not {publications!r}")
         self._dsn = dsn
         self._slot = slot
         self._publications = tuple(publications)
@@ -74,36 +79,40 @@ class Recorder:
         self._segment_seconds = segment_seconds
         self._on_event = on_event
         self._stop = threading.Event()
+        self._deadline: float | None = None
         self._messages = 0
-        self._acknowledged_lsn = 0
+        self._acknowledged_lsn: int | None = None
 
     def stop(self) -> None:
         """Have `run` store and acknowledge what has come, and return; from any thread or signal handler."""
         self._stop.set()
 
-    def run(self, *, until: Literal["now"] | int | None = None, seconds: float | None = None) -> None:
+    def run(self, *, until: int | str | None = None, seconds: float | None = None) -> None:
         """Record.
 
         A connection that ends is made again, after a pause that grows to half a minute.
 
         Args:
-            until: Return when all that ended up to this LSN is stored; `now` is the end of the server's WAL
-                when it is first reached. What comes together with it is stored as well.
+            until: Return when all that ended up to this LSN is stored, a number or text; `now` is the end of
+                the server's WAL when it is first reached. What comes together with it is stored as well.
             seconds: Return after this time.
 
         Raises:
+            ValueError: `until` is no LSN.
             ReplicationError: The server cannot be recorded as it is, or cannot be reached at the start.
             CaptureError: The folder is in use, or is not one for this recording.
             DecodeError: The server has sent what cannot be.
             OSError: A segment could not be written. What was acknowledged is stored.
         """
-        deadline = None if seconds is None else time.monotonic() + seconds
+        self._deadline = None if seconds is None else time.monotonic() + seconds
         target = until if isinstance(until, int) else None
+        if isinstance(until, str) and until != "now":
+            target = parse_lsn(until)
         pause, reached = _FIRST_PAUSE, False
         with ExitStack() as stack:
             folder = stack.enter_context(Folder(self._path))
             wal_end = stack.enter_context(WalEnd(self._dsn)) if self._on_event else None
-            while not self._is_over(deadline):
+            while not self._is_over():
                 began = time.monotonic()
                 try:
                     with Connection(self._dsn, replication=True) as connection:
@@ -113,7 +122,7 @@ class Recorder:
                         reached = reached or folder.state is not None
                         session = self._open(connection, server, folder)
                         reached = True
-                        self._record(session, target, deadline, wal_end)
+                        self._record(session, target, wal_end)
                         break
                 except Interrupted:
                     break
@@ -125,9 +134,10 @@ class Recorder:
                     if time.monotonic() - began > _LONGEST_PAUSE:
                         pause = _FIRST_PAUSE
                     self._tell(Reconnecting(reason=str(error), seconds=round(pause, 1)))
-                    self._wait(pause, deadline)
+                    self._wait(pause)
                     pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
-        self._tell(Stopped(messages=self._messages, acknowledged_lsn=format_lsn(self._acknowledged_lsn)))
+        lsn = None if self._acknowledged_lsn is None else format_lsn(self._acknowledged_lsn)
+        self._tell(Stopped(messages=self._messages, acknowledged_lsn=lsn))
 
     def _open(self, connection: Connection, server: Server, folder: Folder) -> Session:
         """See that all is right, and begin to stream."""
@@ -227,7 +237,7 @@ class Recorder:
         try:
             lsn, snapshot = self._create(connection, server)
             copy = TableCopy(self._dsn, source, folder.partial_snapshot(), str(snapshot), lsn)
-            copy.run(self._tell, self._stop.is_set, self._segment_bytes)
+            copy.run(self._tell, self._is_over, self._segment_bytes)
             folder.finish_snapshot()
         except BaseException:  # nothing is half done, and no WAL is kept for nobody
             with suppress(ConnectionLost):  # then the next start does it
@@ -244,7 +254,7 @@ class Recorder:
             server,
             two_phase=self._options.two_phase,
             export_snapshot=self._snapshot,
-            stop=self._stop.is_set,
+            stop=self._is_over,
         )
 
     def _session(
@@ -289,9 +299,7 @@ class Recorder:
             acknowledging=acknowledging,
         )
 
-    def _record(
-        self, session: Session, target: int | None, deadline: float | None, wal_end: WalEnd | None
-    ) -> None:
+    def _record(self, session: Session, target: int | None, wal_end: WalEnd | None) -> None:
         before = self._messages
         told, told_at = before, time.monotonic()
 
@@ -304,7 +312,7 @@ class Recorder:
                 told, told_at = self._messages, time.monotonic()
 
         try:
-            session.run(target, lambda: self._is_over(deadline), tick)
+            session.run(target, self._is_over, tick)
         except UndefinedObject as error:  # the server reads its catalogs as they were where it reads the WAL
             raise ReplicationError(
                 f"{error} where the slot {self._slot} stands: do without it, or record anew from a new slot "
@@ -332,12 +340,12 @@ class Recorder:
         if self._on_event is not None:
             self._on_event(event)
 
-    def _is_over(self, deadline: float | None) -> bool:
-        return self._stop.is_set() or (deadline is not None and time.monotonic() >= deadline)
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
 
-    def _wait(self, seconds: float, deadline: float | None) -> None:
-        if deadline is not None:
-            seconds = min(seconds, max(0.0, deadline - time.monotonic()))
+    def _wait(self, seconds: float) -> None:
+        if self._deadline is not None:
+            seconds = min(seconds, max(0.0, self._deadline - time.monotonic()))
         self._stop.wait(seconds)
 
 

@@ -24,6 +24,7 @@ from pgoutput.capture import (
     Recorder,
     Snapshotted,
     Stopped,
+    Stored,
 )
 from pgoutput.cli.printing import complain, printable
 from pgoutput.wire import parse_lsn
@@ -68,7 +69,9 @@ def record(
             status.update(escape(printable(_line(event))))
 
         def print_line(event: Event) -> None:
-            if isinstance(event, Connected | Reconnecting | Stopped):
+            if isinstance(event, Connected | Reconnecting | Stopped) or (
+                isinstance(event, Stored) and not console.is_terminal
+            ):
                 complain(_line(event))
             show(event)
 
@@ -138,4 +141,11 @@ def _(event: Reconnecting) -> str:
 
 @_line.register
 def _(event: Stopped) -> str:
+    if event.acknowledged_lsn is None:
+        return "stopped before the recording began: nothing is stored"
     return f"stopped: {event.messages:,} messages, all stored and acknowledged up to {event.acknowledged_lsn}"
+
+
+@_line.register
+def _(event: Stored) -> str:
+    return f"{event.path}: {event.messages:,} messages, {event.transactions:,} commits, up to {event.end_lsn}"

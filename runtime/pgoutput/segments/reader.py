@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pgoutput.errors import CaptureError
 from pgoutput.reading import Record, Recorded
+from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SUFFIX, checksum
 from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata
 from pgoutput.stream import StreamDecoder
@@ -163,7 +164,7 @@ class Segments(Recorded):
         on_bad: Called with what cannot be decoded, which is then skipped; None raises it.
 
     Raises:
-        CaptureError: The folder has no segments, or a file is none.
+        CaptureError: The folder has no segments, or some are missing, or a file is none.
     """
 
     numbered_by = "position"
@@ -174,6 +175,9 @@ class Segments(Recorded):
         self.paths: Sequence[Path] = list_segments(path) if self.path.is_dir() else [self.path]
         with Segment(self.paths[0]) as first:
             self._session, self.decoder = first.metadata.session, first.decoder()
+        if self.path.is_dir():
+            for gap in find_gaps([read_metadata(path) for path in self.paths]):
+                self._bad(CaptureError(f"{self.path}: {gap}"))
 
     def records(self) -> Iterator[Record]:
         """The messages, in their order.
