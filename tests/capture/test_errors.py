@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pgoutput.capture import Connected, Options, Stored
 from pgoutput.capture.connection import Connection
+from pgoutput.capture.folder import Folder
 from pgoutput.capture.server import Slot, check_slot, identify
 from pgoutput.errors import ReplicationError
 from pgoutput.versions import OPTIONS, SERVERS
@@ -70,8 +72,30 @@ def test_no_server(refused: Refused, lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_bad_dsn(refused: Refused) -> None:
-    assert refused(dsn="host") == 'the DSN cannot be read: missing "=" after "host" in connection info string'
-    assert refused(dsn="hast=x") == 'the DSN cannot be read: invalid connection option "hast"'
+    for dsn in ("host", "postgresql://u:p%zzSECRET@h/db", "password=SEC RET"):
+        line = refused(dsn=dsn)
+        assert line.startswith("the DSN cannot be read: give keywords and values as in 'host=db dbname=shop'")
+        assert "SEC" not in line
+    assert refused(dsn="connect_timeout=abc").startswith("the DSN cannot be used: ")
+
+
+def test_the_environment_does_not_change_how_values_look(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"DATESTYLE": "German", "TZ": "Asia/Tokyo", "CLIENTENCODING": "LATIN1"}.items():
+        monkeypatch.setenv(f"PG{name}", value)
+    for replication in (False, True):
+        with Connection(f"{lab.dsn} client_encoding=LATIN1", replication=replication) as connection:
+            shown = [connection.query(f"SHOW {name}")[0][0] for name in ("datestyle", "timezone")]
+            assert (str(shown[0])[:3], shown[1]) == ("ISO", "UTC")
+            assert connection.query("SHOW client_encoding") == [("UTF8",)]
+
+
+def test_a_server_that_is_older_than_the_recording(refused: Refused, table: Lab) -> None:
+    """It was restored from a backup: it would leave out what it writes until it has caught up."""
+    table.record()
+    with Folder(table.folder) as folder:
+        assert folder.state is not None
+        folder.save(replace(folder.state, acknowledged_lsn=1 << 40))
+    assert re.match(r"the server stands at [0-9A-F/]+, before the end of the recording, 100/0: ", refused())
 
 
 def test_a_role_without_the_right(refused: Refused, table: Lab) -> None:

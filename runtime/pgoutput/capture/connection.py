@@ -78,13 +78,13 @@ class Connection:
     def __init__(self, dsn: str, *, replication: bool = False, stop: Callable[[], bool] = _never) -> None:
         try:
             given = conninfo_to_dict(dsn)
-        except psycopg.ProgrammingError as error:
-            raise ReplicationError(f"the DSN cannot be read: {_one_line(str(error))}") from None
-        settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+        except (psycopg.ProgrammingError, UnicodeError):  # which may quote a password
+            raise ReplicationError(
+                "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI"
+            ) from None
         options = {
-            "options": f"{given.get('options') or ''} {settings}".strip(),
             "connect_timeout": given.get("connect_timeout") or 10,
-            "application_name": given.get("application_name") or "pgoutput",
+            "fallback_application_name": "pgoutput",
         }
         if replication:
             options["replication"] = "database"
@@ -92,10 +92,14 @@ class Connection:
             self._connection = psycopg.connect(make_conninfo(dsn, **options), autocommit=True)
         except psycopg.OperationalError as error:
             raise ConnectionLost(f"no connection: {_one_line(str(error))}") from None
+        except (psycopg.Error, UnicodeError) as error:
+            raise ReplicationError(f"the DSN cannot be used: {_one_line(str(error))}") from None
         self._libpq = self._connection.pgconn
         self._stop = stop
         self.ended = self.more = False
         try:
+            for name, value in _SETTINGS.items():  # said so, they beat the environment and the DSN
+                self.query(f"SET {name} = '{value}'")
             for version, name in _SETTINGS_SINCE.items():
                 if version <= self.server_version // 10_000:
                     self.query(f"SET {name} = 0")

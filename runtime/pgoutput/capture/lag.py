@@ -34,7 +34,7 @@ class WalEnd:
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_SECONDS)  # it may wait for a server that does not answer
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -23,6 +23,8 @@ class PublishedTable(msgspec.Struct):
     relation: Relation
     types: tuple[Type, ...]
     """Those of its columns that are not built in."""
+    storage: str | None
+    """Where its rows are (relfilenode): a table that was rewritten has none for earlier snapshots."""
     lock: str
     """The SQL that keeps others from changing it."""
     query: str
@@ -47,7 +49,8 @@ _PUBLISHED: Final = {
 times. The column list is NULL for all columns where the server does not list them."""
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, p.attrs, pg_get_expr(p.qual, p.relid)
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, p.attrs, pg_get_expr(p.qual, p.relid),
+    c.relfilenode
 FROM ({published}) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY c.relpages DESC, c.oid"""
 
@@ -120,6 +123,7 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
             int(oid), "" if namespace == "pg_catalog" else namespace, name, ReplicaIdentity(identity), columns
         ),
         _types(connection, columns),
+        rows[0][7],
         lock,
         f"COPY (SELECT {listed} FROM {only}{place}{where}) TO STDOUT{' (FORMAT binary)' if binary else ''}",
         tuple(sends for _, sends in described) if binary else None,

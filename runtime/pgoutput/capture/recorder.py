@@ -198,6 +198,12 @@ class Recorder:
                 f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
             )
         servers.check_slot(slot, self._slot, server, self._options.two_phase)
+        if server.flush_lsn < folder.stored_lsn(state):
+            raise ReplicationError(
+                f"the server stands at {format_lsn(server.flush_lsn)}, before the end of the recording, "
+                f"{format_lsn(folder.stored_lsn(state))}: it was restored, or is another; "
+                "record anew in another folder"
+            )
         confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
         if state.acknowledged_lsn is None:
             folder.save(msgspec.structs.replace(state, acknowledged_lsn=confirmed_lsn))
@@ -236,6 +242,12 @@ class Recorder:
         folder.save(msgspec.structs.replace(state, snapshot="running"))
         try:
             lsn, snapshot = self._create(connection, server)
+        except ConnectionLost:  # it may be there all the same: the next start drops it
+            raise
+        except BaseException:
+            folder.forget(state)
+            raise
+        try:
             copy = TableCopy(self._dsn, source, folder.partial_snapshot(), str(snapshot), lsn)
             copy.run(self._tell, self._is_over, self._segment_bytes)
             folder.finish_snapshot()
