@@ -204,8 +204,7 @@ class StreamState:
     def _stream_start(self, message: messages.StreamStart) -> Message:
         self._outside(message)
         if message.first_segment:
-            opener = messages.StreamStart(message.xid, first_segment=True)
-            self._streamed[message.xid] = Work(message.xid, self._position, opener)
+            self._streamed[message.xid] = Work(message.xid, self._position, message)
         self._enter(self._work(message))
         return message
 
