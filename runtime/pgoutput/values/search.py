@@ -1,0 +1,132 @@
+"""Text search: tsvector and tsquery."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pgoutput.values.reader import Output, Reader
+
+_COUNT: Final = struct.Struct(">i")
+_INT8: Final = struct.Struct(">B")
+_INT16: Final = struct.Struct(">H")
+_OPERAND: Final = struct.Struct(">BB")
+
+_WEIGHTS: Final = ("", "C", "B", "A")
+_QUERY_WEIGHTS: Final = ((8, "A"), (4, "B"), (2, "C"), (1, "D"))
+_VALUE, _OPERATOR = 1, 2
+"""QI_VAL and QI_OPR."""
+
+
+def tsvector_out(data: bytes) -> str:
+    """Lexemes in quotes, each with its positions and their weights (tsvectorsend, tsvectorout)."""
+    reader = Reader(data)
+    (count,) = reader.unpack(_COUNT)
+    lexemes: list[str] = []
+    while len(lexemes) < count:
+        text = _quoted(reader.string())
+        (positions,) = reader.unpack(_INT16)
+        entries = struct.unpack(f">{positions}H", reader.take(2 * positions))
+        if entries:
+            text += ":" + ",".join([f"{entry & 0x3FFF}{_WEIGHTS[entry >> 14]}" for entry in entries])
+        lexemes.append(text)
+    reader.end()
+    return " ".join(lexemes)
+
+
+class _Operator(msgspec.Struct):
+    priority: int
+    """The higher, the closer it binds (QO_PRIORITY)."""
+    sign: str
+    phrase: bool
+    left: int = 0
+    """Where the left operand begins. The right one, or that of a not, follows at once."""
+
+
+_OPERATORS: Final = {1: (4, "!"), 2: (2, " & "), 3: (1, " | "), 4: (3, " <-> ")}
+"""Priorities and signs of OP_NOT, OP_AND, OP_OR and OP_PHRASE."""
+_PHRASE: Final = 4
+
+_Item: TypeAlias = str | _Operator
+
+
+def tsquery_out(data: bytes) -> str:
+    """An expression with as few brackets as it needs (tsquerysend, tsqueryout).
+
+    Neither reading nor writing recurses: a query may be as deep as it is long.
+    """
+    reader = Reader(data)
+    (count,) = reader.unpack(_COUNT)
+    items: list[_Item] = []
+    while len(items) < count:
+        items.append(_item(reader))
+    reader.end()
+    _find_operands(items)
+    return _infix(items) if items else ""
+
+
+def _item(reader: Reader) -> _Item:
+    (kind,) = reader.unpack(_INT8)
+    if kind == _VALUE:
+        weights, prefix = reader.unpack(_OPERAND)
+        flags = "*" * prefix + "".join(letter for bit, letter in _QUERY_WEIGHTS if weights & bit)
+        if weights > 15 or prefix > 1:
+            raise ValueError("unknown weights")
+        return _quoted(reader.string()) + (f":{flags}" if flags else "")
+    (code,) = reader.unpack(_INT8)
+    if kind != _OPERATOR or code not in _OPERATORS:
+        raise ValueError("neither an operand nor an operator")
+    priority, sign = _OPERATORS[code]
+    if code == _PHRASE:
+        (distance,) = reader.unpack(_INT16)
+        sign = sign if distance == 1 else f" <{distance}> "
+    return _Operator(priority, sign, code == _PHRASE)
+
+
+def _find_operands(items: list[_Item]) -> None:
+    """Operators stand before their operands, so from the end each finds its own complete (findoprnd)."""
+    begins: list[int] = []
+    for at in range(len(items) - 1, -1, -1):
+        item = items[at]
+        if isinstance(item, _Operator):
+            begins.pop()
+            if item.sign != "!":
+                item.left = begins.pop()
+        begins.append(at)
+    if len(begins) > 1:
+        raise ValueError("more than one expression")
+
+
+def _infix(items: list[_Item]) -> str:
+    """The items as an expression (infix of tsquery.c)."""
+    parts: list[str] = []
+    todo: list[str | tuple[int, int, bool]] = [(0, -1, False)]
+    while todo:
+        step = todo.pop()
+        if isinstance(step, str):
+            parts.append(step)
+            continue
+        at, outer, right_of_phrase = step
+        item = items[at]
+        if isinstance(item, str):
+            parts.append(item)
+            continue
+        operand = (at + 1, item.priority, item.phrase)
+        inner: list[str | tuple[int, int, bool]]
+        inner = [(item.left, item.priority, False), item.sign, operand] if item.left else [item.sign, operand]
+        # A phrase depends on the order in which it is put together.
+        if item.priority < outer or (item.phrase and right_of_phrase):
+            inner = ["( ", *inner, " )"]
+        todo.extend(reversed(inner))
+    return "".join(parts)
+
+
+def _quoted(lexeme: str) -> str:
+    doubled = lexeme.replace("'", "''").replace("\\", "\\\\")
+    return f"'{doubled}'"
+
+
+SEARCH: Final[dict[str, Output]] = {"tsvectorsend": tsvector_out, "tsquerysend": tsquery_out}
+"""By send function."""
