@@ -315,7 +315,8 @@ class _Segment:
         """Write it to the disk."""
         self.add(messages.Commit(self._lsn, self._lsn, self._time))
         self._write_batch()
-        epoch = Epoch(self._first + 1 + len(self._table.types), self._lsn, to_json(self._table.relation))
+        types, relation = self._table.types, to_json(self._table.relation)
+        epoch = Epoch(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))
         self._file.finish(
             Metadata(
                 kind="snapshot",

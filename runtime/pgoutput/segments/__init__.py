@@ -6,8 +6,16 @@ a segment says of itself is its `Metadata`.
 
 from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SegmentFile, remove_partial, segment_name
+from pgoutput.segments.location import (
+    SNAPSHOT,
+    Location,
+    Place,
+    find_segments,
+    locate,
+    segment_number,
+)
 from pgoutput.segments.model import SCHEMA, End, Epoch, Metadata, Part, Prepared, Source
-from pgoutput.segments.reader import SNAPSHOT, Segment, Segments, is_recording, list_segments, read_metadata
+from pgoutput.segments.reader import Segment, Segments, list_segments, read_metadata
 from pgoutput.segments.writer import SEGMENT_BYTES, SegmentWriter, Start
 
 __all__ = [
@@ -16,8 +24,10 @@ __all__ = [
     "SNAPSHOT",
     "End",
     "Epoch",
+    "Location",
     "Metadata",
     "Part",
+    "Place",
     "Prepared",
     "Segment",
     "SegmentFile",
@@ -26,9 +36,11 @@ __all__ = [
     "Source",
     "Start",
     "find_gaps",
-    "is_recording",
+    "find_segments",
     "list_segments",
+    "locate",
     "read_metadata",
     "remove_partial",
     "segment_name",
+    "segment_number",
 ]

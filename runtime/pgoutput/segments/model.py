@@ -89,6 +89,8 @@ class End(msgspec.Struct, frozen=True):
     lsn: int | None
     """The message's commit_lsn, prepare_lsn or abort_lsn, if it has one; of RollbackPrepared, the end of the
     rollback."""
+    time: int | None
+    """Its commit_time, prepare_time, rollback_time or abort_time likewise, in microseconds since 2000."""
     segments: tuple[int, ...] = ()
     """Numbers of the segments that have messages of the transaction."""
     rolled_back: tuple[int, ...] = ()
@@ -117,6 +119,8 @@ class Epoch(msgspec.Struct, frozen=True):
     """The last LSN that the stream gave before, but for those of changes."""
     relation: dict[str, Any]
     """The Relation message, in the form of `pgoutput.jsonlines`."""
+    types: tuple[dict[str, Any], ...] = ()
+    """The Type messages of its columns' types, where there were such: of domains, enums and the like."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):

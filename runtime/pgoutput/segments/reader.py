@@ -14,11 +14,9 @@ from pgoutput.errors import CaptureError
 from pgoutput.reading import Record, Recorded
 from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SUFFIX, checksum
+from pgoutput.segments.location import Location, Place, find_segments, first_line, locate
 from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata
 from pgoutput.stream import StreamDecoder
-
-SNAPSHOT: Final = "snapshot"
-"""The folder, inside that of a recording, with the segments of the snapshot."""
 
 
 def list_segments(folder: str | Path) -> list[Path]:
@@ -27,20 +25,13 @@ def list_segments(folder: str | Path) -> list[Path]:
     Raises:
         CaptureError: The folder has none.
     """
-    folder = Path(folder)
-    found = sorted(folder.glob(f"{SNAPSHOT}/[0-9]*{SUFFIX}")) + sorted(folder.glob(f"[0-9]*{SUFFIX}"))
+    found = [Path(segment.path) for segment in find_segments(locate(Path(folder)))]
     if not found:
         raise CaptureError(f"{folder}: no segments are here; `pgoutput capture` writes them")
     return found
 
 
-def is_recording(path: str | Path) -> bool:
-    """Whether it is a folder with segments."""
-    path = Path(path)
-    return any(path.glob(f"[0-9]*{SUFFIX}")) or any(path.glob(f"{SNAPSHOT}/[0-9]*{SUFFIX}"))
-
-
-def read_metadata(path: str | Path) -> Metadata:
+def read_metadata(path: Place | Location) -> Metadata:
     """What a segment says of itself.
 
     Raises:
@@ -54,19 +45,21 @@ class Segment:
     """One segment, opened; a context manager.
 
     Attributes:
-        path: The file.
+        location: Where the file is.
         metadata: What it says of itself.
 
     Raises:
         CaptureError: As `read_metadata`.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Place | Location) -> None:
+        self.location = location = path if isinstance(path, Location) else locate(path)
         try:
-            self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
+            self._file = pq.ParquetFile(
+                location.path, filesystem=location.filesystem, page_checksum_verification=True
+            )
         except _UNREADABLE as error:
-            raise self._error(f"no Parquet file ({_first_line(error)})") from None
+            raise self._error(f"no Parquet file ({first_line(error)})") from None
         try:
             self.metadata = self._metadata()
         except CaptureError:
@@ -95,7 +88,7 @@ class Segment:
                 rows += len(batch)
                 yield batch
         except _UNREADABLE as error:
-            raise self._error(f"the file is damaged ({_first_line(error)})") from None
+            raise self._error(f"the file is damaged ({first_line(error)})") from None
         self._has_rows(self.metadata, rows)
 
     def decoder(self) -> StreamDecoder:
@@ -134,14 +127,14 @@ class Segment:
         try:
             return self._file.schema_arrow
         except _UNREADABLE as error:
-            raise self._error(f"the file is damaged ({_first_line(error)})") from None
+            raise self._error(f"the file is damaged ({first_line(error)})") from None
 
     def _has_rows(self, metadata: Metadata, rows: int) -> None:
         if (wanted := metadata.keyframe + metadata.messages) != rows:
             raise self._error(f"it has {rows} rows, and should have {wanted}")
 
     def _error(self, text: str) -> CaptureError:
-        return CaptureError(f"{self.path}: {text}")
+        return CaptureError(f"{self.location}: {text}")
 
 
 _BATCH_ROWS: Final = 10_000
@@ -207,7 +200,3 @@ class Segments(Recorded):
     def _error(self, number: int | None, text: str) -> CaptureError:
         place = "keyframe" if number is None else f"position {number}"
         return CaptureError(f"{self.path}: {place}: {text}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")

@@ -184,7 +184,7 @@ class StreamState:
         if len(work.segments) == 1:
             del self._parts[work.begin]  # it is wholly inside
         else:
-            self._end(message, work, message.commit_lsn)
+            self._end(message, work, message.commit_lsn, message.commit_time)
         self._committed(message)
         return message
 
@@ -216,7 +216,7 @@ class StreamState:
         if message.commit_lsn < self._stored_lsn:
             return self._void(message, message.commit_lsn, message.commit_time)
         work = self._finish(message)
-        self._end(message, work, message.commit_lsn)
+        self._end(message, work, message.commit_lsn, message.commit_time)
         self._committed(message)
         return message
 
@@ -233,7 +233,7 @@ class StreamState:
             return None
         work = self._work(message)
         if message.subxid == message.xid:
-            self._end(message, self._finish(message), message.abort_lsn)
+            self._end(message, self._finish(message), message.abort_lsn, message.abort_time)
         else:
             self._outside(message)
             self._touch(work)
@@ -246,7 +246,7 @@ class StreamState:
         """An abort instead of the end of a transaction that was stored before."""
         tail = (lsn, time) if self._parallel else (None, None)
         abort = messages.StreamAbort(message.xid, message.xid, *tail)
-        self._end(abort, self._finish(message), lsn)
+        self._end(abort, self._finish(message), lsn, time)
         return abort
 
     # Prepared transactions
@@ -261,7 +261,7 @@ class StreamState:
         return stored is not None and stored.prepare_lsn == message.prepare_lsn
 
     def _park(self, message: messages.Prepare | messages.StreamPrepare, work: Work) -> None:
-        self._end(message, work, message.prepare_lsn, message.gid)
+        self._end(message, work, message.prepare_lsn, message.prepare_time, message.gid)
         self.end_lsn = max(self.end_lsn, message.end_lsn)
         self.prepared[message.gid] = Prepared(
             gid=message.gid,
@@ -280,17 +280,19 @@ class StreamState:
             times = stored.prepare_time, message.commit_time
             lsns = stored.end_lsn, message.end_lsn
             return self._rollback_prepared(messages.RollbackPrepared(*lsns, *times, message.xid, message.gid))
-        if not self._finish_prepared(message, message.commit_lsn, message.end_lsn):
+        place = message.commit_lsn, message.commit_time, message.end_lsn
+        if not self._finish_prepared(message, *place):
             return None
         self._committed(message)
         return message
 
     def _rollback_prepared(self, message: messages.RollbackPrepared) -> Message | None:
         end_lsn = message.rollback_end_lsn
-        return message if self._finish_prepared(message, end_lsn, end_lsn) else None
+        place = end_lsn, message.rollback_time, end_lsn
+        return message if self._finish_prepared(message, *place) else None
 
     def _finish_prepared(
-        self, message: messages.CommitPrepared | messages.RollbackPrepared, lsn: int, end_lsn: int
+        self, message: messages.CommitPrepared | messages.RollbackPrepared, lsn: int, time: int, end_lsn: int
     ) -> bool:
         """Whether it is news."""
         self._outside(message)
@@ -299,8 +301,8 @@ class StreamState:
         self.end_lsn = max(self.end_lsn, end_lsn)
         one = self.prepared.pop(message.gid, None)
         have = (None, (), ()) if one is None else (one.begin, one.segments, one.rolled_back)
-        end = End(self._position, type(message).__name__, message.xid, have[0], lsn, *have[1:], message.gid)
-        self.ends.append(end)
+        kind = type(message).__name__
+        self.ends.append(End(self._position, kind, message.xid, have[0], lsn, time, *have[1:], message.gid))
         return True
 
     # What else is in a stream
@@ -312,7 +314,11 @@ class StreamState:
     def _relation(self, message: messages.Relation) -> Message:
         if self._relations.get(message.oid) != (relation := msgspec.structs.replace(message, xid=None)):
             self._relations[message.oid] = relation
-            self.relations.append(Epoch(self._position, self._last_lsn, to_json(relation)))
+            oids = dict.fromkeys(column.type_oid for column in message.columns)
+            types = [self._decoder.types[oid] for oid in oids if oid in self._decoder.types]
+            types = [msgspec.structs.replace(one, xid=None) for one in types]
+            epoch = Epoch(self._position, self._last_lsn, to_json(relation), tuple(map(to_json, types)))
+            self.relations.append(epoch)
         return message
 
     def _logical_message(self, message: messages.LogicalMessage) -> Message | None:
@@ -356,7 +362,9 @@ class StreamState:
         del self._streamed[message.xid]
         return work
 
-    def _end(self, message: Any, work: Work, lsn: int | None, gid: str | None = None) -> None:
+    def _end(
+        self, message: Any, work: Work, lsn: int | None, time: int | None, gid: str | None = None
+    ) -> None:
         self.ends.append(
             End(
                 self._position,
@@ -364,6 +372,7 @@ class StreamState:
                 work.xid,
                 work.begin,
                 lsn,
+                time,
                 tuple(work.segments),
                 tuple(work.rolled_back),
                 gid,

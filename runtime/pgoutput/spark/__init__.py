@@ -1,22 +1,10 @@
-"""PySpark over replication streams: messages, committed changes, tables.
+"""PySpark over recordings of replication streams.
 
-`read_messages` gives one row per message, `read_changes` one row per committed change, `read_table` a
-table's rows with their own types; `write_tables` is the job that does all three for capture files. Data
-moves in Arrow batches throughout.
+The data source `pgoutput` (`pgoutput.spark.source`) reads recordings: their messages, committed changes, a
+table, the history of the schema, in batch and in streaming.
 """
 
-from pgoutput.spark.captures import CAPTURED_MESSAGES, CHANGES, read_changes, read_messages
 from pgoutput.spark.session import local_session
-from pgoutput.spark.tables import SourceTable, list_tables, read_table, write_tables
+from pgoutput.spark.source import PgoutputDataSource
 
-__all__ = [
-    "CAPTURED_MESSAGES",
-    "CHANGES",
-    "SourceTable",
-    "list_tables",
-    "local_session",
-    "read_changes",
-    "read_messages",
-    "read_table",
-    "write_tables",
-]
+__all__ = ["PgoutputDataSource", "local_session"]

@@ -133,6 +133,7 @@ def _settings() -> dict[str, str]:
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         "spark.driver.host": LOOPBACK,
         "spark.sql.caseSensitive": "true",  # as names are in PostgreSQL
+        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(_scratch() / "warehouse"),

@@ -1,4 +1,4 @@
-"""Messages to Arrow columns of the generated schema `MESSAGES`."""
+"""The view `messages`: one row per message, by the generated schema."""
 
 from __future__ import annotations
 
@@ -19,6 +19,22 @@ from pgoutput.wire import (
     is_utf8,
     shown_text,
 )
+
+MESSAGES: Final = pa.schema(
+    [
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("wal_start", pa.int64()),
+        pa.field("received_at", pa.timestamp("us", tz="UTC")),
+        *schemas.MESSAGES,
+    ]
+)
+"""One row per message.
+
+- `position`: Place of the message in the recording.
+- `wal_start`: The LSN of its XLogData, 0 where the server gives none.
+- `received_at`: When the recorder read it.
+- The others are `pgoutput.schemas.arrow.MESSAGES`.
+"""
 
 _INT64_MAX: Final = 2**63 - 1
 

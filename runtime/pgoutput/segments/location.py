@@ -1,0 +1,106 @@
+"""Where segments lie: in a folder of this machine, or of any filesystem that pyarrow reaches."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike, fspath
+from typing import Final, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from pgoutput.errors import CaptureError
+from pgoutput.segments.files import SUFFIX
+
+Place: TypeAlias = str | PathLike[str]
+"""A path of this machine, or a URI as `pyarrow.fs.FileSystem.from_uri` takes it: `s3://bucket/recording`."""
+
+SNAPSHOT: Final = "snapshot"
+"""The folder, inside that of a recording, with the segments of the snapshot."""
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
+
+
+class Location(msgspec.Struct, frozen=True):
+    """A file or folder."""
+
+    shown: str
+    """As the caller named it; it stands in errors."""
+    filesystem: fs.FileSystem
+    path: str
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(
+            f"{self.shown.rstrip('/')}/{name}", self.filesystem, f"{self.path.rstrip('/')}/{name}"
+        )
+
+    def __str__(self) -> str:
+        return self.shown
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder that is there."""
+        return bool(self._info().type == fs.FileType.Directory)
+
+    def names(self) -> list[str]:
+        """The names in the folder; none if it is not there.
+
+        Raises:
+            CaptureError: The filesystem does not answer.
+        """
+        try:
+            selector = fs.FileSelector(self.path, allow_not_found=True)
+            return [info.base_name for info in self.filesystem.get_file_info(selector)]
+        except (OSError, pa.ArrowException) as error:
+            raise CaptureError(f"{self}: {first_line(error)}") from None
+
+    def _info(self) -> fs.FileInfo:
+        try:
+            return self.filesystem.get_file_info(self.path)
+        except (OSError, pa.ArrowException) as error:
+            raise CaptureError(f"{self}: {first_line(error)}") from None
+
+
+def locate(place: Place) -> Location:
+    """Where a path or URI leads.
+
+    Raises:
+        CaptureError: It is a URI that pyarrow does not know.
+    """
+    shown = fspath(place)
+    if not _URI.match(shown):
+        return Location(shown, fs.LocalFileSystem(), shown)
+    try:
+        return Location(shown, *fs.FileSystem.from_uri(shown))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CaptureError(f"{shown}: {first_line(error)}") from None
+
+
+def find_segments(folder: Location) -> list[Location]:
+    """The segments of a recording, in their order: those of the snapshot first."""
+    parts = (folder / SNAPSHOT, folder)
+    return [
+        part / name
+        for part in parts
+        for name in sorted(part.names())
+        if name[0].isdigit() and name.endswith(SUFFIX)
+    ]
+
+
+def segment_number(location: Location) -> int:
+    """The number of a segment, by its name.
+
+    Raises:
+        CaptureError: It has another name.
+    """
+    match = _NAME.fullmatch(location.path.rpartition("/")[2])
+    if match is None:
+        raise CaptureError(f"{location}: no segment has such a name; they are called 0000000001{SUFFIX}")
+    return int(match[1])
+
+
+def first_line(error: Exception) -> str:
+    """What pyarrow says, without its details."""
+    return str(error).partition("\n")[0].rstrip(".")

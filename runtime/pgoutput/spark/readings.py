@@ -1,0 +1,203 @@
+"""How each view of a recording is planned by the driver and read by the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from pgoutput.errors import CaptureError
+from pgoutput.segments import Segment
+from pgoutput.spark.filters import Filters
+from pgoutput.views import (
+    CHANGES,
+    MESSAGES,
+    SCHEMA,
+    ChangesView,
+    MessagesView,
+    Recording,
+    Shape,
+    TableView,
+    Task,
+    View,
+    committed_changes,
+    epochs,
+    epochs_batch,
+    every_message,
+    read,
+    row_type,
+    table_schema,
+)
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What `option` gave."""
+
+    path: str
+    view: str = "changes"
+    table: str | None = None
+    max_files: int | None = None
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """The options of the data source.
+
+    Raises:
+        ValueError: One is missing, or is not what it can be.
+    """
+    path, view, table = given.get("path"), given.get("view", "changes"), given.get("table")
+    files = given.get("maxFilesPerTrigger")
+    if not path:
+        raise ValueError("the option path is missing: the folder of a recording")
+    if view not in READINGS:
+        raise ValueError(f"the option view is one of {', '.join(READINGS)}, not {view!r}")
+    if view == "table" and not table:
+        raise ValueError("the view table needs the option table: which, as public.orders")
+    if files is not None and not (files.isdecimal() and int(files)):
+        raise ValueError(f"the option maxFilesPerTrigger is a number of segments, 1 or more, not {files!r}")
+    return Options(path, view, table, None if files is None else int(files))
+
+
+class Reading:
+    """A view of a recording.
+
+    Args:
+        options: Which.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.filters = Filters()
+
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        raise NotImplementedError
+
+    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
+        """What there is to read: an item for each task.
+
+        Args:
+            recording: The recording.
+            numbers: The segments of which the rows are wanted.
+        """
+        raise NotImplementedError
+
+    def read(self, item: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of an item of the plan.
+
+        Args:
+            item: The item.
+            schema: The columns that are wanted.
+        """
+        raise NotImplementedError
+
+
+class OfSegments(Reading):
+    """A view that reads the messages of segments."""
+
+    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
+        """An item for each segment."""
+        return committed_changes(recording, numbers, self.filters.lsns)
+
+    def read(self, item: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment."""
+        with Segment(item.place) as segment:
+            yield from read(segment, self.view(segment, item, schema))
+
+    def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
+        """The decode step."""
+        raise NotImplementedError
+
+
+class Messages(OfSegments):
+    """All messages."""
+
+    def schema(self) -> pa.Schema:
+        """See `Reading`."""
+        return MESSAGES
+
+    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
+        """An item for each segment."""
+        return every_message(recording, numbers)
+
+    def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
+        """See `OfSegments`."""
+        return MessagesView(segment)
+
+
+class Changes(OfSegments):
+    """Committed changes."""
+
+    def schema(self) -> pa.Schema:
+        """See `Reading`."""
+        return CHANGES
+
+    def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
+        """See `OfSegments`."""
+        return ChangesView(segment, task, self.filters.wants)
+
+
+class Table(OfSegments):
+    """Committed changes of one table."""
+
+    def schema(self) -> pa.Schema:
+        """All columns that the table has had so far.
+
+        Raises:
+            CaptureError: The recording knows no such table.
+        """
+        recording = Recording(self.options.path)
+        shapes = [epoch.shape for epoch in epochs(recording.metadata(recording.numbers))]
+        mine = [shape for shape in shapes if self._is_mine(shape)]
+        if not mine:
+            names = sorted({_name(shape) for shape in shapes})
+            raise CaptureError(
+                f"{recording.location}: no table {self.options.table} is in it; "
+                + (f"it has {', '.join(names)}" if names else "it has none")
+            )
+        return table_schema(row_type(mine))
+
+    def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
+        """See `OfSegments`."""
+        return TableView(segment, task, self._wants, schema)
+
+    def _wants(self, shape: Shape) -> bool:
+        return self._is_mine(shape) and self.filters.wants(shape)
+
+    def _is_mine(self, shape: Shape) -> bool:
+        return _name(shape) == self.options.table
+
+
+class Schema(Reading):
+    """The epochs of all relations. One task reads them: they are in the segments' metadata."""
+
+    def schema(self) -> pa.Schema:
+        """See `Reading`."""
+        return SCHEMA
+
+    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
+        """One item."""
+        return [(numbers[0], numbers[-1])] if numbers else []
+
+    def read(self, item: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The epochs that begin in segments, from one to another."""
+        recording = Recording(self.options.path)
+        first, last = item
+        segments = recording.metadata(number for number in recording.numbers if number <= last)
+        positions = {epoch.position for one in segments if one.number >= first for epoch in one.relations}
+        yield epochs_batch(epoch for epoch in epochs(segments) if epoch.position in positions)
+
+
+READINGS: Final[Mapping[str, type[Reading]]] = {
+    "messages": Messages,
+    "changes": Changes,
+    "table": Table,
+    "schema": Schema,
+}
+"""The views, by the option `view`."""
+
+
+def _name(shape: Shape) -> str:
+    return f"{shape.namespace}.{shape.name}"

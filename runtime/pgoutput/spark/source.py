@@ -1,0 +1,146 @@
+"""The data source `pgoutput`: recordings as batch and streaming DataFrames.
+
+One segment is one partition, read with no other. The offset of a stream is the number of a segment: all up
+to it has been read.
+
+Options:
+
+- `path`: The folder of a recording, or one segment: a path, or a URI as pyarrow's filesystems take it.
+- `view`: `messages`, `changes` (the default), `table` or `schema`: see `pgoutput.views`.
+- `table`: For the view `table`: which, as `public.orders`.
+- `maxFilesPerTrigger`: How many segments a micro-batch takes at most; else all that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pgoutput.errors import CaptureError
+from pgoutput.spark.filters import Filters, PushFilters
+from pgoutput.spark.readings import READINGS, Reading, read_options
+from pgoutput.views import Recording
+
+
+class PgoutputDataSource(DataSource):
+    """Recordings of PostgreSQL's logical replication.
+
+    Raises:
+        ValueError: An option is missing, or is not what it can be.
+        CaptureError: A recording cannot be read.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return "pgoutput"
+
+    def schema(self) -> StructType:
+        """The columns of the view."""
+        return from_arrow_schema(self._reading().schema(), prefer_timestamp_ntz=True)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads what is there."""
+        return _BatchReader(self._reading(), to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Reads what is there and what comes."""
+        return _StreamReader(self._reading(), to_arrow_schema(schema, timezone="UTC"))
+
+    def _reading(self) -> Reading:
+        return READINGS[self._options.view](self._options)
+
+
+class _Reader:
+    """What both readers have in common.
+
+    Args:
+        reading: The view.
+        schema: The columns that are wanted.
+    """
+
+    def __init__(self, reading: Reading, schema: pa.Schema) -> None:
+        self._reading = reading
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        if partition.value is not None:  # as it is where there are no partitions
+            yield from self._reading.read(partition.value, self._schema)
+
+    def _partitions(self, recording: Recording, numbers: Sequence[int]) -> list[InputPartition]:
+        return [InputPartition(item) for item in self._reading.plan(recording, numbers)]
+
+
+class _BatchReader(_Reader, DataSourceReader):
+    def __init__(self, reading: Reading, schema: pa.Schema) -> None:
+        super().__init__(reading, schema)
+        self.pushFilters = PushFilters(self._push)  # type: ignore[method-assign]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        recording = Recording(self._reading.options.path)
+        recording.check()
+        return self._partitions(recording, recording.numbers)
+
+    def _push(self, filters: Filters) -> None:
+        self._reading.filters = filters
+
+
+class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, reading: Reading, schema: pa.Schema) -> None:
+        super().__init__(reading, schema)
+        self._recording = Recording(reading.options.path, may_be_empty=True)
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"segment": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        last = self._latest() if self._last is None else self._last
+        if isinstance(limit, ReadMaxFiles):
+            last = min(last, start["segment"] + limit.max_files)
+        return {"segment": max(last, start["segment"])}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        files = self._reading.options.max_files
+        return ReadAllAvailable() if files is None else ReadMaxFiles(files)
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {"segment": self._latest()}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._latest()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        self._recording.refresh()
+        numbers = range(start["segment"] + 1, end["segment"] + 1)
+        there = {*self._recording.numbers}
+        missing = [number for number in numbers if number not in there]
+        if missing:
+            raise CaptureError(
+                f"{self._recording.location}: segment {missing[0]} is missing, and this query has not read it"
+            )
+        return self._partitions(self._recording, numbers)
+
+    def _latest(self) -> int:
+        self._recording.refresh()
+        return max(self._recording.numbers, default=0)

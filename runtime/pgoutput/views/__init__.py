@@ -1,0 +1,124 @@
+"""What a recording holds, as rows in Arrow batches: its messages, its committed changes, a table, its schema.
+
+A view takes a batch of messages and gives a batch of rows; it reads one segment, and needs no other. Which
+segments a view has to read, and what of each, `Recording` and the tasks made of it say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.segments import Segment
+from pgoutput.views.changes import CHANGES, changes_batch
+from pgoutput.views.committed import Changes, CommittedChanges, Shape, Wanted
+from pgoutput.views.messages import MESSAGES, message_columns
+from pgoutput.views.relations import SCHEMA, Epoch, epochs, epochs_batch
+from pgoutput.views.table import RESCUED, row_type, table_batch, table_schema
+from pgoutput.views.tasks import Lsns, Recording, Task, committed_changes, every_message
+
+__all__ = [
+    "CHANGES",
+    "MESSAGES",
+    "RESCUED",
+    "SCHEMA",
+    "ChangesView",
+    "Epoch",
+    "Lsns",
+    "MessagesView",
+    "Recording",
+    "Shape",
+    "TableView",
+    "Task",
+    "View",
+    "Wanted",
+    "committed_changes",
+    "epochs",
+    "epochs_batch",
+    "every_message",
+    "read",
+    "row_type",
+    "table_schema",
+]
+
+
+class View(Protocol):
+    """The decode step: messages of one segment in, rows out."""
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that messages give.
+
+        Args:
+            batch: Rows of the segment, by `pgoutput.segments.SCHEMA`, which follow those of the last call.
+
+        Raises:
+            CaptureError: A message cannot be read, or no server sends it there.
+        """
+
+
+def read(segment: Segment, view: View) -> Iterator[pa.RecordBatch]:
+    """All rows of a view of a segment.
+
+    Raises:
+        CaptureError: As `View.convert`, or the file is damaged.
+    """
+    for batch in segment.batches():
+        rows = view.convert(batch)
+        if rows.num_rows:
+            yield rows
+
+
+class MessagesView:
+    """Rows of `MESSAGES`."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._decoder = segment.decoder()
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `View`."""
+        positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
+        messages = []
+        for position, one in zip(positions, data, strict=True):
+            try:
+                message = self._decoder.decode(one)
+            except DecodeError as error:
+                place = "keyframe" if position is None else f"position {position}"
+                raise CaptureError(f"{self._segment.location}: {place}: {error}") from None
+            if position is not None:
+                messages.append(message)
+        sent = batch.filter(batch["position"].is_valid())  # the keyframe has none
+        columns = [sent["position"], sent["lsn"], sent["received_at"], *message_columns(messages)]
+        return pa.record_batch(columns, schema=MESSAGES)
+
+
+class ChangesView:
+    """Rows of `CHANGES`."""
+
+    def __init__(self, segment: Segment, task: Task, wanted: Wanted) -> None:
+        self._changes = CommittedChanges(segment, whole=task.whole, commits=task.commits, wanted=wanted)
+        self._snapshot = segment.metadata.kind == "snapshot"
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """See `View`."""
+        changes = self._changes.pick(batch["position"].to_pylist(), batch["data"].to_pylist())
+        return self.rows(changes, snapshot=self._snapshot)
+
+    def rows(self, changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
+        """The rows of changes."""
+        return changes_batch(changes, snapshot=snapshot)
+
+
+class TableView(ChangesView):
+    """Rows of a schema that `table_schema` gives."""
+
+    def __init__(self, segment: Segment, task: Task, wanted: Wanted, schema: pa.Schema) -> None:
+        super().__init__(segment, task, wanted)
+        self._schema = schema
+
+    def rows(self, changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
+        """The rows of changes of the table."""
+        return table_batch(changes, self._schema, snapshot=snapshot)

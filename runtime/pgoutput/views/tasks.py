@@ -1,0 +1,152 @@
+"""What has to be read of which segments, so that each committed change is read once.
+
+A task is one segment and names all that is wanted of it; tasks are independent of each other. A transaction
+that is spread over segments belongs to the segment in which it commits; what it changed is read then, from
+the segments that the index names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pgoutput.errors import CaptureError
+from pgoutput.segments import (
+    Location,
+    Metadata,
+    Place,
+    find_gaps,
+    find_segments,
+    locate,
+    read_metadata,
+    segment_name,
+    segment_number,
+)
+from pgoutput.views.committed import Commit
+
+_COMMITS: Final = frozenset({"Commit", "StreamCommit", "CommitPrepared"})
+_READERS: Final = 16
+"""Footers that are read at once: they may be far away."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What has to be read of a segment."""
+
+    place: str
+    """Where it is, as `locate` takes it."""
+    whole: bool
+    """Whether transactions that lie wholly inside are wanted."""
+    commits: dict[int, Commit] = {}
+    """The others that are wanted, by the position where they begin."""
+
+
+class Lsns(NamedTuple):
+    """A range of commit LSNs, both ends included."""
+
+    first: int = 0
+    last: int = 2**64 - 1
+
+    def __contains__(self, lsn: object) -> bool:
+        return isinstance(lsn, int) and self.first <= lsn <= self.last
+
+
+ALL_LSNS: Final = Lsns()
+
+
+class Recording:
+    """A folder of segments, wherever it is; what its metadata says is read once.
+
+    Args:
+        place: The folder, or one segment.
+        may_be_empty: Whether a folder without segments will do, if it is there.
+
+    Raises:
+        CaptureError: There are no segments.
+    """
+
+    def __init__(self, place: Place, *, may_be_empty: bool = False) -> None:
+        self.location = locate(place)
+        self._metadata: dict[int, Metadata] = {}
+        self._paths: dict[int, Location] = {}
+        self.refresh()
+        if not self._paths and not (may_be_empty and self.location.is_folder):
+            raise CaptureError(f"{self.location}: no segments are here; `pgoutput capture` writes them")
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the segments, in their order."""
+        return sorted(self._paths)
+
+    def refresh(self) -> None:
+        """See which segments there are now.
+
+        Raises:
+            CaptureError: A file has the name of no segment, or two have the same.
+        """
+        if self.location.path.endswith(".parquet"):
+            self._paths = {segment_number(self.location): self.location}
+            return
+        found = find_segments(self.location)
+        self._paths = {segment_number(path): path for path in found}
+        if len(self._paths) < len(found):
+            raise CaptureError(f"{self.location}: two segments have one number")
+
+    def metadata(self, numbers: Iterable[int]) -> list[Metadata]:
+        """What segments say of themselves.
+
+        Raises:
+            CaptureError: One is not there, or is damaged.
+        """
+        wanted = list(numbers)
+        unread = [self.path(number) for number in wanted if number not in self._metadata]
+        with ThreadPoolExecutor(_READERS) as pool:
+            for path, metadata in zip(unread, pool.map(read_metadata, unread), strict=True):
+                self._metadata[segment_number(path)] = metadata
+        return [self._metadata[number] for number in wanted]
+
+    def path(self, number: int) -> Location:
+        """Where a segment is."""
+        return self._paths.get(number) or self.location / segment_name(number)
+
+    def check(self) -> None:
+        """See that the segments belong together.
+
+        Raises:
+            CaptureError: They do not.
+        """
+        if gaps := list(find_gaps(self.metadata(self.numbers))):
+            raise CaptureError(f"{self.location}: {'; '.join(gaps)}")
+
+
+def every_message(recording: Recording, numbers: Sequence[int]) -> list[Task]:
+    """The tasks that read all messages of segments."""
+    return [Task(str(recording.path(number)), whole=True) for number in numbers]
+
+
+def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns = ALL_LSNS) -> list[Task]:
+    """The tasks that read what was committed in segments.
+
+    Args:
+        recording: Where they are.
+        numbers: The segments that have the commits.
+        lsns: LSNs of the commits that are wanted. Others may come too.
+    """
+    whole: set[int] = set()
+    commits: dict[int, dict[int, Commit]] = {}
+    for segment in recording.metadata(numbers):
+        # All that ended before start_lsn was recorded before; a commit's end is behind its LSN.
+        if segment.start_lsn <= lsns.last and segment.end_lsn >= lsns.first:
+            whole.add(segment.number)
+        for end in segment.ends:
+            if end.type in _COMMITS and end.begin is not None and end.lsn in lsns:
+                assert end.time is not None  # commits have one
+                commit = Commit(end.xid, end.lsn, end.time, frozenset(end.rolled_back))
+                for number in end.segments:
+                    commits.setdefault(number, {})[end.begin] = commit
+    return [
+        Task(str(recording.path(number)), number in whole, commits.get(number, {}))
+        for number in sorted(whole | commits.keys())
+    ]
