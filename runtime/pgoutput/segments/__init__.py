@@ -4,6 +4,7 @@
 a segment says of itself is its `Metadata`.
 """
 
+from pgoutput.segments.captured import record_capture
 from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SegmentFile, remove_partial, segment_name
 from pgoutput.segments.location import (
@@ -40,6 +41,7 @@ __all__ = [
     "list_segments",
     "locate",
     "read_metadata",
+    "record_capture",
     "remove_partial",
     "segment_name",
     "segment_number",

@@ -1,0 +1,63 @@
+"""Capture files as recordings, so that what reads segments can read them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+from pgoutput.captures import Capture, Header
+from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.messages import XLogData
+from pgoutput.reading import Decoded
+from pgoutput.segments.model import Source
+from pgoutput.segments.reader import list_segments
+from pgoutput.segments.writer import SEGMENT_BYTES, SegmentWriter, Start
+
+
+def record_capture(
+    capture: str | Path, folder: str | Path, *, segment_bytes: int = SEGMENT_BYTES
+) -> list[Path]:
+    """Write the messages of a capture file as a recording; give its segments.
+
+    Args:
+        capture: The capture file.
+        folder: Where the segments go: a new folder, or an empty one.
+        segment_bytes: A segment ends when its messages have so many bytes.
+
+    Raises:
+        CaptureError: The file cannot be read, a message stands where no server sends it, or the folder is not
+            empty.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise CaptureError(f"{folder}: a recording of a capture wants an empty folder")
+    start = Start(session=1, number=1, position=0, lsn=0)
+    with Capture(capture) as opened:
+        writer = SegmentWriter(folder, _source(opened.header), start, segment_bytes=segment_bytes)
+        decoded = (one for one in opened.messages() if one.message is not None)
+        while some := list(islice(decoded, 1_000)):
+            try:
+                writer.write(map(_envelope, some), 0)
+            except DecodeError as error:
+                raise CaptureError(f"{capture}: {error}") from None
+        writer.rotate()
+    return list_segments(folder)
+
+
+def _source(header: Header) -> Source:
+    options = {name: str(value) for name, value in header.options.items()}
+    return Source(
+        system_identifier="",
+        server_version=header.server_version,
+        database="",
+        slot="",
+        publications=(),
+        proto_version=header.proto_version,
+        options=options,
+        slot_two_phase=header.slot_two_phase,
+    )
+
+
+def _envelope(one: Decoded) -> XLogData:
+    return one.envelope if isinstance(one.envelope, XLogData) else XLogData(0, 0, 0, one.data)
