@@ -131,15 +131,15 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._last = self._latest()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        self._recording.refresh()
+        recording = Recording(self._reading.options.path)  # anew: it remembers what it read
         numbers = range(start["segment"] + 1, end["segment"] + 1)
-        there = {*self._recording.numbers}
+        there = {*recording.numbers}
         missing = [number for number in numbers if number not in there]
         if missing:
             raise CaptureError(
-                f"{self._recording.location}: segment {missing[0]} is missing, and this query has not read it"
+                f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
             )
-        return self._partitions(self._recording, numbers)
+        return self._partitions(recording, numbers)
 
     def _latest(self) -> int:
         self._recording.refresh()

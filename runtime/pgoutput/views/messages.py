@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pgoutput import layouts
 from pgoutput.layout import Field
-from pgoutput.messages import Cell, Message
+from pgoutput.messages import Message, TupleData
 from pgoutput.schemas import arrow as schemas
 from pgoutput.wire import (
     EPOCH_UNIX_MICROSECONDS,
-    UNCHANGED,
     UNIX_YEAR_1,
     UNIX_YEAR_10000,
+    Unchanged,
     is_utf8,
     shown_text,
 )
@@ -59,7 +60,10 @@ def message_columns(messages: Sequence[Message]) -> list[pa.Array]:
                     rescued[field.name] = str(text)
         if rescued:
             columns["_rescued_data"][row] = list(rescued.items())
-    return [pa.array(columns[field.name], field.type) for field in schemas.MESSAGES]
+    return [
+        (_tuples if field.type == schemas.TUPLE_DATA else pa.array)(columns[field.name], field.type)
+        for field in schemas.MESSAGES
+    ]
 
 
 _FIELDS: Final = {message.name: message.members for message in layouts.ALL_VERSIONS.messages}
@@ -89,20 +93,29 @@ def _string(field: Field, value: str) -> str:
     return value
 
 
-def _tuple(field: Field, value: tuple[Cell, ...]) -> list[dict[str, Any]]:
-    return [_cell(cell) for cell in value]
+def _tuples(values: Sequence[TupleData | None], type_: pa.ListType) -> pa.Array:
+    """Tuples as lists of cells; made by column, since there are so many cells."""
+    cells = [cell for value in values if value is not None for cell in value]
+    kinds = [_KINDS[type(cell)] for cell in cells]
+    texts = [cell if type(cell) is str else None for cell in cells]
+    binary = [cell if type(cell) is bytes else None for cell in cells]
+    try:
+        text_column = pa.array(texts, pa.string())
+    except UnicodeEncodeError:
+        for place, text in enumerate(texts):
+            if text is not None and not is_utf8(text):
+                texts[place], binary[place] = None, text.encode("utf-8", "surrogateescape")
+        text_column = pa.array(texts, pa.string())
+    columns = [pa.array(kinds, pa.string()), text_column, pa.array(binary, pa.binary())]
+    structs = pa.StructArray.from_arrays(columns, fields=list(schemas.CELL))
+    sizes = (0 if value is None else len(value) for value in values)
+    offsets = pa.array(accumulate(sizes, initial=0), pa.int32())
+    missing = pa.array([value is None for value in values], pa.bool_())
+    return pa.ListArray.from_arrays(offsets, structs, type=type_, mask=missing)
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
-    if cell is None:
-        return {"kind": "n"}
-    if cell is UNCHANGED:
-        return {"kind": "u"}
-    if isinstance(cell, bytes):
-        return {"kind": "b", "binary": cell}
-    if is_utf8(cell):
-        return {"kind": "t", "text": cell}
-    return {"kind": "t", "binary": cell.encode("utf-8", "surrogateescape")}
+_KINDS: Final = {type(None): "n", Unchanged: "u", str: "t", bytes: "b"}
+"""The tag of a cell, by its Python type."""
 
 
 def _list(field: Field, value: tuple[Any, ...]) -> list[Any]:
@@ -119,7 +132,6 @@ _CONVERTERS: Final[Mapping[str, Callable[[Field, Any], Any]]] = {
     "timestamp": _timestamp,
     "string": _string,
     "enum": lambda _, value: str(value),
-    "tuple": _tuple,
     "list": _list,
 }
 """By the type of a field, or else by its kind."""
