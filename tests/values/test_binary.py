@@ -12,6 +12,7 @@ import pytest
 from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, common_type, to_arrow, to_text
+from pgoutput.values.literals import array_element, range_bound, record_field
 from pgoutput.wire import UNCHANGED
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
@@ -87,6 +88,27 @@ def test_the_first_and_the_last_day_that_arrow_holds(name: str, edges: list[tupl
     array, rescued = to_arrow(inside + outside, OID[name])
     assert array.is_valid().to_pylist() == [True, True, False, False]
     assert rescued.keys() == {2, 3}
+
+
+def test_zero_has_no_sign() -> None:
+    zeros: list[Cell] = [struct.pack(">HhHH", 0, 0, 0x4000, 2), struct.pack(">HhHHH", 1, 0, 0x4000, 1, 0)]
+    assert to_text(zeros, OID["numeric"]) == ["0.00", "0.0"]
+
+
+@pytest.mark.parametrize("character", [*' \t\n\r\v\f"\\,', ""])
+def test_what_is_quoted_everywhere(character: str) -> None:
+    for quoted in (array_element, range_bound, record_field):
+        assert quoted(character).startswith('"')
+        assert quoted("a") == "a"
+
+
+def test_what_is_quoted_somewhere() -> None:
+    somewhere = "()[]{};"
+    assert [text for text in somewhere if array_element(text) != text] == [*"{}"]
+    assert [text for text in somewhere if array_element(text, ";") != text] == [*"{};"]
+    assert [text for text in somewhere if range_bound(text) != text] == [*"()[]"]
+    assert [text for text in somewhere if record_field(text) != text] == [*"()"]
+    assert [array_element(text) for text in ("NULL", "null", "nulls")] == ['"NULL"', '"null"', "nulls"]
 
 
 def test_nan_is_one_and_the_same() -> None:

@@ -25,9 +25,6 @@ _FLAGS: Final = struct.Struct(">B")
 
 _MAX_DIMENSIONS: Final = 6
 """MAXDIM."""
-_LENGTH: Final = 4
-"""Bytes that a value takes at least: those of its length."""
-
 _EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _LOWER_INFINITE, _UPPER_INFINITE = 1, 2, 4, 8, 16
 """RANGE_EMPTY, RANGE_LB_INC and their neighbours."""
 
@@ -77,8 +74,6 @@ def _elements(
             raise ValueError("not a dimension")
         dimensions.append((size, lower))
     count = math.prod(size for size, _ in dimensions) if dimensions else 0
-    if count * _LENGTH > reader.left:
-        raise ValueError("more elements than bytes")
     elements = [None if (value := reader.value()) is None else output(value) for _ in range(count)]
     reader.end()
     return oid, dimensions, elements
