@@ -1,10 +1,11 @@
 """PySpark over recordings of replication streams.
 
 The data source `pgoutput` (`pgoutput.spark.source`) reads recordings: their messages, committed changes, a
-table, the history of the schema, in batch and in streaming.
+table, the history of the schema, in batch and in streaming. `decode` reads messages that are in any DataFrame.
 """
 
+from pgoutput.spark.decoding import decode
 from pgoutput.spark.session import local_session
 from pgoutput.spark.source import PgoutputDataSource
 
-__all__ = ["PgoutputDataSource", "local_session"]
+__all__ = ["PgoutputDataSource", "decode", "local_session"]

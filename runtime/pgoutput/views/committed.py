@@ -152,7 +152,7 @@ class CommittedChanges:
         for oid in oids:
             shape = self._shape(oid, data)
             if shape is not None:
-                _fits(message, shape)
+                fits(message, shape)
                 changes.positions.append(position)
                 changes.commits.append(commit)
                 changes.shapes.append(shape)
@@ -216,8 +216,12 @@ _TRUNCATE: Final = messages.Truncate.wire_tag[0]
 _OID: Final = Struct(">I")
 
 
-def _fits(message: messages.Message, shape: Shape) -> None:
-    """Whether all tuples of a change have the relation's columns."""
+def fits(message: messages.Message, shape: Shape) -> None:
+    """See that all tuples of a change have the relation's columns.
+
+    Raises:
+        StreamError: They do not.
+    """
     width = len(shape.names)
     for field in _TUPLES[type(message)]:
         cells: TupleData | None = getattr(message, field)
