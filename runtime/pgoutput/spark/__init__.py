@@ -1,7 +1,7 @@
 """PySpark over recordings of replication streams.
 
 The data source `pgoutput` (`pgoutput.spark.source`) reads recordings: their messages, committed changes, a
-table, the history of the schema, in batch and in streaming. `decode` reads messages that are in any DataFrame.
+table, the history of the schema, in batch and in streaming. `decode` reads messages in any DataFrame.
 """
 
 from pgoutput.spark.decoding import decode
