@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 import tracemalloc
@@ -119,6 +120,19 @@ def test_nested_records() -> None:
     assert to_text([nested(0), nested(1)], UNTYPED) == ['("""""""""")', '("(""' + '""""' * 4 + '"")")']
     for depth in (50, 5000):
         assert to_text([nested(depth)], UNTYPED) == ["\\x" + nested(depth).hex()]
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e300])
+def test_statistics_that_are_no_numbers_of_rows(number: float) -> None:
+    data = struct.pack("<IIIdIhh", 0xA352BFA4, 1, 1, number, 2, 1, 2)
+    assert to_text([data], catalog.BY_NAME["pg_ndistinct"].oid) == ["\\x" + data.hex()]
+
+
+@pytest.mark.parametrize("oid", [0, 1, 24_000_000])
+def test_what_begins_like_a_record(oid: int) -> None:
+    """Only OIDs that a type can have make it one."""
+    data = struct.pack(">iIi", 1, oid, 1) + b"a"
+    assert to_text([data], UNTYPED) == ["(a)" if oid > 1 else "\\x" + data.hex()]
 
 
 def test_a_query_as_deep_as_it_is_long() -> None:

@@ -48,7 +48,7 @@ def versioned_out(data: bytes) -> str:
 def char_out(data: bytes) -> str:
     r"""One byte, and `\ooo` where it is not ASCII, as since PostgreSQL 15 (charsend, charout)."""
     (byte,) = data
-    return chr(byte) if 0 < byte < 128 else f"\\{byte:03o}" if byte else ""
+    return chr(byte) if 0 < byte < 128 else f"\\{byte:o}" if byte else ""
 
 
 def bytea_out(data: bytes) -> str:
