@@ -1,0 +1,132 @@
+"""Rows of a table whose columns became others, as the server converts them where it can be known.
+
+ALTER TABLE … TYPE sends nothing of the rows that are there. What a cast of the server's gives is made here
+of what the table holds, as far as the cast needs no settings and is not one of USING; what cannot be
+converted becomes NULL and stands in `_rescued_data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pgoutput.replica.chunks import Column
+from pgoutput.replica.rows import RESCUED_TYPE, Layout, column_names
+from pgoutput.values import Rescued, to_arrow
+from pgoutput.values.floats import format_float4, format_float8
+from pgoutput.values.literals import array_element
+
+
+def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Column, ...]) -> pa.RecordBatch:
+    """Rows of a table, with its new columns.
+
+    Args:
+        batch: The rows.
+        old: The columns that they have.
+        new: The columns that they get.
+        columns: Those of the relation, which say the types that columns get.
+    """
+    by_name = dict(zip(column_names(columns), columns, strict=True))
+    rescued: list[dict[str, str | None]] = [dict(one or ()) for one in batch[old.rescued].to_pylist()]
+    roles = dict(zip(_roles(new), _roles(old), strict=True))
+    arrays: dict[str, pa.Array] = {}
+    kept: list[dict[str, str | None]] = [{} for _ in rescued]
+    for field in new.schema:
+        if field.name == new.rescued:
+            continue
+        source = roles.get(field.name, field.name)
+        there = source in old.schema.names and (source not in _roles(old) or field.name in roles)
+        if not there:
+            arrays[field.name] = pa.nulls(batch.num_rows, field.type)
+            continue
+        column = batch[source]
+        lost: Rescued = {row: one[source] for row, one in enumerate(rescued) if source in one}
+        if column.type != field.type:
+            column, lost = _retype(column, lost, by_name[field.name], field.type)
+        arrays[field.name] = column
+        for row, text in lost.items():
+            kept[row][field.name] = text
+    arrays[new.rescued] = pa.array([list(one.items()) or None for one in kept], RESCUED_TYPE)
+    return pa.record_batch([arrays[name] for name in new.schema.names], schema=new.schema)
+
+
+def _roles(layout: Layout) -> list[str]:
+    return [name for name in (layout.rescued, layout.start, layout.end) if name is not None]
+
+
+def _retype(
+    array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType
+) -> tuple[pa.Array, Rescued]:
+    shown = shown_by(array.type)
+    texts = [None if value is None else shown(value) for value in array.to_pylist()]
+    cast = _cast(array.type, type_)
+    cells = [None if text is None else cast(text) for text in texts]
+    for row, text in rescued.items():
+        if text is not None:
+            cells[row] = text
+    result, lost = to_arrow(cells, column.type_oid, column.type_modifier, type_)
+    never_sent: Rescued = {row: None for row, text in rescued.items() if text is None}
+    return result, lost | never_sent
+
+
+def _moment(value: datetime) -> str:
+    text = value.isoformat(" ")
+    return text.rstrip("0") if value.microsecond else text
+
+
+def shown_by(type_: pa.DataType) -> Callable[[Any], str]:
+    """What makes the server's text of the values of a type."""
+    if pa.types.is_list(type_):
+        element = shown_by(type_.value_type)
+        return lambda items: (
+            "{" + ",".join("NULL" if item is None else array_element(element(item)) for item in items) + "}"
+        )
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return lambda value: _moment(value.replace(tzinfo=None)) + "+00"
+    return next((shown for applies, shown in _SHOWN if applies(type_)), str)
+
+
+_SHOWN: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
+    (pa.types.is_boolean, lambda value: "t" if value else "f"),
+    (pa.types.is_float32, lambda value: format_float4(value)),
+    (pa.types.is_float64, lambda value: format_float8(value)),
+    (pa.types.is_decimal, lambda value: f"{value:f}"),
+    (pa.types.is_timestamp, lambda value: _moment(value)),
+    (pa.types.is_binary, lambda value: "\\x" + value.hex()),
+)
+"""The same for the others that are not what `str` gives."""
+
+
+def _cast(old: pa.DataType, new: pa.DataType) -> Callable[[str], str]:
+    """What a cast does to text, where that is not to leave it as it is."""
+    if pa.types.is_date(new):
+        return lambda text: text[:10] if pa.types.is_timestamp(old) else text
+    if pa.types.is_timestamp(new) and pa.types.is_date(old):
+        return lambda text: f"{text} 00:00:00" + ("" if new.tz is None else "+00")
+    if pa.types.is_timestamp(new) and pa.types.is_timestamp(old):
+        return lambda text: text.removesuffix("+00") + ("" if new.tz is None else "+00")
+    scale = new.scale if pa.types.is_decimal(new) else 0
+    exact = pa.types.is_decimal(old) or pa.types.is_string(old)
+    if pa.types.is_decimal(new) or pa.types.is_integer(new):
+        # numeric rounds half away from zero (round_var), floating point to even (rint)
+        rounding = ROUND_HALF_UP if exact or pa.types.is_decimal(new) else ROUND_HALF_EVEN
+        return lambda text: _rounded(text, scale, rounding)
+    return lambda text: text
+
+
+def _rounded(text: str, scale: int, rounding: str) -> str:
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return text
+    if not number.is_finite() or number.adjusted() > _DIGITS:
+        return text
+    return f"{number.quantize(Decimal(1).scaleb(-scale), rounding):f}"
+
+
+_DIGITS: Final = 20
+"""More than an integer has, and less than a `Decimal` keeps."""

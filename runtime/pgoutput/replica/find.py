@@ -1,0 +1,132 @@
+"""Which rows of a table have the keys that changes name, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.replica.chunks import Column
+from pgoutput.replica.files import File, Files
+from pgoutput.replica.fold import Key
+from pgoutput.replica.rows import Layout
+from pgoutput.values import to_arrow
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Rows of a table."""
+
+    rows: pa.Table
+    keys: dict[Key, list[int]]
+    """Which of them have a key: -1 is the first."""
+    places: list[tuple[File, int]]
+    """Their files, and their places in these."""
+
+
+class _KeyColumn(NamedTuple):
+    name: str
+    values: pa.Array
+    """What the keys have in it."""
+    is_nested: bool
+
+    def may_be_in(self, file: File) -> bool:
+        """Whether the file can have one of the values, by its statistics."""
+        low, high = file.low.get(self.name), file.high.get(self.name)
+        if self.is_nested or self.values.null_count or low is None or high is None:
+            return True
+        extremes = pc.min_max(self.values)
+        return not (extremes["max"].as_py() < low or extremes["min"].as_py() > high)
+
+
+def find_rows(
+    files: Files, layout: Layout, key: Sequence[tuple[str, Column]], keys: Sequence[Key], columns: set[str]
+) -> Found:
+    """The rows that have some keys; of a table with history, those that hold now.
+
+    Args:
+        files: The table's.
+        layout: Its columns.
+        key: The key's columns, each with its name in the table.
+        keys: The keys.
+        columns: What is wanted of the rows, beside the key.
+    """
+    wanted = {*columns, *(name for name, _ in key), layout.rescued}
+    names = [name for name in layout.schema.names if name in wanted]
+    found = Found(pa.table([], pa.schema([])), {}, [])
+    parts: list[pa.Table] = []
+    if keys:
+        key_columns, by_identity = _identities(layout, key, keys)
+        for file in files:
+            if not all(column.may_be_in(file) for column in key_columns):
+                continue
+            places = list(_candidates(files, file, key_columns, layout))
+            if not places:
+                continue
+            rows = pa.Table.from_batches(files.read(file, names)).take(pa.array(places, pa.int64()))
+            mine = []
+            for index, identity in enumerate(_row_identities(rows, key_columns, layout)):
+                if identity in by_identity:
+                    mine.append(index)
+                    found.places.append((file, places[index]))
+                    found.keys.setdefault(by_identity[identity], []).append(-len(found.places))
+            parts.append(rows.take(pa.array(mine, pa.int64())))
+    schema = pa.schema([layout.schema.field(name) for name in names])
+    table = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+    return Found(table, found.keys, found.places)
+
+
+def _identities(
+    layout: Layout, key: Sequence[tuple[str, Column]], keys: Sequence[Key]
+) -> tuple[list[_KeyColumn], dict[tuple[Any, ...], Key]]:
+    """The keys as the table has them: typed, or rescued."""
+    columns, identities = [], []
+    for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
+        type_ = layout.schema.field(name).type
+        array, lost = to_arrow(texts, column.type_oid, column.type_modifier, type_)
+        columns.append(_KeyColumn(name, array, pa.types.is_nested(type_)))
+        identities.append(
+            [_identity(value, lost.get(row, _HELD)) for row, value in enumerate(array.to_pylist())]
+        )
+    return columns, dict(zip(zip(*identities, strict=True), keys, strict=True))
+
+
+def _candidates(files: Files, file: File, key_columns: Sequence[_KeyColumn], layout: Layout) -> Iterator[int]:
+    """Places in a file of rows that can have one of the keys."""
+    searched = [column for column in key_columns if not column.is_nested]
+    names = [column.name for column in searched] + [name for name in (layout.end,) if name is not None]
+    first = 0
+    for batch in files.read(file, names):
+        fits = pa.array([True] * batch.num_rows)
+        for column in searched:
+            fits = pc.and_(fits, pc.is_in(batch[column.name], column.values))
+        if layout.end is not None:
+            fits = pc.and_(fits, batch[layout.end].is_null())
+        for place in pc.indices_nonzero(fits).to_pylist():
+            yield first + place
+        first += batch.num_rows
+
+
+def _row_identities(
+    rows: pa.Table, key_columns: Sequence[_KeyColumn], layout: Layout
+) -> Iterator[tuple[Any, ...]]:
+    maps = [dict(one or ()) for one in rows[layout.rescued].to_pylist()]
+    names = [column.name for column in key_columns]
+    for row, values in enumerate(zip(*(rows[name].to_pylist() for name in names), strict=True)):
+        yield tuple(
+            _identity(value, maps[row].get(name, _HELD)) for name, value in zip(names, values, strict=True)
+        )
+
+
+_HELD: Final = object()
+
+
+def _identity(value: Any, rescued: object) -> Any:
+    """What equals for equal values only: floating-point numbers are told apart by their bits."""
+    if rescued is not _HELD:
+        return ("rescued", rescued)
+    if isinstance(value, list):
+        return tuple(_identity(item, _HELD) for item in value)
+    return repr(value) if isinstance(value, float) else value

@@ -1,0 +1,91 @@
+"""What becomes of rows by changes, in terms of keys: which rows end, which begin, and what they begin from.
+
+A row is a number. Numbers from 0 on are changes, each of which begins a row at most; negative ones are rows
+that the table has: -1 is its first, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+Key: TypeAlias = tuple[str | None, ...]
+"""The values of a row's key columns, as text."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What changes do to rows."""
+
+    begun: list[int]
+    """The rows that changes begin, in their order."""
+    ended: dict[int, int]
+    """The rows that changes end, and the change that does."""
+    before: dict[int, int]
+    """For a row that an update begins, the row that it was; none if that is not known."""
+
+    @property
+    def lasting(self) -> list[int]:
+        """The rows that were begun, and not ended."""
+        return [row for row in self.begun if row not in self.ended]
+
+
+class Fold:
+    """Follows rows through changes.
+
+    Args:
+        rows: The rows that the table has, by key.
+        unique: Whether a key has one row at most. Else rows that are equal are told apart by nothing, and a
+            change ends one of them.
+    """
+
+    def __init__(self, rows: Mapping[Key, Sequence[int]], *, unique: bool) -> None:
+        self._rows = {key: [*same] for key, same in rows.items()}
+        self._unique = unique
+        self._outcome = Outcome([], {}, {})
+
+    def apply(
+        self, operations: Sequence[str], old: Sequence[Key | None], new: Sequence[Key | None]
+    ) -> Outcome:
+        """Make changes; give what comes of them.
+
+        Args:
+            operations: Of each change, as in `pgoutput.views.CHANGES`.
+            old: Keys of the rows that changes end.
+            new: Keys of the rows that they begin.
+        """
+        for change, operation in enumerate(operations):
+            ends, begins = _EFFECTS[operation]
+            if ends and (key := old[change]):  # without key columns, no row can be found
+                self._end(change, key, begins=begins)
+            if begins and (key := new[change]) is not None:
+                self._begin(change, key)
+        return self._outcome
+
+    def _end(self, change: int, key: Key, *, begins: bool) -> None:
+        rows = self._rows.get(key)
+        if rows:
+            row = rows.pop()
+            self._outcome.ended[row] = change
+            if begins:
+                self._outcome.before[change] = row
+
+    def _begin(self, change: int, key: Key) -> None:
+        rows = self._rows.setdefault(key, [])
+        if self._unique and key:
+            # A row that is there already missed its end: the publication did not have the table for a while.
+            self._outcome.ended.update(dict.fromkeys(rows, change))
+            rows.clear()
+        rows.append(change)
+        self._outcome.begun.append(change)
+
+
+_EFFECTS: Final = {
+    "Snapshot": (False, True),
+    "Insert": (False, True),
+    "Update": (True, True),
+    "Delete": (True, False),
+    "Truncate": (False, False),
+}
+"""Whether a change ends a row, and whether it begins one."""

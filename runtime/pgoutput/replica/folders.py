@@ -1,0 +1,121 @@
+"""Which relation lies in which folder of a target.
+
+A relation's table is created in a folder with the relation's name, and stays there when that changes. Its
+OID is in the table's properties: Delta lets one create a table only, so no two relations get one folder. A
+small file per relation says where it lies, which is to find it fast, and when it is called otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import fs
+
+from pgoutput.errors import CaptureError
+from pgoutput.segments.location import Location, Place, locate
+
+OID: Final = "pgoutput.relation_oid"
+"""The property of a Delta table."""
+
+_RELATIONS: Final = "_relations"
+
+
+def replica_tables(target: Place) -> dict[int, str]:
+    """The tables of a target: for each relation's OID the path or URI of its Delta table.
+
+    Raises:
+        CaptureError: The target cannot be read.
+    """
+    folder = locate(target)
+    oids = sorted(int(name) for name in (folder / _RELATIONS).names() if name.isdecimal())
+    return {oid: str(folder / _folder_of(folder, oid)) for oid in oids}
+
+
+def find_table(target: Location, oid: int, namespace: str, name: str, schema: pa.Schema) -> DeltaTable:
+    """The Delta table of a relation; it is created if the relation has none.
+
+    Args:
+        target: Where the tables lie.
+        oid: OID of the relation.
+        namespace: Its namespace, for a new table.
+        name: Its name, for a new table.
+        schema: The columns, for a new table.
+
+    Raises:
+        CaptureError: The target cannot be read, or holds something else in the table's place.
+    """
+    registered = target / _RELATIONS / str(oid)
+    if there := read_file(registered):
+        return DeltaTable(str(target / there))
+    usual = f"{_quoted(namespace)}.{_quoted(name)}"
+    for folder in (usual, f"{usual}@{oid}"):
+        table = _create(target / folder, oid, schema)
+        if table.metadata().configuration.get(OID) == str(oid):
+            write_file(registered, folder)
+            return table
+    raise CaptureError(f"{target / usual}: the Delta table that is here is not one of relation {oid}")
+
+
+def _create(place: Location, oid: int, schema: pa.Schema) -> DeltaTable:
+    try:
+        return DeltaTable(str(place))
+    except TableNotFoundError:
+        pass
+    with contextlib.suppress(DeltaError):  # another of that name was faster, or else the next line tells
+        DeltaTable.create(str(place), schema, configuration={OID: str(oid)}, raise_if_key_not_exists=False)
+    return DeltaTable(str(place))
+
+
+def _folder_of(target: Location, oid: int) -> str:
+    return read_file(target / _RELATIONS / str(oid)) or ""
+
+
+def read_file(place: Location) -> str:
+    """What a small file says; nothing if it is not there.
+
+    Raises:
+        CaptureError: It cannot be read.
+    """
+    try:
+        if place.filesystem.get_file_info(place.path).type == fs.FileType.NotFound:
+            return ""
+        with place.filesystem.open_input_stream(place.path) as stream:
+            return bytes(stream.read()).decode()
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(f"{place}: {error}") from None
+
+
+def write_file(place: Location, text: str) -> None:
+    """Make a small file; who reads it finds all of it, or none.
+
+    Raises:
+        CaptureError: It cannot be written.
+    """
+    try:
+        place.filesystem.create_dir(place.path.rpartition("/")[0])
+        if isinstance(place.filesystem, fs.LocalFileSystem):  # others show files when they are complete
+            part = f"{place.path}.part"
+            _write(place.filesystem, part, text)
+            place.filesystem.move(part, place.path)
+        else:
+            _write(place.filesystem, place.path, text)
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(f"{place}: {error}") from None
+
+
+def _write(filesystem: fs.FileSystem, path: str, text: str) -> None:
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(text.encode())
+
+
+def _quoted(name: str) -> str:
+    """A name that is fit for paths and URIs: what is not a letter, digit, `_`, `-` or space is `~` and hex.
+
+    (With the `%` of URLs, some readers of Delta tables look elsewhere.)
+    """
+    return re.sub(r"[^\w -]", lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)
