@@ -210,7 +210,7 @@ def _texts(rows: Sequence[Row], cells: list[Cell]) -> pa.Array:
     if bytes not in set(map(type, cells)):
         try:
             return pa.array(cells, _TEXT)
-        except UnicodeEncodeError:  # rare: text that is not UTF-8
+        except (UnicodeEncodeError, pa.ArrowTypeError):  # rare: no UTF-8; old rows that say "unchanged"
             pass
     oids = [row.shape.types[place] for row in rows for place in row.places]
     of_type: dict[int, list[int]] = {}

@@ -60,7 +60,7 @@ class Recording:
     """A folder of segments, wherever it is; what its metadata says is read once.
 
     Args:
-        place: The folder, or one segment.
+        place: The folder, or one segment: what its transactions have in others is read there.
         may_be_empty: Whether a folder without segments will do, if it is there.
 
     Raises:
@@ -68,7 +68,12 @@ class Recording:
     """
 
     def __init__(self, place: Place, *, may_be_empty: bool = False) -> None:
-        self.location = locate(place)
+        self.location = self._folder = locate(place)
+        if _is_segment(self.location):
+            shown, path = (
+                name.rpartition("/")[0] or "." for name in (self.location.shown, self.location.path)
+            )
+            self._folder = Location(shown, self.location.filesystem, path)
         self._metadata: dict[int, Metadata] = {}
         self._paths: dict[int, Location] = {}
         self.refresh()
@@ -86,7 +91,7 @@ class Recording:
         Raises:
             CaptureError: A file has the name of no segment, or two have the same.
         """
-        if self.location.path.endswith(".parquet"):
+        if _is_segment(self.location):
             self._paths = {segment_number(self.location): self.location}
             return
         found = find_segments(self.location)
@@ -109,7 +114,7 @@ class Recording:
 
     def path(self, number: int) -> Location:
         """Where a segment is."""
-        return self._paths.get(number) or self.location / segment_name(number)
+        return self._paths.get(number) or self._folder / segment_name(number)
 
     def check(self) -> None:
         """See that the segments belong together.
@@ -119,6 +124,10 @@ class Recording:
         """
         if gaps := list(find_gaps(self.metadata(self.numbers))):
             raise CaptureError(f"{self.location}: {'; '.join(gaps)}")
+
+
+def _is_segment(location: Location) -> bool:
+    return location.path.endswith(".parquet")
 
 
 def every_message(recording: Recording, numbers: Sequence[int]) -> list[Task]:

@@ -1,0 +1,5 @@
+"""The recordings of captures."""
+
+from tests.segments.conftest import recorded
+
+__all__ = ["recorded"]

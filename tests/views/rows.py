@@ -1,0 +1,243 @@
+"""Rows of the views, what they should be, and the tables that follow from them.
+
+What should come is made of whole transactions, as `pgoutput.stream` puts them together: it reads all
+segments, in their order. What follows from rows is by the words of `CHANGES` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from pgoutput.messages import ColumnFlag, Relation, TupleData
+from pgoutput.segments import Place, Segment, Segments, list_segments, read_metadata
+from pgoutput.stream import Change, Transaction, encode_for
+from pgoutput.values import base_types, to_text
+from pgoutput.views import (
+    CHANGES,
+    MESSAGES,
+    ChangesView,
+    Lsns,
+    MessagesView,
+    Recording,
+    Shape,
+    TableView,
+    View,
+    committed_changes,
+    epochs,
+    epochs_batch,
+    every_message,
+    read,
+    row_type,
+    table_schema,
+)
+from pgoutput.wire import UNCHANGED, shown_text, to_datetime
+
+Row = dict[str, Any]
+Pairs = list[tuple[str, str | None]] | None
+
+
+class Expected(msgspec.Struct):
+    """What a row of `changes` should be, and the message at its position."""
+
+    row: Row
+    data: bytes
+
+
+def expected_changes(folder: Path) -> list[Expected]:
+    """The changes of a recording, in the order of the commits; all but `position` and `sequence`."""
+    said = [read_metadata(path) for path in list_segments(folder)]
+    version = said[0].source.proto_version
+    snapshot_end = max((one.end_lsn for one in said if one.kind == "snapshot"), default=-1)
+    found = []
+    with Segments(folder) as segments:
+        for transaction in segments.transactions():
+            snapshot = transaction.xid == 0 and transaction.commit_lsn <= snapshot_end
+            for change in transaction.changes:
+                data = encode_for(change.message, version)
+                for relation in change.relations:
+                    row = _row(transaction, change, base_types(relation, segments.decoder.types))
+                    if snapshot:
+                        row["operation"] = "Snapshot"
+                    found.append(Expected(row, data))
+    return found
+
+
+def _row(transaction: Transaction, change: Change, relation: Relation) -> Row:
+    names = [shown_text(column.name) for column in relation.columns]
+    keys = [bool(column.flags & ColumnFlag.KEY) for column in relation.columns]
+    message = change.message
+    key: TupleData | None = getattr(message, "key", None)
+    old: TupleData | None = getattr(message, "old", None)
+    new: TupleData | None = getattr(message, "new", None)
+    before = _pairs(relation, old)
+    if key is not None:
+        before = [pair for pair, is_key in zip(_pairs(relation, key) or (), keys, strict=True) if is_key]
+    return {
+        "operation": type(message).__name__,
+        "relation": {
+            "oid": relation.oid,
+            "namespace": shown_text(relation.namespace) or "pg_catalog",
+            "name": shown_text(relation.name),
+        },
+        "commit_lsn": transaction.commit_lsn,
+        "commit_time": to_datetime(transaction.commit_time),
+        "xid": transaction.xid,
+        "key_columns": [name for name, is_key in zip(names, keys, strict=True) if is_key],
+        "columns": [
+            {"name": name, "type_oid": column.type_oid, "type_modifier": column.type_modifier}
+            for name, column in zip(names, relation.columns, strict=True)
+        ],
+        "before": before,
+        "after": _pairs(relation, new),
+        "unchanged": [
+            name for name, cell in zip(names, new or (), strict=new is not None) if _is_not_sent(cell)
+        ],
+    }
+
+
+def _pairs(relation: Relation, cells: TupleData | None) -> Pairs:
+    if cells is None:
+        return None
+    return [
+        (shown_text(column.name), to_text([cell], column.type_oid)[0])
+        for column, cell in zip(relation.columns, cells, strict=True)
+        if not _is_not_sent(cell)
+    ]
+
+
+def _is_not_sent(cell: object) -> bool:
+    return cell is UNCHANGED
+
+
+def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
+    """The rows of batches that are sound."""
+    rows: list[Row] = []
+    for batch in batches:
+        assert batch.schema.equals(schema)
+        batch.validate(full=True)
+        rows += batch.to_pylist()
+    return rows
+
+
+def changes(
+    place: Place,
+    numbers: Sequence[int] | None = None,
+    lsns: Lsns | None = None,
+    wanted: Callable[[Shape], bool] = lambda shape: True,
+) -> list[Row]:
+    """The rows of `changes`, of some segments or of all, in the order of the tasks."""
+    recording = Recording(place)
+    found = []
+    for task in committed_changes(
+        recording, recording.numbers if numbers is None else numbers, lsns or Lsns()
+    ):
+        with Segment(task.place) as segment:
+            found += rows_of(read(segment, ChangesView(segment, task, wanted)), CHANGES)
+    return found
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """The rows, sorted by `sequence`."""
+    return sorted(rows, key=lambda row: (row["sequence"]["commit_lsn"], row["sequence"]["position"]))
+
+
+def without(row: Row, *columns: str) -> Row:
+    """The row, but for some columns."""
+    return {name: value for name, value in row.items() if name not in columns}
+
+
+def messages(place: Place, numbers: Sequence[int] | None = None) -> list[Row]:
+    """The rows of `messages`."""
+    recording = Recording(place)
+    found = []
+    for task in every_message(recording, recording.numbers if numbers is None else numbers):
+        with Segment(task.place) as segment:
+            found += rows_of(read(segment, MessagesView(segment)), MESSAGES)
+    return found
+
+
+def schema_rows(place: Place) -> list[Row]:
+    """The rows of `schema`."""
+    recording = Recording(place)
+    rows: list[Row] = epochs_batch(epochs(recording.metadata(recording.numbers))).to_pylist()
+    return rows
+
+
+def shapes(place: Place) -> dict[int, list[Shape]]:
+    """All shapes that relations have had, by OID."""
+    recording = Recording(place)
+    found: dict[int, list[Shape]] = {}
+    for epoch in epochs(recording.metadata(recording.numbers)):
+        found.setdefault(epoch.relation.oid, []).append(epoch.shape)
+    return found
+
+
+def table(
+    place: Place, name: str, schema: pa.Schema | None = None, numbers: Sequence[int] | None = None
+) -> pa.Table:
+    """The rows of the view `table`, sorted by `sequence`.
+
+    Args:
+        place: The recording.
+        name: Of the table, without its namespace.
+        schema: The columns that are wanted, else all that the table ever had.
+        numbers: The segments, else all.
+    """
+    recording = Recording(place)
+    if schema is None:
+        schema = table_schema(
+            row_type(s for of_oid in shapes(place).values() for s in of_oid if s.name == name)
+        )
+    batches = []
+    for task in committed_changes(recording, recording.numbers if numbers is None else numbers):
+        with Segment(task.place) as segment:
+            view: View = TableView(segment, task, lambda shape: shape.name == name, schema)
+            batches += list(read(segment, view))
+    return sorted_table(batches, schema)
+
+
+def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Batches as one table, sorted by `sequence`."""
+    whole = pa.Table.from_batches(batches, schema)
+    whole.validate(full=True)
+    whole = whole.append_column("of_commit", pa.array(whole["sequence"].combine_chunks().field("commit_lsn")))
+    return whole.sort_by([("of_commit", "ascending"), ("position", "ascending")]).drop(["of_commit"])
+
+
+def replay(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows that a table has in the end, each a dict, by rows of one table in the order of `sequence`.
+
+    Args:
+        rows: Rows of `changes` or of `table`, with dicts in `before` and `after`.
+    """
+    there: list[Row] = []
+    for row in rows:
+        after, before = row["after"], row["before"]
+        if row["operation"] == "Truncate":
+            there.clear()
+        if row["operation"] in ("Update", "Delete"):
+            key = {name: (after if before is None else before).get(name) for name in row["key_columns"]}
+            at = next((n for n, one in enumerate(there) if _same({k: one.get(k) for k in key}, key)), None)
+            gone = {} if at is None or (not key and before is None) else there.pop(at)
+            if after is not None:
+                known = gone if before is None else gone | key
+                after = after | {name: known.get(name) for name in row["unchanged"]}
+                if rescued := _rescued(gone, row):
+                    after["_rescued_data"] = (after.get("_rescued_data") or []) + rescued
+        if row["operation"] in ("Insert", "Snapshot", "Update"):
+            there.append(after)
+    yield from there
+
+
+def _same(one: Row, other: Row) -> bool:
+    return repr(one) == repr(other)  # NaN is not equal to itself
+
+
+def _rescued(gone: Row, row: Row) -> list[tuple[str, str | None]]:
+    """What was rescued of columns that were not sent anew."""
+    return [pair for pair in gone.get("_rescued_data") or () if pair[0] in row["unchanged"]]

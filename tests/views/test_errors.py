@@ -1,0 +1,190 @@
+"""What cannot be read is one error, which names the file and the place in it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.errors import CaptureError
+from pgoutput.messages import Message, ReplicaIdentity
+from pgoutput.segments import Metadata, Segment, SegmentFile, segment_name
+from pgoutput.stream import encode_for
+from pgoutput.views import Recording, committed_changes
+from pgoutput.wire import UNCHANGED
+from tests.segments.conftest import Recorded
+from tests.segments.recordings import PARALLEL, record
+from tests.views.rows import changes, messages, table
+
+T = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 25, -1),))
+BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
+
+
+def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any) -> Path:
+    """A segment with messages that no recorder writes."""
+    path = folder / segment_name(1)
+    file = SegmentFile(path)
+    raw = [one if isinstance(one, bytes) else encode_for(one, 4) for one in data]
+    if keyframe:
+        file.add_keyframe(raw[:keyframe])
+    rest = raw[keyframe:]
+    file.add(0, [0] * len(rest), [0] * len(rest), rest)
+    known: dict[str, Any] = {"kind": "stream", "number": 1, "session": 1, "source": PARALLEL}
+    known |= {"first_position": 0, "messages": len(rest), "keyframe": keyframe}
+    known |= {"start_lsn": 0, "end_lsn": 200}
+    file.finish(Metadata(**known | said))
+    return path
+
+
+INSERT = encode_for(m.Insert(1, ("x",)), 4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (b"", "position 2: no bytes"),
+        (b"\xff", "position 2: .*tag"),
+        (b"I\0", r"position 2: Insert\.relation_oid at byte 1"),
+        (INSERT[:-1], r"position 2: Insert\.new.*at byte"),
+        (INSERT + b"\0", "position 2: Insert at byte 14: the message ends here"),
+        (b"U\0\0\0\1X", "position 2: Update"),
+        (b"T\0\0", "position 2: Truncate"),
+        (
+            encode_for(m.Insert(2, ("x",)), 4),
+            "position 2: Insert: no Relation message has come for the OID 2",
+        ),
+        (encode_for(m.Truncate(0, (1, 2)), 4), "position 2: Truncate: no Relation message .* OID 2"),
+        (
+            encode_for(m.Insert(1, ("x", "y")), 4),
+            r"position 2: Insert: new has 2 columns, but public\.t has 1",
+        ),
+        (encode_for(m.Delete(1, key=()), 4), r"position 2: Delete: key has 0 columns, but public\.t has 1"),
+        (encode_for(m.Update(1, ("x",), old=("x", "y")), 4), "position 2: Update: old has 2 columns"),
+        (encode_for(m.StreamStop(), 4), "position 2: StreamStop"),
+    ],
+)
+def test_a_message_that_is_damaged(tmp_path: Path, bad: bytes, words: str) -> None:
+    path = forged(tmp_path, T, BEGIN, bad, COMMIT)
+    with pytest.raises(CaptureError, match=f"^{re.escape(str(path))}: {words}") as caught:
+        changes(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_message_of_the_view_messages(tmp_path: Path) -> None:
+    path = forged(tmp_path, T, BEGIN, INSERT[:-1])
+    with pytest.raises(CaptureError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
+        messages(tmp_path)
+
+
+def test_a_keyframe_that_is_damaged(tmp_path: Path) -> None:
+    path = forged(tmp_path, T, b"R\0", BEGIN, COMMIT, keyframe=2)
+    for read in (changes, messages):
+        with pytest.raises(CaptureError, match=rf"^{re.escape(str(path))}: keyframe: Relation\.oid"):
+            read(tmp_path)
+
+
+def test_what_is_not_wanted_need_not_be_sound(tmp_path: Path) -> None:
+    """Changes of other tables are not decoded."""
+    forged(tmp_path, T, BEGIN, INSERT[:-1], COMMIT)
+    assert changes(tmp_path, wanted=lambda shape: False) == []
+
+
+def test_values_that_no_server_sends_are_shown_all_the_same(tmp_path: Path) -> None:
+    """An old row has no unchanged values, but a message could say so."""
+    change = m.Update(1, (b"\xff",), old=(UNCHANGED,))
+    forged(tmp_path, T, BEGIN, change, COMMIT, relations=relations_of(tmp_path))
+    (row,) = changes(tmp_path)
+    assert (row["before"], row["after"]) == ([("id", None)], [("id", "\\xff")])
+    (typed,) = table(tmp_path, "t").to_pylist()
+    assert typed["after"] == {"id": None, "_rescued_data": [("id", "\\xff")]}
+
+
+def relations_of(folder: Path) -> tuple[Any, ...]:
+    other = folder / "other"
+    other.mkdir()
+    return record(other, T)[0].relations
+
+
+def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path) -> None:
+    """Whatever byte of a message changes: rows, or the one error."""
+    generator, refused = random.Random(18), 0
+    (original,) = recorded("pg18_p4_par_2pc", 10_000).glob("*.parquet")
+    with Segment(original) as segment:
+        said = segment.metadata
+        data = [one for batch in segment.batches() for one in batch["data"].to_pylist()]
+    for number in range(25):
+        damaged = list(data)
+        for place in generator.sample(range(len(data)), 3):
+            raw = bytearray(damaged[place])
+            raw[generator.randrange(len(raw))] ^= generator.randrange(1, 256)
+            damaged[place] = bytes(raw)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        file = SegmentFile(folder / segment_name(1))
+        file.add(0, [0] * len(damaged), [0] * len(damaged), damaged)
+        file.finish(said)
+        for read in (changes, messages, lambda place: table(place, "t_num")):
+            try:
+                read(folder)
+            except CaptureError as error:
+                refused += str(error).startswith(f"{folder / segment_name(1)}: position ")
+    assert refused > 25
+
+
+@pytest.mark.parametrize("missing", [1, 3, 10])
+def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: int) -> None:
+    folder = recorded("pg18_p4_par_2pc", 40)
+    for path in folder.iterdir():
+        if path.name != segment_name(missing):
+            (tmp_path / path.name).symlink_to(path)
+    recording = Recording(tmp_path)
+    with pytest.raises(CaptureError, match=f"segment {missing} is missing"):
+        recording.check()
+    with pytest.raises(CaptureError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
+        committed_changes(recording, range(1, 15))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, "no segments are here; `pgoutput capture` writes them"),
+        (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: no Parquet file"),
+        (lambda folder: (folder / "0000000001.parquet").touch(), "0000000001.parquet: no Parquet file"),
+        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: no segment has such a name"),
+        (
+            lambda folder: [(folder / f"{n}.parquet").touch() for n in ("01", "1")],
+            "two segments have one number",
+        ),
+    ],
+)
+def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+    make(tmp_path)
+    with pytest.raises(CaptureError, match=f"^{tmp_path}.*{words}") as caught:
+        changes(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["no/such/folder", "no/such/0000000001.parquet", "nofs://here/it/is"])
+def test_places_that_are_not_there(tmp_path: Path, place: str) -> None:
+    for may_be_empty in (False, True):
+        with pytest.raises(CaptureError, match=f"^{place}: "):
+            Recording(place, may_be_empty=may_be_empty).check()
+
+
+def test_places_may_be_uris(recorded: Recorded) -> None:
+    folder = recorded("pg18_p4_par_2pc", 151)
+    assert changes(folder.as_uri()) == changes(folder) == changes(f"{folder}/")
+    assert changes((folder / segment_name(2)).as_uri()) == changes(folder, [2])
+
+
+def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name alone says where it and the others are."""
+    folder = recorded("pg18_p4_par_2pc", 40)
+    monkeypatch.chdir(folder)
+    for number in (8, 9, 10):
+        assert changes(segment_name(number)) == changes(folder, [number])

@@ -1,0 +1,240 @@
+"""Transactions that are spread over blocks, segments, sessions and micro-batches come whole, once, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.jsonlines import to_json
+from pgoutput.messages import Message
+from pgoutput.segments import SNAPSHOT, Epoch, Metadata, SegmentFile, Start, segment_name
+from pgoutput.stream import encode_for
+from pgoutput.views import Lsns, Recording, committed_changes
+from pgoutput.wire import to_datetime
+from tests.segments import recordings
+from tests.segments.recordings import PARALLEL, record
+from tests.segments.test_sessions import (
+    BLOCKS,
+    COMMIT_PREPARED,
+    PREPARED,
+    ROLLBACK_PREPARED,
+    STREAM_PREPARED,
+    STREAMED,
+    WHOLE,
+    T,
+)
+from tests.views.rows import Row, changes, expected_changes, in_order, messages, schema_rows, table, without
+
+
+def texts(rows: list[Row]) -> list[str]:
+    return [str(dict(row["after"])["id"]) for row in rows]
+
+
+def as_expected(folder: Path) -> list[Row]:
+    """All rows, which are those of the transactions; micro-batches of a segment each give the same."""
+    found = in_order(changes(folder))
+    assert [without(row, "position", "sequence") for row in found] == [
+        one.row for one in expected_changes(folder)
+    ]
+    torn = [row for number in Recording(folder).numbers for row in changes(folder, [number])]
+    assert in_order(torn) == found
+    return found
+
+
+@pytest.mark.parametrize("cut", [1, 100])
+@pytest.mark.parametrize(
+    ("transaction", "committed"),
+    [
+        (WHOLE, (5, ["whole"])),
+        (STREAMED, (7, ["kept", "late"])),
+        ((*PREPARED, COMMIT_PREPARED), (9, ["prepared"])),
+        ((*STREAM_PREPARED, m.CommitPrepared(400, 410, 4, 7, "s")), (7, ["kept", "late"])),
+        ((*BLOCKS, m.StreamAbort(7, 7, 200, 2)), (7, [])),
+        ((*PREPARED, ROLLBACK_PREPARED), (9, [])),
+    ],
+    ids=["whole", "streamed", "prepared", "streamed and prepared", "aborted", "rolled back"],
+)
+def test_wherever_the_connection_broke(
+    tmp_path: Path, cut: int, transaction: tuple[Message, ...], committed: tuple[int, list[str]]
+) -> None:
+    for broke in range(len(transaction) + 1):
+        folder = tmp_path / str(broke)
+        folder.mkdir()
+        if broke:
+            record(folder, T, *transaction[:broke], cut=cut)
+        record(folder, T, *transaction, cut=cut)
+        rows = as_expected(folder)
+        assert texts(rows) == committed[1]
+        assert {row["xid"] for row in rows} <= {committed[0]}
+
+
+@pytest.mark.parametrize("cut", [1, 3, 100])
+def test_prepared_work_is_there_when_it_is_committed(tmp_path: Path, cut: int) -> None:
+    """Sessions later, with another in between, and with the commit's LSN and time."""
+    before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
+    record(tmp_path, T, m.Begin(320, 1, 6), m.Insert(1, ("between",)), m.Commit(320, 330, 1))
+    record(tmp_path, COMMIT_PREPARED, m.CommitPrepared(500, 510, 4, 7, "s"), cut=1)
+    rows = as_expected(tmp_path)
+    assert [(row["xid"], row["commit_lsn"], *texts([row])) for row in rows] == [
+        (6, 320, "between"),
+        (9, 400, "prepared"),
+        (7, 500, "kept"),
+        (7, 500, "late"),
+    ]
+    assert changes(tmp_path, range(1, before + 1)) == []
+    assert texts(changes(tmp_path, [before + 2])) == ["prepared"]
+    assert texts(changes(tmp_path, [before + 3])) == ["kept", "late"]
+    assert texts(changes(tmp_path, lsns=Lsns(450))) == ["kept", "late"]
+
+
+def test_interleaved_streams(tmp_path: Path) -> None:
+    """Blocks of several transactions alternate, and one that is not streamed commits between them."""
+
+    def block(xid: int, text: str, subxid: int | None = None, first: bool = False) -> tuple[Message, ...]:
+        return m.StreamStart(xid, first), m.Insert(1, (text,), subxid or xid), m.StreamStop()
+
+    stream = (
+        *(T, *block(7, "a1", first=True), *block(8, "b1", first=True), *block(7, "a2", 71), *WHOLE),
+        *block(8, "b2", 81),
+        *(m.StreamAbort(7, 71, 110, 1), *block(7, "a3", 72), *block(9, "c1", first=True)),
+        *(m.StreamCommit(8, 200, 210, 2), *block(7, "a4", 71), m.StreamAbort(9, 9, 220, 2)),
+        *(m.StreamAbort(7, 72, 230, 3), m.StreamCommit(7, 300, 310, 3)),
+    )
+    for cut in (1, 2, 5, 100):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        record(folder, *stream, cut=cut)
+        rows = in_order(changes(folder))
+        # Xid 71 was rolled back; PostgreSQL does not use it again, so all that has it is gone.
+        assert [(row["xid"], *texts([row])) for row in rows] == [
+            (5, "whole"),
+            (8, "b1"),
+            (8, "b2"),
+            (7, "a1"),
+        ]
+        assert {row["commit_lsn"] for row in rows} == {100, 200, 300}
+        torn = [row for number in Recording(folder).numbers for row in changes(folder, [number])]
+        assert in_order(torn) == rows
+
+
+def test_an_xid_that_comes_again(tmp_path: Path) -> None:
+    """Xids are used again after four billion: the position where a transaction begins is what names it."""
+    again = (
+        *(m.StreamStart(7, True), m.Insert(1, ("again",), 8), m.StreamStop()),
+        m.StreamCommit(7, 600, 610, 2),
+    )
+    for cut in (1, 3, 100):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        record(folder, T, *STREAMED, *again, cut=cut)
+        assert texts(as_expected(folder)) == ["kept", "late", "again"]
+
+
+def test_a_truncate_has_a_row_for_each_relation_and_can_be_rolled_back(tmp_path: Path) -> None:
+    u = m.Relation(2, "public", "u", T.replica_identity, T.columns)
+    record(
+        tmp_path,
+        *(T, u, m.StreamStart(7, True), m.Truncate(0, (2, 1), 7), m.Truncate(0, (1,), 8), m.StreamStop()),
+        *(m.StreamAbort(7, 8, 180, 2), m.StreamCommit(7, 200, 210, 2)),
+        cut=2,
+    )
+    rows = as_expected(tmp_path)
+    assert [(row["operation"], row["relation"]["name"]) for row in rows] == [
+        ("Truncate", "u"),
+        ("Truncate", "t"),
+    ]
+    assert {row["position"] for row in rows} == {3}
+    assert [(row["before"], row["after"], row["unchanged"]) for row in rows] == [(None, None, [])] * 2
+
+
+def test_logical_messages_are_no_rows_of_changes(tmp_path: Path) -> None:
+    begin, insert, commit = WHOLE
+    record(
+        tmp_path,
+        T,
+        begin,
+        m.LogicalMessage(1, 90, "p", b"c"),
+        insert,
+        commit,
+        m.LogicalMessage(0, 500, "", b""),
+    )
+    assert texts(as_expected(tmp_path)) == ["whole"]
+    assert [row["prefix"] for row in messages(tmp_path) if row["type"] == "LogicalMessage"] == ["p", ""]
+
+
+def test_times_and_lsns_that_spark_cannot_hold(tmp_path: Path) -> None:
+    far = 2**62
+    record(tmp_path, T, m.Begin(100, far, 5), WHOLE[1], m.Commit(100, 110, far))
+    (row,) = changes(tmp_path)
+    assert (row["commit_time"], row["commit_lsn"]) == (None, 100)
+
+
+def snapshot(folder: Path, *texts: Sequence[str]) -> None:
+    """The segments of a snapshot, as a recorder writes them: a transaction each, with positions between."""
+    (folder / SNAPSHOT).mkdir()
+    for number, of_one in enumerate(texts, start=1):
+        inserts = [m.Insert(1, (text,)) for text in of_one]
+        messages = [m.Begin(90, 4, 0), T, *inserts, m.Commit(90, 90, 4)]
+        first = 1000 * number - 1000
+        file = SegmentFile(folder / SNAPSHOT / segment_name(number))
+        times = [0] * len(messages)
+        file.add(first, times, times, [encode_for(one, 4) for one in messages])
+        file.finish(
+            Metadata(
+                kind="snapshot",
+                number=number,
+                session=0,
+                source=PARALLEL,
+                first_position=first,
+                messages=len(messages),
+                keyframe=0,
+                start_lsn=90,
+                end_lsn=90,
+                transactions=1,
+                relations=(Epoch(first + 1, 90, to_json(T)),),
+            )
+        )
+
+
+def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
+    snapshot(tmp_path, ["one", "two"], [], ["three"])
+    start = Start(session=1, number=4, position=3000, lsn=90)
+    recordings.write(tmp_path, PARALLEL, recordings.wrapped(T, *WHOLE), 2, start)
+    rows = as_expected(tmp_path)
+    assert [(row["operation"], row["commit_lsn"], row["xid"], *texts([row])) for row in rows] == [
+        ("Snapshot", 90, 0, "one"),
+        ("Snapshot", 90, 0, "two"),
+        ("Snapshot", 90, 0, "three"),
+        ("Insert", 100, 5, "whole"),
+    ]
+    assert {row["commit_time"] for row in rows[:3]} == {to_datetime(4)}
+    assert table(tmp_path, "t")["operation"].to_pylist() == ["Snapshot"] * 3 + ["Insert"]
+    assert texts(changes(tmp_path, lsns=Lsns(0, 90))) == ["one", "two", "three"]
+    assert texts([row for row in changes(tmp_path, lsns=Lsns(91)) if row["commit_lsn"] > 90]) == ["whole"]
+    assert {row["position"] for row in messages(tmp_path)} >= {0, 1000, 2000, 3000}
+    assert [(row["epoch"], row["position"]) for row in schema_rows(tmp_path)] == [(1, 1)]
+    for number in (1, 3, 5):  # each is read alone, too
+        path = Path(str(Recording(tmp_path).path(number)))
+        assert changes(path) == changes(tmp_path, [number])
+
+
+def test_a_recording_that_grows(tmp_path: Path) -> None:
+    """What was read of the footers is kept, and what is new is seen."""
+    with pytest.raises(Exception, match="no segments are here"):
+        Recording(tmp_path)
+    recording = Recording(tmp_path, may_be_empty=True)
+    assert (recording.numbers, committed_changes(recording, [])) == ([], [])
+    record(tmp_path, T, *STREAMED[:5])
+    recording.refresh()
+    assert recording.numbers == [1]
+    assert [task.commits for task in committed_changes(recording, [1])] == [{}]
+    record(tmp_path, T, *STREAMED, cut=4)
+    record(tmp_path, T, *PREPARED, COMMIT_PREPARED)
+    recording.refresh()
+    recording.check()
+    everything = committed_changes(recording, recording.numbers)
+    assert everything == committed_changes(Recording(tmp_path), range(1, 6))
+    assert committed_changes(recording, [1]) == everything[:1]
