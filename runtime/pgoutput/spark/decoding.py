@@ -23,7 +23,6 @@ from pyspark.sql.types import (
 
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Streaming
-from pgoutput.schemas import spark as schemas
 from pgoutput.stream import StreamDecoder
 from pgoutput.views.decoded import DECODED, decoded_batch
 from pgoutput.views.timeline import CONTEXT, Key, Placed, PlacedDecoder, find_timeline, shown_key
@@ -177,8 +176,7 @@ def _leaves(field: StructField) -> Iterator[StructField]:
 
 def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
     """What the result has beside the columns of `df`."""
-    changes = from_arrow_schema(DECODED, prefer_timestamp_ntz=True)["changes"]
-    added = [StructField("message", schemas.MESSAGES), changes]
+    added = list(from_arrow_schema(DECODED, prefer_timestamp_ntz=True))
     if mode == "PERMISSIVE":
         name = df.sparkSession.conf.get(_CORRUPT_SETTING, "_corrupt_record")
         added.append(StructField(str(name), StringType()))

@@ -23,9 +23,12 @@ CHANGE: Final = pa.struct(
 )
 """What a message alone says of a change: the columns of the view `changes` but for those of its commit."""
 
+# Rows without a message lack all its fields. Arrow finds that in fields that are not nullable, and minds.
+_MESSAGE: Final = pa.struct([field.with_nullable(True) for field in schemas.MESSAGES])
+
 DECODED: Final = pa.schema(
     [
-        pa.field("message", pa.struct(list(schemas.MESSAGES))),
+        pa.field("message", _MESSAGE),
         pa.field("changes", pa.list_(pa.field("element", CHANGE, nullable=False))),
     ]
 )
@@ -42,9 +45,8 @@ def decoded_batch(rows: Sequence[Placed | None]) -> pa.RecordBatch:
     there = [row for row in rows if row is not None]
     numbers = iter(range(len(there)))
     index = pa.array([None if row is None else next(numbers) for row in rows], pa.int32())
-    messages = pa.StructArray.from_arrays(
-        message_columns([row.message for row in there]), fields=list(schemas.MESSAGES)
-    )
+    columns = message_columns([row.message for row in there])
+    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE))
     return pa.record_batch([messages.take(index), _changes(rows)], schema=DECODED)
 
 

@@ -1,0 +1,340 @@
+"""Messages in any DataFrame give what the views give, in any order; and what is wrong with them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.types import StructType
+
+from pgoutput import messages as m
+from pgoutput.schemas import spark as schemas
+from pgoutput.segments import Segment
+from pgoutput.spark import decode, local_session
+from pgoutput.stream import encode_for
+from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, every_message, read
+from pgoutput.views.decoded import CHANGE
+from tests.codec import corpus
+from tests.segments.conftest import Recorded, recorded
+
+__all__ = ["recorded"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 23, -1),))
+DAMAGED = [
+    encode_for(RELATION, 4),
+    encode_for(m.Insert(1, ("1",)), 4),
+    encode_for(m.Insert(1, ("2",)), 4)[:-3],
+    None,
+    encode_for(m.Insert(2, ("3",)), 4),
+    b"",
+    encode_for(RELATION, 4)[:-1],
+    encode_for(m.Insert(1, ("4",)), 4),
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    session = local_session("pgoutput tests")
+    yield session
+    session.stop()
+
+
+def kafka(session: SparkSession, data: Sequence[bytes | None]) -> DataFrame:
+    """A topic's records, in no order, as Spark's source for Kafka gives them."""
+    rows = [
+        {
+            "key": b"slot",
+            "value": value,
+            "topic": "wal",
+            "partition": 0,
+            "offset": offset,
+            "timestamp": BEGUN + timedelta(microseconds=offset),
+            "timestampType": 0,
+        }
+        for offset, value in enumerate(data)
+    ]
+    random.Random(len(rows)).shuffle(rows)
+    schema = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+        ]
+    )
+    return session.createDataFrame(pa.Table.from_pylist(rows, schema)).repartition(3)
+
+
+def rows(df: DataFrame) -> list[dict[str, Any]]:
+    return sorted(df.toArrow().to_pylist(), key=lambda row: row["offset"])
+
+
+def failure(action: Callable[[], object]) -> str:
+    with pytest.raises(PythonException) as error:
+        action()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["pg10_p1", "pg16_p4_par_msg", "pg18_p2_stream_bin", "pg18_p3_2pc_stream_msg", "pg18_p4_par_2pc"]
+)
+def test_messages_and_changes_are_those_of_the_views(
+    session: SparkSession, recorded: Recorded, name: str
+) -> None:
+    """All of these streams alter tables, most have blocks, one has values in binary format."""
+    header, _, samples = corpus.read(name)
+    df = kafka(session, [sample.data for sample in samples])
+    decoded = decode(
+        df,
+        "value",
+        proto_version=header.proto_version,
+        streaming=header.streaming,
+        two_phase=header.slot_two_phase,
+        order_by="offset",
+        mode="failfast",
+    )
+    got = rows(decoded)
+    recording = Recording(recorded(name, 1000))
+
+    messages: list[dict[str, Any]] = []
+    for task in every_message(recording, recording.numbers):
+        with Segment(task.place) as segment:
+            messages += [row for batch in read(segment, MessagesView(segment)) for row in batch.to_pylist()]
+    for row in messages:
+        del row["wal_start"], row["received_at"]
+    assert [{"position": row["offset"], **row["message"]} for row in got] == messages
+
+    changes = {
+        (row["offset"], change["relation"]["oid"]): change for row in got for change in row["changes"] or ()
+    }
+    compared = 0
+    for task in committed_changes(recording, recording.numbers):
+        with Segment(task.place) as segment:
+            view = ChangesView(segment, task, lambda shape: True)
+            for batch in read(segment, view):
+                for row in batch.to_pylist():
+                    change = changes[row["position"], row["relation"]["oid"]]
+                    assert change == {field.name: row[field.name] for field in CHANGE}
+                    compared += 1
+    assert compared > 100
+
+
+def test_the_columns_are_those_of_the_frame_and_ours(session: SparkSession) -> None:
+    df = kafka(session, DAMAGED)
+    decoded = decode(df, functions.col("value"), proto_version=1, order_by=["partition", "offset"])
+    assert decoded.columns == [*df.columns, "message", "changes", "_corrupt_record"]
+    assert isinstance(decoded.schema["message"].dataType, StructType)
+    assert decoded.schema["message"].dataType.fieldNames() == schemas.MESSAGES.fieldNames()
+    assert rows(decoded.select(df.columns)) == rows(df)
+    flat = decoded.select("offset", functions.inline("changes"))
+    assert [(row["offset"], row["operation"], dict(row["after"])) for row in rows(flat)] == [
+        (1, "Insert", {"id": "1"}),
+        (7, "Insert", {"id": "4"}),
+    ]
+
+
+def test_permissive_keeps_what_is_damaged_and_says_why(session: SparkSession) -> None:
+    got = rows(decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset"))
+    assert [row["value"] for row in got] == DAMAGED
+    assert [row["message"] and row["message"]["type"] for row in got] == [
+        "Relation",
+        "Insert",
+        *[None] * 5,
+        "Insert",
+    ]
+    assert [row["changes"] is not None for row in got] == [row in (1, 7) for row in range(8)]
+    assert [row["_corrupt_record"] for row in got] == [
+        None,
+        None,
+        "Insert.new[0].length at byte 9: 4 bytes of the length of the value are expected, 2 are left",
+        None,
+        "Insert: no Relation message has come for the OID 2",
+        "the message is empty: a tag is expected",
+        "Relation.columns[0].type_modifier at byte 28: 4 bytes of Int32 are expected, 3 are left",
+        None,
+    ]
+
+
+def test_the_setting_names_the_column_of_what_is_wrong(session: SparkSession) -> None:
+    session.conf.set("spark.sql.columnNameOfCorruptRecord", "wrong")
+    try:
+        decoded = decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset")
+    finally:
+        session.conf.unset("spark.sql.columnNameOfCorruptRecord")
+    assert decoded.where("wrong IS NOT NULL").count() == 4
+
+
+def test_dropmalformed_drops_what_is_damaged_and_nothing_else(session: SparkSession) -> None:
+    df = kafka(session, DAMAGED)
+    decoded = decode(df, "value", proto_version=1, order_by="offset", mode="DropMalformed")
+    assert decoded.columns == [*df.columns, "message", "changes"]
+    assert [row["offset"] for row in rows(decoded)] == [0, 1, 3, 7]
+
+
+def test_failfast_fails_with_place_message_field_and_byte(session: SparkSession) -> None:
+    df = kafka(session, DAMAGED[:4])
+    decoded = decode(df, "value", proto_version=1, order_by=["topic", "offset"], mode="FAILFAST")
+    said = failure(decoded.collect)
+    assert "DecodeError: the message at 'wal', 2: Insert.new[0].length at byte 9: 4 bytes" in said
+
+
+def struct_of(*names: str) -> Any:
+    return functions.struct(*names)
+
+
+@pytest.mark.parametrize(
+    "order_by",
+    [
+        "timestamp",
+        functions.col,
+        lambda name: functions.concat(
+            functions.lit("x"), functions.lpad(functions.col(name).cast("string"), 9, "0")
+        ),
+        lambda name: struct_of("topic", name),
+        lambda name: functions.col(name).cast("decimal(20,0)"),
+        lambda name: [functions.col("timestamp").cast("timestamp_ntz"), struct_of("offset"), "offset"],
+    ],
+    ids=["timestamp", "column", "text", "struct", "decimal", "several"],
+)
+def test_any_order_that_numbers_the_messages_will_do(session: SparkSession, order_by: Any) -> None:
+    header, _, samples = corpus.read("pg18_p4_par_msg")
+    df = kafka(session, [sample.data for sample in samples])
+    order = order_by("offset") if callable(order_by) else order_by
+    decoded = decode(
+        df, "value", proto_version=4, streaming=header.streaming, order_by=order, mode="FAILFAST"
+    )
+    assert decoded.where("message IS NOT NULL").count() == len(samples)
+
+
+def test_rows_whose_place_is_not_known_are_damaged(session: SparkSession) -> None:
+    place = functions.expr("nullif(offset, 1)")
+    got = rows(decode(kafka(session, DAMAGED[:2]), "value", proto_version=1, order_by=place))
+    assert [row["_corrupt_record"] for row in got] == [None, "NULL says nothing of where the message stands"]
+
+
+def test_an_order_that_does_not_tell_messages_apart_is_refused(session: SparkSession) -> None:
+    """As LSNs, which are 0 for all Relation messages."""
+    stream = [encode_for(one, 1) for one in (RELATION, m.Relation(2, "", "u", m.ReplicaIdentity.FULL, ()))]
+    with pytest.raises(ValueError, match="the order is not one: two messages, b'R' and b'R', have the key 0"):
+        decode(kafka(session, stream), "value", proto_version=1, order_by="partition")
+
+
+def test_other_columns_come_through_as_they_are(session: SparkSession) -> None:
+    df = kafka(session, DAMAGED[:2]).select(
+        "*",
+        functions.expr("map('a', array(1, null)) AS headers"),
+        functions.expr("named_struct('x', current_date(), 'y', CAST(1.5 AS decimal(9, 3))) AS nested"),
+        functions.expr("make_dt_interval(1) AS lasts"),
+        functions.expr("CAST(timestamp AS timestamp_ntz) AS local"),
+        functions.expr("CAST(NULL AS void) AS nothing"),
+    )
+    decoded = decode(df, "value", proto_version=1, order_by="offset")
+    assert decoded.schema[: len(df.columns)] == df.schema[:]
+    assert rows(decoded.select(df.columns)) == rows(df)
+
+
+def test_an_empty_frame_gives_an_empty_one(session: SparkSession) -> None:
+    assert rows(decode(kafka(session, []), "value", proto_version=1, order_by="offset")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"mode": "STRICT"}, ValueError, "mode is one of PERMISSIVE, DROPMALFORMED, FAILFAST, not 'STRICT'"),
+        ({"proto_version": 9}, ValueError, "there is no protocol version 9"),
+        ({"streaming": "parallel"}, ValueError, "needs protocol version 4, not 1"),
+        ({"order_by": []}, ValueError, "order_by names no column"),
+        ({"order_by": functions.rand}, TypeError, r"order_by\[0\] is double, which does not number messages"),
+        ({"column": "topic"}, TypeError, "the column of messages is string, not binary"),
+    ],
+    ids=lambda value: "" if not isinstance(value, dict) else next(iter(value)),
+)
+def test_wrong_arguments_are_refused(
+    session: SparkSession, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    given = {"column": "value", "proto_version": 1, "order_by": "offset", **arguments}
+    if callable(given["order_by"]):
+        given["order_by"] = given["order_by"]()
+    with pytest.raises(error, match=text):
+        decode(kafka(session, DAMAGED), **given)
+
+
+def test_names_that_are_taken_are_refused(session: SparkSession) -> None:
+    df = kafka(session, DAMAGED).withColumnsRenamed({"topic": "Message", "key": "changes"})
+    with pytest.raises(ValueError, match="of the same name already, rename: message, changes"):
+        decode(df, "value", proto_version=1, order_by="offset")
+
+
+def test_a_stream_is_decoded_batch_by_batch_with_what_came_before(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """The second batch has changes, and the first one their Relation message."""
+    folder = tmp_path / "messages"
+    folder.mkdir()
+    stream = [encode_for(one, 1) for one in (RELATION, m.Insert(1, ("1",)), m.Insert(1, ("2",)))]
+    for number, part in enumerate([stream[:2], stream[2:]]):
+        positions = pa.array([2 * number + place for place in range(len(part))], pa.int64())
+        table = pa.table({"offset": positions, "value": pa.array(part, pa.binary())})
+        parquet.write_table(table, folder / f"{number}.parquet")
+    streaming = session.readStream.schema("offset long, value binary").option("maxFilesPerTrigger", 1)
+    with pytest.raises(ValueError, match=r"a streaming one has no end: store .* as its context"):
+        decode(streaming.parquet(str(folder)), "value", proto_version=1, order_by="offset")
+    found: list[list[Any]] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        stored = batch.sparkSession.read.parquet(str(folder))
+        decoded = decode(batch, "value", proto_version=1, order_by="offset", mode="FAILFAST", context=stored)
+        found.append([dict(change["after"]) for row in rows(decoded) for change in row["changes"] or ()])
+
+    checkpoint = str(tmp_path / "checkpoint")
+    writer = streaming.parquet(str(folder)).writeStream.foreachBatch(take)
+    writer.trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination()
+    assert found == [[{"id": "1"}], [{"id": "2"}]]
+
+
+CONNECT = """
+import pyarrow as pa
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from pgoutput.spark import decode
+from tests.codec import corpus
+
+samples = corpus.read("pg18_p4_par_msg")[2]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+columns = {"offset": list(range(len(samples))), "value": [sample.data for sample in samples]}
+df = spark.createDataFrame(pa.table(columns)).repartition(3)
+options = {"proto_version": 4, "order_by": df["offset"]}
+decoded = decode(df, "value", streaming="parallel", mode="FAILFAST", **options)
+print(type(decoded).__module__, decoded.where("message.type = 'Insert'").count())
+print(len(decoded.select("changes").collect()))
+try:
+    decode(df, "value", streaming="on", mode="FAILFAST", **options).collect()
+except PythonException as error:
+    print("DecodeError: the message at" in str(error))
+spark.stop()
+"""
+
+
+def test_it_works_through_spark_connect(session: SparkSession) -> None:
+    """In a process of its own, which takes this session's environment: its Java and its Python."""
+    samples = corpus.read("pg18_p4_par_msg")[2]
+    inserts = sum(isinstance(sample.message, m.Insert) for sample in samples)
+    done = subprocess.run([sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=300)
+    expected = f"pyspark.sql.connect.dataframe {inserts}\n{len(samples)}\nTrue\n"
+    assert done.stdout == expected, done.stderr[-3000:]
