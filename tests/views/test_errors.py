@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,9 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import CaptureError
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.segments import Metadata, Segment, SegmentFile, segment_name
+from pgoutput.segments import Location, Metadata, Segment, SegmentFile, read_metadata, segment_name
 from pgoutput.stream import encode_for
-from pgoutput.views import Recording, committed_changes
+from pgoutput.views import Recording, committed_changes, tasks
 from pgoutput.wire import UNCHANGED
 from tests.segments.conftest import Recorded
 from tests.segments.recordings import PARALLEL, record
@@ -188,3 +190,28 @@ def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.
     monkeypatch.chdir(folder)
     for number in (8, 9, 10):
         assert changes(segment_name(number)) == changes(folder, [number])
+
+
+def test_footers_are_read_at_once_but_for_the_first(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While threads meet the type of the metadata for the first time, msgspec crashes (0.22)."""
+    done, threads = list[str](), set[int]()
+
+    def read_slowly(path: Location) -> Metadata:
+        started.append(len(done))
+        threads.add(threading.get_ident())
+        time.sleep(0.02)
+        done.append(str(path))
+        return read_metadata(path)
+
+    started: list[int] = []
+    monkeypatch.setattr(tasks, "read_metadata", read_slowly)
+    recording = Recording(recorded("pg18_p4_par_2pc", 40))
+    assert [one.number for one in recording.metadata(recording.numbers)] == recording.numbers
+    assert started[0] == 0
+    assert min(started[1:]) == 1
+    assert len(started) == len(recording.numbers) > 10
+    assert len(threads) > 2
+    recording.metadata(recording.numbers)
+    assert len(started) == len(recording.numbers)

@@ -107,9 +107,11 @@ class Recording:
         """
         wanted = list(numbers)
         unread = [self.path(number) for number in wanted if number not in self._metadata]
+        # One first, and alone: msgspec crashes where several threads meet a type for the first time.
+        found = [read_metadata(path) for path in unread[:1]]
         with ThreadPoolExecutor(_READERS) as pool:
-            for path, metadata in zip(unread, pool.map(read_metadata, unread), strict=True):
-                self._metadata[segment_number(path)] = metadata
+            found += pool.map(read_metadata, unread[1:])
+        self._metadata |= {segment_number(path): one for path, one in zip(unread, found, strict=True)}
         return [self._metadata[number] for number in wanted]
 
     def path(self, number: int) -> Location:
