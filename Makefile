@@ -32,7 +32,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test matrix crash check format generate bench fuzz lock clean remake
+.PHONY: help setup demo test matrix crash replica check format generate bench fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ matrix: $(READY) ## Record servers of PostgreSQL 10 to 18, which it fetches into
 crash: $(READY) ## Kill a recorder 50 times and its server 10 times, and lose nothing; SEED=1 for another run
 	@$(CRASH)
 
+replica: $(READY) ## Replicate 200 tables for 10 minutes, kill Spark and recorder meanwhile, and compare; SEED=1
+	@.venv/bin/python -m tests.crash.replication $(if $(SEED),--seed $(SEED))
+
 check: $(READY) ## Check lint, format and types, and that generated/ is what spec/ says
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
@@ -70,10 +73,11 @@ format: $(READY) ## Format, and mend what lint can mend
 generate: $(READY) ## Write generated/ anew from spec/
 	.venv/bin/python -m codegen
 
-bench: $(READY) $(BENCH) ## Measure the codec, beside pypgoutput's, and recording, beside pg_recvlogical
+bench: $(READY) $(BENCH) ## Measure codec, recording and views, each beside another that does the same
 	@PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python -m benchmarks.codec
 	@.venv/bin/python -m benchmarks.recording
 	@.venv/bin/python -m benchmarks.memory
+	@.venv/bin/python -m benchmarks.views
 
 fuzz: $(READY) ## Feed a million damaged inputs to every codec; SEED=1 for another million
 	@.venv/bin/python -m tests.codec.fuzz 1000000 $(or $(SEED),0)

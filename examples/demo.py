@@ -1,8 +1,9 @@
-"""The whole way in a minute: a live PostgreSQL 18, recorded, read by Spark, and compared.
+"""The whole way in a minute: a live PostgreSQL 18, recorded, replicated by Spark, and compared.
 
 A shop's database is recorded while it is at work: a snapshot of its tables first, then the stream, with large
-transactions streamed in parallel and prepared ones sent when they are prepared. Spark makes tables of the
-segments; then each is compared with what the server has in it. Exit code 0 says that all are equal.
+transactions streamed in parallel and prepared ones sent when they are prepared. Spark shows what is in the
+recording, and keeps a Delta table for each of the shop's; then each is compared with what the server has in
+it. Exit code 0 says that all are equal.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from rich import box
 from rich.console import Console
@@ -26,9 +28,9 @@ from rich.table import Table
 
 from examples import shop
 from pgoutput.capture import Connected, Event, Options, Recorder
+from pgoutput.cli import replication
 from pgoutput.segments import find_gaps, list_segments, read_metadata
-from pgoutput.spark import SourceTable, local_session, write_tables
-from pgoutput.spark.tables import table_paths
+from pgoutput.spark import local_session, replica_tables
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
 
@@ -45,13 +47,15 @@ def main() -> int:
         with Server() as server:
             shop.open_shop(server)
             record(server, recording)
-            truth = {table.oid: table for table in shop.true_tables(server)}
+            truth = shop.true_tables(server)
         show_segments(recording)
         console.print("Starting Spark …")
         with local_session("pgoutput demo") as session:
-            tables = write_tables(session, recording, f"{folder}/out")
-            show_messages(session, f"{folder}/out")
-            unequal = show_tables(session, f"{folder}/out", tables, truth)
+            show_messages(session, recording)
+            replica = f"{folder}/replica"
+            console.print("[bold]pgoutput replicate[/], changes made in each table:")
+            replication.replicate(str(recording), replica, follow=False, history=False)
+            unequal = show_tables(replica, truth)
     if unequal:
         console.print(f"[bold red]These differ from the server's own tables: {', '.join(unequal)}")
         return 1
@@ -107,26 +111,28 @@ def show_segments(folder: Path) -> None:
     )
 
 
-def show_messages(session: SparkSession, out: str) -> None:
-    counts = session.read.parquet(f"{out}/messages").groupBy("type").count().orderBy("type").collect()
+def show_messages(session: SparkSession, recording: Path) -> None:
+    source = session.read.format("pgoutput").option("path", str(recording))
+    counts = source.option("view", "messages").load().groupBy("type").count().orderBy("type").collect()
     listed = ", ".join(f"{row['count']} {row['type']}" for row in counts)
     console.print(f"Messages: {listed}\n", soft_wrap=True)
 
 
-def show_tables(
-    session: SparkSession, out: str, tables: list[SourceTable], truth: dict[int, TrueTable]
-) -> list[str]:
+def show_tables(replica: str, truth: list[TrueTable]) -> list[str]:
     """Print each table; give the names of those that the server has otherwise, or that are missing."""
     unequal = []
-    for table, path in zip(tables, table_paths(tables), strict=True):
-        rows = session.read.parquet(f"{out}/tables/{path}").toArrow()
-        equal = equals_typed(truth.pop(table.oid), rows)
-        name = f"{table.relation.namespace}.{table.relation.name}"
+    places = replica_tables(replica)
+    for table in sorted(truth, key=lambda one: one.name):
+        if table.oid not in places:
+            unequal.append(table.name)
+            continue
+        rows = DeltaTable(places[table.oid]).to_pyarrow_table()
+        equal = equals_typed(table, rows)
         verdict = "[green]equals the server's table" if equal else "[red]differs from the server's table"
-        console.print(f"[bold]{name}[/], {rows.num_rows} rows: {verdict}", preview(rows))
+        console.print(f"[bold]{table.name}[/], {rows.num_rows} rows: {verdict}", preview(rows))
         if not equal:
-            unequal.append(name)
-    return unequal + [table.name for table in truth.values()]
+            unequal.append(table.name)
+    return unequal
 
 
 def preview(rows: pa.Table) -> Table:

@@ -60,12 +60,13 @@ def _read_csv(path: Path, columns: tuple[str, ...]) -> list[tuple[str | None, ..
 
 
 def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
-    """Whether a typed table, its last column `_rescued_data`, has exactly the rows of `truth`.
+    """Whether a typed table, with a column `_rescued_data`, has exactly the rows of `truth`.
 
     A rescued value must be NULL in its column and equal the server's text; any other value must equal what
     Python makes of that text.
     """
-    columns = table.column_names[:-1]
+    columns = [name for name in table.column_names if name != "_rescued_data"]
+    schema = pa.schema([table.schema.field(name) for name in columns])
     unmatched: dict[str | None, list[tuple[str | None, ...]]] = {}
     for texts in truth.select(columns):
         unmatched.setdefault(texts[0] if texts else "", []).append(texts)
@@ -73,7 +74,7 @@ def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
         rescued = dict(row.pop("_rescued_data") or ())
         likely = unmatched.get(str(next(iter(row.values()), "")), [])  # the first column is a key, mostly
         for rows in (likely, *unmatched.values()):
-            found = next((texts for texts in rows if _row_equals(row, texts, rescued, table.schema)), None)
+            found = next((texts for texts in rows if _row_equals(row, texts, rescued, schema)), None)
             if found is not None:
                 rows.remove(found)
                 break

@@ -8,7 +8,14 @@ import sys
 
 from pgoutput.cli.printing import complain
 
-_EXTRAS = {"typer": "cli", "rich": "cli", "psycopg": "cli,capture", "pyarrow": "cli,capture"}
+_EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "psycopg": "cli,capture",
+    "pyarrow": "cli,capture",
+    "pyspark": "cli,spark",
+    "deltalake": "cli,spark",
+}
 """What packages outside the core come with."""
 
 

@@ -171,6 +171,28 @@ def segments(
     listing.show(Console(width=1000, highlight=False), folder, json)
 
 
+@app.command()
+def replicate(
+    segments: Annotated[
+        str, typer.Option(help="The recording: a folder, or a URI as pyarrow takes it.", show_default=False)
+    ],
+    target: Annotated[
+        str,
+        typer.Option(help="The folder of the Delta tables; tables there are continued.", show_default=False),
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what is recorded from now on.")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep all versions of rows, with __START_AT and __END_AT.")
+    ] = False,
+) -> None:
+    """Keep a Delta table for each relation equal to its source; Ctrl-C ends it with nothing half done."""
+    from pgoutput.cli import replication
+
+    replication.replicate(segments, target, follow=follow, history=history)
+
+
 @contextmanager
 def _opened(path: Path, skip_bad: bool) -> Iterator[Recorded]:
     """A recorded stream. What is skipped of it is told and counted."""

@@ -1,0 +1,270 @@
+"""A replica follows many tables at work, while its recorder and its Spark are killed again and again.
+
+`python -m tests.crash.replication --tables 200 --minutes 10 --seed 1`
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import msgspec
+from deltalake import DeltaTable
+
+from examples import shop
+from pgoutput.capture import Options
+from pgoutput.segments import find_segments, locate
+from pgoutput.spark import replica_tables
+from tests.crash.shapes import Tables
+from tests.server import Server
+from tests.truth import TrueTable, equals_typed
+
+ROOT = Path(__file__).parents[2]
+REPLICATE = sys.executable, "-m", "pgoutput.cli", "replicate"
+
+PATIENCE = 600
+"""Seconds for the last run to catch up."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What was done, and what came of it."""
+
+    kills: dict[str, int]
+    """By who was killed."""
+    steps: int
+    """Of the writers."""
+    segments: int
+    tables: int
+    rows: int
+    different: tuple[str, ...]
+    """Tables that are not the same."""
+    seconds: float
+
+    def __str__(self) -> str:
+        kills = ", ".join(f"{who} {times} times" for who, times in sorted(self.kills.items()))
+        return (
+            f"killed: {kills}; {self.steps:,} steps of writers, {self.segments:,} segments,"
+            f" {self.seconds:.0f} s\n"
+            f"{self.tables} tables with {self.rows:,} rows, {len(self.different)} of them different"
+        )
+
+
+class Process:
+    """A program that is started again whenever it ends.
+
+    Args:
+        name: What to call it.
+        command: The program.
+        log: Where what it prints goes.
+    """
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self._command = command
+        self._log = log
+
+    @contextmanager
+    def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run it; at the end it and its children are gone."""
+        with (
+            self._log.open("ab") as log,
+            subprocess.Popen(
+                [*self._command, *more],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                yield process
+            finally:
+                _kill_all(process.pid)
+
+    def finish(self, *more: str) -> None:
+        """Run it to its end."""
+        with self.started(*more) as process:
+            assert process.wait(PATIENCE) == 0, self.said
+
+    @property
+    def said(self) -> str:
+        """The end of what it printed."""
+        return self._log.read_text(errors="replace")[-4000:]
+
+
+class Killer:
+    """Kills a process again and again, in a thread.
+
+    Args:
+        process: The process.
+        random: When.
+        between: Seconds that it lives, at least and at most.
+    """
+
+    def __init__(self, process: Process, random: Random, between: tuple[float, float]) -> None:
+        self.kills: Counter[str] = Counter()
+        self._process, self._random, self._between = process, random, between
+        self._stop = Event()
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run)
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with self._process.started() as running:
+                    self._stop.wait(self._random.uniform(*self._between))
+                    assert running.poll() is None, f"{self._process.name} ended: {self._process.said}"
+                    if not self._stop.is_set():
+                        self.kills[self._kill(running.pid)] += 1
+        except BaseException as failure:
+            self._failure = failure
+
+    def _kill(self, pid: int) -> str:
+        """Kill the process, or one of its descendants; give what it was."""
+        others = [child for child in _descendants(pid) if _name(child) == "java"]
+        if others and self._random.random() < 0.5:
+            os.kill(others[0], signal.SIGKILL)
+            time.sleep(1)  # the one that lost it may try to go on
+            return "java"
+        os.kill(pid, signal.SIGKILL)
+        return self._process.name
+
+
+def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: float = 40) -> Outcome:
+    """Do it all.
+
+    Args:
+        folder: Where recording and replica go.
+        tables: How many tables.
+        seconds: How long writers are at work.
+        seed: What happens; when it does depends on the machine.
+        longest: Seconds that Spark lives, at most.
+    """
+    began = time.monotonic()
+    random = Random(seed)
+    recording, target = folder / "recording", folder / "replica"
+    options = msgspec.json.encode(Options(two_phase=True)).decode()
+    with Server() as server:
+        recorder = Process(
+            "recorder",
+            [sys.executable, "-m", "tests.crash.recorder", server.dsn, str(recording), options],
+            folder / "recorder.log",
+        )
+        spark = Process(
+            "spark",
+            [*REPLICATE, "--segments", str(recording), "--target", str(target)],
+            folder / "spark.log",
+        )
+        work = Tables(server.dsn, tables, seed)
+        work.create()
+        recorder.finish("now", "0")  # the slot is there before schemas change: see tests.crash.workload
+        following = Process(spark.name, [*spark._command, "--follow"], spark._log)
+        with (
+            work,
+            Killer(_recording(recorder), random, (1, longest / 3)) as one,
+            Killer(following, random, (longest / 2, longest)) as other,
+        ):
+            time.sleep(seconds)
+        recorder.finish("now", "0")
+        spark.finish()
+        truth = shop.true_tables(server)
+    return Outcome(
+        kills=one.kills + other.kills,
+        steps=work.steps,
+        segments=len(find_segments(locate(recording))),
+        tables=len(truth),
+        rows=sum(len(table.rows) for table in truth),
+        different=tuple(different(target, truth)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
+    """Which tables of a replica are not the server's."""
+    places = replica_tables(str(target))
+    for table in truth:
+        if table.oid not in places:
+            yield f"{table.name} is missing"
+            continue
+        rows = DeltaTable(places[table.oid]).to_pyarrow_table()
+        if (names := set(rows.column_names) - {"_rescued_data"}) != {*table.columns}:
+            yield f"{table.name} has other columns: {names ^ {*table.columns}}"
+        elif not equals_typed(table, rows):
+            yield f"{table.name}: {len(table.rows)} rows there, {rows.num_rows} here"
+
+
+def _recording(process: Process) -> Process:
+    """The recorder, as it records without end."""
+    return Process(process.name, [*process._command, "", "0"], process._log)
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:  # it has ended
+                continue
+            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _kill_all(pid: int) -> None:
+    """End a process and all that it started, in whatever group they are now."""
+    for one in [pid, *_descendants(pid)]:
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="pgoutput-replica-") as folder:
+        outcome = replicate(Path(folder), given.tables, 60 * given.minutes, given.seed)
+    print(outcome)
+    if outcome.different:
+        raise SystemExit("\n".join(["FAILED", *outcome.different]))
+
+
+if __name__ == "__main__":
+    main()
