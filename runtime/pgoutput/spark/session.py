@@ -67,12 +67,24 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
     """
     if running := SparkSession.getActiveSession():
         return running
-    os.environ["JAVA_HOME"] = str(_wrapped(java_home()))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # else Spark looks up the host's name
+    os.environ.update(launcher_environment())
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(app_name)
     conf.setAll([*_settings().items(), *config.items()])
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def launcher_environment() -> dict[str, str]:
+    """The environment variables with which Spark's own commands start here, while this process lives.
+
+    Raises:
+        RuntimeError: As `local_session`.
+    """
+    return {
+        "JAVA_HOME": str(_wrapped(java_home())),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": LOOPBACK,  # else Spark looks up the host's name
+    }
 
 
 @functools.cache
