@@ -46,6 +46,8 @@ class Builder:
         Args:
             rows: Those changes.
         """
+        if not rows:
+            return {field.name: pa.array([], field.type) for field in self._layout.schema}
         rescued: list[dict[str, str | None]] = [{} for _ in rows]
         arrays = {}
         for name, (column, cells) in self._columns.items():

@@ -23,7 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-FILE_BYTES: Final = 128 << 20
+FILE_BYTES: Final = 32 << 20
 """A file that has grown to this is closed."""
 
 SMALL_BYTES: Final = 8 << 20

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Field, Schema, Transaction
+from deltalake import DeltaTable, Field, Schema, TableFeatures, Transaction
 
 from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
@@ -67,6 +67,7 @@ class Replica:
         had = {field.name: field.type for field in old.schema}
         added = [field for field in new.schema if field.name not in had]
         kept = {field.name: field.type for field in new.schema if field.name in had}
+        self._allow(new.schema)
         if kept == had and old.rescued == new.rescued:
             if added:
                 fields = Schema.from_arrow(pa.schema(added)).fields
@@ -78,6 +79,15 @@ class Replica:
         batches = (convert(batch, old, new, chunk.columns) for file in files for batch in files.read(file))
         commit(self._table, target.write(batches), None, Schema.from_arrow(new.schema), None)
         return new
+
+    def _allow(self, schema: pa.Schema) -> None:
+        """Give the table the feature that timestamps without a time zone need, if there are any."""
+        feature = TableFeatures.TimestampWithoutTimezone
+        elements = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in schema]
+        needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
+        if needed and "timestampNtz" not in (self._table.protocol().writer_features or ()):
+            self._table.alter.add_feature(feature, allow_protocol_versions_increase=True)
+            self._table.update_incremental()
 
 
 def _arrow_schema(table: DeltaTable) -> pa.Schema:

@@ -1,0 +1,125 @@
+"""A table of a server, and what the server sends of its changes: the truth for replicas of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from pgoutput import catalog
+from pgoutput.views import CHANGES
+from tests.truth import TrueTable
+
+Row = dict[str, str | None]
+
+
+class Server:
+    """One table, altered and changed at will.
+
+    Args:
+        oid: Of the table.
+        name: Of the table.
+        columns: Names of columns, and of their types; those of the key first.
+        keys: How many are the key's: none for REPLICA IDENTITY NOTHING, all for FULL.
+    """
+
+    def __init__(self, oid: int, name: str, columns: dict[str, str], keys: int) -> None:
+        self.oid = oid
+        self.name = name
+        self.columns = dict(columns)
+        self.key = list(columns)[:keys]
+        self.full = keys == len(columns)
+        self.rows: list[Row] = []
+        self.position = 0
+        self.lsn = 100
+        self.changes: list[dict[str, Any]] = []
+        self.states: dict[int, tuple[list[str], list[Row]]] = {}
+        """Columns and rows after each change, by its position."""
+
+    def insert(self, *values: str | None, operation: str = "Insert") -> None:
+        row = dict(zip(self.columns, values, strict=True))
+        self.rows.append(row)
+        self._send(operation, after=row)
+
+    def update(self, at: int, unchanged: tuple[str, ...] = (), **values: str | None) -> None:
+        """Change a row; columns in `unchanged` are TOASTed, so a new row does not have them if they stay."""
+        old = self.rows[at]
+        new = {**old, **values}
+        self.rows[at] = new
+        kept = [name for name in unchanged if new[name] == old[name] and (self.full or name not in self.key)]
+        moved = any(new[name] != old[name] for name in self.key)
+        before = {name: old[name] for name in self.key} if moved or self.full else None
+        after = {name: value for name, value in new.items() if name not in kept}
+        self._send("Update", before, after, kept)
+
+    def delete(self, at: int) -> None:
+        old = self.rows.pop(at)
+        self._send("Delete", {name: old[name] for name in self.key})
+
+    def truncate(self) -> None:
+        self.rows = []
+        self._send("Truncate")
+
+    def commit(self) -> None:
+        self.lsn += 10
+
+    def add_column(self, name: str, type_: str) -> None:
+        self.columns[name] = type_
+        self.rows = [{**row, name: None} for row in self.rows]
+        if self.full:
+            self.key.append(name)
+
+    def drop_column(self, name: str) -> None:
+        del self.columns[name]
+        self.rows = [{column: row[column] for column in self.columns} for row in self.rows]
+        if name in self.key:
+            self.key.remove(name)
+
+    def take(self) -> pa.Table:
+        """What was sent since the last call."""
+        changes, self.changes = self.changes, []
+        return pa.Table.from_pylist(changes, CHANGES)
+
+    @property
+    def truth(self) -> TrueTable:
+        rows = [tuple(row.values()) for row in self.rows]
+        return TrueTable(self.oid, self.name, tuple(self.columns), rows)
+
+    def _send(
+        self,
+        operation: str,
+        before: Row | None = None,
+        after: Row | None = None,
+        unchanged: list[str] | None = None,
+    ) -> None:
+        self.position += 1
+        columns = [
+            {"name": name, "type_oid": type_oid(type_), "type_modifier": -1}
+            for name, type_ in self.columns.items()
+        ]
+        self.changes.append(
+            {
+                "operation": operation,
+                "relation": {"oid": self.oid, "namespace": "public", "name": self.name},
+                "commit_lsn": self.lsn,
+                "commit_time": self.lsn,
+                "xid": self.lsn,
+                "position": self.position,
+                "sequence": {"commit_lsn": self.lsn, "position": self.position},
+                "key_columns": list(self.key),
+                "columns": columns,
+                "before": None if before is None else list(before.items()),
+                "after": None if after is None else list(after.items()),
+                "unchanged": unchanged or [],
+            }
+        )
+        self.states[self.position] = list(self.columns), [dict(row) for row in self.rows]
+
+
+def type_oid(name: str) -> int:
+    """OID of a built-in type; an array's with `[]` behind it."""
+    if name.endswith("[]"):
+        array_oid = catalog.BY_NAME[name[:-2]].array_oid
+        assert array_oid is not None
+        return array_oid
+    return catalog.BY_NAME[name].oid

@@ -1,0 +1,150 @@
+"""Replicas follow any changes, cut into any batches and commits, and killed anywhere."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pgoutput.replica import apply_changes, replica_tables, table
+from tests.replica.replicas import replica, texts
+from tests.replica.simulator import Row, Server
+from tests.truth import equals_typed
+
+VALUES: dict[str, list[str | None]] = {
+    "date": ["2020-01-01", "2020-01-02", "2020-01-03", "infinity", "-infinity"],
+    "int4": ["1", "2", "-3", None],
+    "int8": ["1", "2", "5000000000", None],
+    "text": ["", "a", "b", "NULL", None],
+    "float8": ["0", "-0", "NaN", "1.5", None],
+    "_int4": ["{}", "{1,NULL}", "{{1}}", "[0:0]={1}", None],
+}
+"""By type; some are rescued."""
+
+NEXT_TYPE = {"int4": "int8", "int8": "text"}
+"""What a column of a type can be retyped to, with all its values as they are."""
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@given(data=st.data(), history=st.booleans(), identity=st.sampled_from(["key", "full", "none"]))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_replica_follows(data: st.DataObject, history: bool, identity: str) -> None:
+    columns = {"k": "date", "i": "int4", "t": "text", "f": "float8", "a": "int4[]"}
+    server = Server(1, "t", columns, {"key": 1, "full": len(columns), "none": 0}[identity])
+    with tempfile.TemporaryDirectory() as folder:
+        for batch in range(data.draw(st.integers(1, 4), label="batches")):
+            for _ in range(data.draw(st.integers(1, 12), label="changes")):
+                change(server, data, identity)
+            changes = server.take()
+            if changes.num_rows:
+                run(Path(folder), changes, batch, data, history)
+        if not server.states:
+            return
+        found = DeltaTable(replica_tables(folder)[1]).to_pyarrow_table()
+    if history:
+        compare_history(server, found)
+    elif server.changes == [] and list(server.states.values())[-1][0] == list(server.columns):
+        assert equals_typed(server.truth, replica(found))
+
+
+def change(server: Server, data: st.DataObject, identity: str) -> None:
+    """Make a change that the server allows."""
+    kinds = ["insert", "insert", "truncate", "add", "drop", "retype", "commit"]
+    if server.rows and identity != "none":
+        kinds += ["update"] * 6 + ["delete"] * 2
+    kind = data.draw(st.sampled_from(kinds), label="change")
+    names = list(server.columns)
+    others = [name for name in names if name != "k"]
+    if kind == "commit":
+        server.commit()
+    elif kind == "truncate":
+        if data.draw(st.integers(0, 2)) == 0:
+            server.truncate()
+    elif kind == "insert":
+        row = {name: data.draw(value_of(server, name)) for name in names}
+        if identity != "key" or row["k"] not in [one["k"] for one in server.rows]:
+            server.insert(*row.values())
+    elif kind == "delete":
+        server.delete(data.draw(st.integers(0, len(server.rows) - 1)))
+    elif kind == "update":
+        at = data.draw(st.integers(0, len(server.rows) - 1))
+        changed = data.draw(st.sets(st.sampled_from(names)))
+        values = {name: data.draw(value_of(server, name)) for name in sorted(changed)}
+        taken = [one["k"] for row, one in enumerate(server.rows) if row != at]
+        if identity != "key" or values.get("k", server.rows[at]["k"]) not in taken:
+            toasted = tuple(name for name in ("t", "a") if name in names and data.draw(st.booleans()))
+            server.update(at, toasted, **values)
+    elif kind == "add":
+        server.add_column(f"new{server.position}_{len(names)}", data.draw(st.sampled_from(["int4", "text"])))
+    elif kind == "drop" and len(others) > 1:
+        server.drop_column(data.draw(st.sampled_from(others)))
+    elif kind == "retype":
+        name = data.draw(st.sampled_from(names))
+        server.columns[name] = NEXT_TYPE.get(server.columns[name], server.columns[name])
+
+
+def value_of(server: Server, name: str) -> st.SearchStrategy[str | None]:
+    type_ = server.columns[name]
+    return st.sampled_from(VALUES["_int4" if type_ == "int4[]" else type_])
+
+
+def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, history: bool) -> None:
+    """Apply a batch, killed a few times, with batches of rows of another size each time."""
+    rows = data.draw(st.sampled_from([1, 2, 5, 100]), label="rows")
+    attempts = [*data.draw(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2)), None]
+    for kill in attempts:
+        size = data.draw(st.sampled_from([1, 3, 100]), label="size")
+        with pytest.MonkeyPatch.context() as patch:
+            if kill is not None:
+                patch.setattr(table, "commit", killing(*kill))
+            try:
+                batches = changes.to_batches(max_chunksize=size)
+                list(apply_changes(batches, folder, "query", batch, history=history, max_rows=rows))
+            except Killed:
+                continue
+    done = DeltaTable(replica_tables(folder)[1]).version()
+    list(apply_changes(changes.to_batches(), folder, "query", batch, history=history, max_rows=rows))
+    assert DeltaTable(replica_tables(folder)[1]).version() == done  # made again, it changes nothing
+
+
+def killing(commits: int, after: bool) -> Any:
+    """A commit that kills the process before or after the nth."""
+    real = table.commit
+    count = 0
+
+    def commit(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == commits and not after:
+            raise Killed
+        real(*arguments)
+        if count == commits:
+            raise Killed
+
+    return commit
+
+
+def compare_history(server: Server, found: pa.Table) -> None:
+    """See that the rows which held at any moment are those that the server had then."""
+    versions = [(row["__START_AT"], row["__END_AT"], texts(row)) for row in found.to_pylist()]
+    for position, (columns, rows) in server.states.items():
+        held = [
+            text
+            for start, end, text in versions
+            if start["position"] <= position and (end is None or end["position"] > position)
+        ]
+        assert counted(held, columns) == counted(rows, columns), position
+
+
+def counted(rows: list[Row], columns: list[str]) -> Counter[tuple[str | None, ...]]:
+    return Counter(tuple(row.get(name) for name in columns) for row in rows)

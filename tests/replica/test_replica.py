@@ -1,0 +1,300 @@
+"""Replicas of hand-made changes, case by case, and of what real servers sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pgoutput.errors import CaptureError
+from pgoutput.replica import Applied, apply_changes, replica_tables
+from pgoutput.replica.claim import claim
+from tests.replica.changes import captured_changes
+from tests.replica.replicas import different, replica, texts
+from tests.replica.simulator import Server
+from tests.truth import equals_typed, true_tables
+
+
+def table_of(target: Path, oid: int = 1) -> DeltaTable:
+    return DeltaTable(replica_tables(target)[oid])
+
+
+def follows(target: Path, server: Server, batch: int) -> bool:
+    """Whether the replica equals the table once it has what the server sent."""
+    list(apply_changes(server.take().to_batches(), target, "query", batch))
+    found = table_of(target, server.oid).to_pyarrow_table()
+    return equals_typed(server.truth, replica(found))
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
+
+
+@pytest.mark.parametrize("rows", [3, 100_000])
+@pytest.mark.parametrize(
+    "name",
+    ["pg10_p1", "pg14_p2_stream", "pg16_p1", "pg16_p4_par_2pc", "pg18_p4_par_2pc", "pg18_ws_p3_2pc_stream"],
+)
+def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path) -> None:
+    changes = captured_changes(tmp_path / "recording", name, cut=50)
+    target = tmp_path / "target"
+    applied = list(apply_changes(changes.to_batches(17), target, "query", 0, max_rows=rows))
+    truth = list(true_tables(name.partition("_")[0]))
+    assert different(target, truth) == []
+    assert sum(one.changes for one in applied) == changes.num_rows
+
+
+def test_text_and_binary_captures_give_the_same(tmp_path: Path) -> None:
+    for name in ("pg18_p2_stream", "pg18_p2_stream_bin"):
+        changes = captured_changes(tmp_path / f"{name}.recording", name)
+        list(apply_changes(changes.to_batches(), tmp_path / name, "query", 0))
+    text, binary = (replica_tables(tmp_path / name) for name in ("pg18_p2_stream", "pg18_p2_stream_bin"))
+    assert text.keys() == binary.keys()
+    for oid, path in text.items():
+        sides = [DeltaTable(one).to_pyarrow_table() for one in (path, binary[oid])]
+        assert sides[0].schema == sides[1].schema
+        assert sides[0].num_rows == sides[1].num_rows
+
+
+def test_toast_is_kept(server: Server, tmp_path: Path) -> None:
+    """From the row in the table, through several updates, a change of the key, and an insert in one batch."""
+    server.insert("1", "old", "toast")
+    assert follows(tmp_path, server, 0)
+    server.update(0, ("w",), v="new")
+    assert follows(tmp_path, server, 1)
+    server.update(0, ("w",), k="2")
+    server.update(0, ("w",), v="newer")
+    server.insert("1", "other", "toast of the other")
+    server.update(1, ("w", "v"), k="3")
+    server.insert("4", "inserted", "toast of the third")
+    server.update(2, ("w",), v="updated")
+    assert follows(tmp_path, server, 2)
+    assert table_of(tmp_path).to_pyarrow_table()["_rescued_data"].null_count == 3
+
+
+def test_keys_are_swapped_in_one_commit(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "one", "toast of one")
+    server.insert("2", "two", "toast of two")
+    assert follows(tmp_path, server, 0)
+    server.update(0, ("w",), k="0")
+    server.update(1, ("w",), k="1")
+    server.update(0, ("w",), k="2")
+    assert follows(tmp_path, server, 1)
+
+
+def test_rows_that_were_never_seen(server: Server, tmp_path: Path) -> None:
+    """An update adds the row, with what was sent of it; a delete does nothing; an insert replaces a row."""
+    server.insert("1", "one", "never seen")
+    server.insert("2", "two", "never seen")
+    server.take()
+    server.update(0, ("w",), v="now")
+    server.delete(1)
+    server.insert("3", "three", "stays")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    assert table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist() == [
+        {"k": 1, "v": "now", "w": None, "_rescued_data": [("w", None)]},
+        {"k": 3, "v": "three", "w": "stays", "_rescued_data": None},
+    ]
+    server.delete(1)
+    server.take()  # as if the publication did not have the table
+    server.insert("3", "again", "new")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
+    assert sorted(table_of(tmp_path).to_pyarrow_table()["v"].to_pylist()) == ["again", "now"]
+
+
+def test_equal_rows_are_told_apart_by_nothing(tmp_path: Path) -> None:
+    server = Server(1, "t", {"a": "int4", "b": "float8", "c": "int4[]"}, keys=3)
+    for _ in range(3):
+        server.insert("1", "NaN", "{{1}}")
+        server.insert(None, None, None)
+        server.insert("1", "-0", "{1}")
+        server.insert("1", "0", "{1}")
+    assert follows(tmp_path, server, 0)
+    for at in (0, 0, 2):
+        server.delete(at)
+    server.update(1, c="{1,2}")
+    assert follows(tmp_path, server, 1)
+
+
+def test_rescued_keys_find_their_rows(tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "date", "v": "text"}, keys=1)
+    for key in ("infinity", "-infinity", "0044-03-15 BC", "2020-01-01"):
+        server.insert(key, f"v of {key}")
+    assert follows(tmp_path, server, 0)
+    server.update(0, ("v",), k="2020-01-02")
+    server.delete(1)
+    server.update(1, v="the ides")
+    assert follows(tmp_path, server, 1)
+
+
+def test_truncate_is_one_commit_with_what_follows(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "one", None)
+    assert follows(tmp_path, server, 0)
+    version = table_of(tmp_path).version()
+    server.update(0, v="x")
+    server.truncate()
+    server.insert("2", "two", None)
+    assert follows(tmp_path, server, 1)
+    assert table_of(tmp_path).version() == version + 2  # the update, and the truncate with the insert
+
+
+def test_columns_come_and_go(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "1.5", "w")
+    server.add_column("n", "int4")
+    server.insert("2", "2.50", "w", "7")
+    assert follows(tmp_path, server, 0)
+    server.drop_column("w")
+    server.columns["n"] = "text"
+    server.update(0, v="3")
+    assert follows(tmp_path, server, 1)
+    server.columns["v"] = "float8"
+    server.rows[1]["v"] = "2.5"
+    server.update(0, v="infinity")
+    server.rows[0]["v"] = "Infinity"
+    assert not follows(tmp_path, server, 2)  # as 'infinity' is not what a server sends
+    found = table_of(tmp_path).to_pyarrow_table()
+    assert found.schema.names == ["k", "v", "n", "_rescued_data"]
+    assert {row["k"]: texts(row)["v"] for row in found.to_pylist()} == {1: "infinity", 2: "2.5"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "before", "after"),
+    [
+        ("int4", "text", "5", "5"),
+        ("text", "int4", "5", "5"),
+        ("text", "int4", "five", "five"),
+        ("bool", "text", "t", "t"),
+        ("float8", "int4", "2.5", "2"),
+        ("float4", "float8", "0.5", "0.5"),
+        ("float8", "text", "1e+20", "1e+20"),
+        ("timestamp", "date", "2020-01-01 10:00:00", "2020-01-01"),
+        ("date", "timestamp", "2020-01-01", "2020-01-01 00:00:00"),
+        ("timestamptz", "text", "2020-01-01 10:00:00.5+00", "2020-01-01 10:00:00.5+00"),
+        ("date", "text", "infinity", "infinity"),
+        ("bytea", "text", "\\x00ff", "\\x00ff"),
+        ("int4[]", "text", "{1,NULL}", "{1,NULL}"),
+        ("int4[]", "int8[]", "{{1}}", "{{1}}"),
+    ],
+)
+def test_retyped_columns_are_converted(old: str, new: str, before: str, after: str, tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "int4", "v": old}, keys=1)
+    server.insert("1", before)
+    server.insert("2", None)
+    assert follows(tmp_path, server, 0)
+    server.columns["v"] = new
+    server.rows[0]["v"] = after
+    server.insert("3", None)
+    assert follows(tmp_path, server, 1)
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "timestamp[]"])
+def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -> None:
+    """Which is a feature of Delta tables, that a table has from then on."""
+    server = Server(1, "t", {"k": "int4"}, keys=1)
+    server.insert("1")
+    assert follows(tmp_path, server, 0)
+    server.add_column("at", type_)
+    server.insert("2", None)
+    assert follows(tmp_path, server, 1)
+
+
+def test_names(tmp_path: Path) -> None:
+    """That differ in case only, or look like a path, or like the column of rescued values."""
+    columns = {"id": "int4", "ID": "text", 'a."b`/%': "text", "_rescued_data": "text", "": "text"}
+    server = Server(1, "../x y/%2F é", columns, keys=1)
+    server.insert("1", "a", "b", "c", "d")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    server.update(0, ("ID", "_rescued_data", ""), id="2")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
+    assert [folder.name for folder in tmp_path.iterdir() if folder.name[0] != "_"] == [
+        "public.~2E~2E~2Fx y~2F~252F é"
+    ]
+    assert table_of(tmp_path).to_pyarrow_table().to_pylist() == [
+        {"id": 2, "ID_": "a", 'a."b`/%': "b", "_rescued_data": "c", "": "d", "_rescued_data_": None}
+    ]
+
+
+def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
+    """A table is renamed, and another takes its name; the first is found without the register as well."""
+    first = Server(1, "t", {"k": "int4"}, keys=1)
+    first.insert("1")
+    assert follows(tmp_path, first, 0)
+    (tmp_path / "_relations" / "1").unlink()  # as after a crash
+    first.insert("2")
+    assert follows(tmp_path, first, 1)
+    first.name = "renamed"
+    second = Server(2, "t", {"k": "int4"}, keys=1)
+    second.insert("3")
+    assert follows(tmp_path, second, 2)
+    first.insert("4")
+    assert follows(tmp_path, first, 3)
+    assert {oid: Path(path).name for oid, path in replica_tables(tmp_path).items()} == {
+        1: "public.t",
+        2: "public.t@2",
+    }
+
+
+def test_many_commits_leave_few_files(server: Server, tmp_path: Path) -> None:
+    for batch in range(40):
+        server.insert(str(batch), "v", "w")
+        assert follows(tmp_path, server, batch)
+    assert len(table_of(tmp_path).file_uris()) <= 11
+
+
+def test_history(tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
+    server.insert("1", "a", "toast")
+    server.commit()
+    server.update(0, ("w",), v="b")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, history=True))
+    server.commit()
+    server.update(0, ("w",), v="c")
+    server.truncate()
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1, history=True))
+    rows = table_of(tmp_path).to_pyarrow_table().sort_by("v").to_pylist()
+    moments = [(row["__START_AT"], row["__END_AT"]) for row in rows]
+    assert [(row["k"], row["v"], row["w"]) for row in rows] == [(1, v, "toast") for v in "abc"]
+    assert [(start["commit_lsn"], start["position"]) for start, _ in moments] == [
+        (100, 1),
+        (110, 2),
+        (120, 3),
+    ]
+    assert [end["position"] for _, end in moments] == [2, 3, 4]
+    assert moments[0][1] == moments[1][0]
+
+
+def test_what_was_applied(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "a", "b")
+    server.insert("2", "a", "b")
+    server.delete(0)
+    applied = list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    assert applied == [Applied(1, "public", "t", "Insert", 2), Applied(1, "public", "t", "Delete", 1)]
+
+
+def test_any_reader_reads_the_tables(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "a", "b")
+    assert follows(tmp_path, server, 0)
+    protocol = table_of(tmp_path).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+
+
+def test_large_changes_are_cut_by_their_text(server: Server, tmp_path: Path) -> None:
+    for key in range(5):
+        server.insert(str(key), "x" * 100, None)
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, max_bytes=250))
+    assert table_of(tmp_path).version() == 3  # two, two and one, after the table was made
+    assert table_of(tmp_path).to_pyarrow_table().num_rows == 5
+
+
+def test_a_target_is_one_querys(tmp_path: Path) -> None:
+    claim(tmp_path, "one", "tables")
+    claim(tmp_path, "one", "tables")
+    with pytest.raises(CaptureError, match="the query one writes here, and this is two"):
+        claim(tmp_path, "two", "tables")
+    with pytest.raises(CaptureError, match="keeps tables here, and cannot keep history"):
+        claim(tmp_path, "one", "history")
+    (tmp_path / "other" / "something").mkdir(parents=True)
+    with pytest.raises(CaptureError, match="here is something"):
+        claim(tmp_path / "other", "one", "tables")
