@@ -1,0 +1,80 @@
+"""Run the pipeline on a recording, all it makes in one folder: python -m examples.pipeline.run RECORDING OUT.
+
+Beside the command that README.md shows, this finds a Java, and keeps the catalog in the folder too, so that
+the next run goes on where this one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from pgoutput.spark.session import LOG4J, LOOPBACK, launcher_environment
+
+HERE = Path(__file__).parent
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; 0 if it succeeded."""
+    parser = argparse.ArgumentParser(description="Run the pipeline on a recording.")
+    parser.add_argument("recording", type=Path, help="the folder of a recording")
+    parser.add_argument("out", type=Path, help="where the tables go, and all else")
+    parser.add_argument("--merge", metavar="TABLE.KEY", help="the pipeline of a table with AUTO CDC instead")
+    parser.add_argument("--dry-run", action="store_true", help="see whether the definitions hold")
+    given = parser.parse_args(arguments)
+    out: Path = given.out.resolve()
+    (out / "conf").mkdir(parents=True, exist_ok=True)
+    configuration = {"pgoutput.path": str(given.recording.resolve())}
+    if given.merge:
+        configuration["pgoutput.table"], _, configuration["pgoutput.key"] = given.merge.rpartition(".")
+    spec = make_spec(HERE / "merge" if given.merge else HERE, out, configuration)
+    (out / "conf" / "spark-defaults.conf").write_text(
+        "".join(f"{key} {value}\n" for key, value in settings(out).items())
+    )
+    (out / "conf" / "log4j2.properties").write_text(LOG4J)
+    command = Path(sysconfig.get_path("scripts"), "spark-pipelines")
+    return subprocess.run(
+        [command, "dry-run" if given.dry_run else "run", "--spec", spec],
+        env={**os.environ, **launcher_environment(), "SPARK_CONF_DIR": str(out / "conf")},
+        cwd=out,
+    ).returncode
+
+
+def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
+    """Copy a pipeline, for a recording and a folder of its own."""
+    pipeline = out / ("merge" if "pgoutput.table" in configuration else "pipeline")
+    shutil.copytree(source / "transformations", pipeline / "transformations", dirs_exist_ok=True)
+    spec = yaml.safe_load((source / "spark-pipeline.yml").read_text())
+    spec["storage"] = (pipeline / "state").as_uri()
+    spec["configuration"] = configuration
+    path = pipeline / "spark-pipeline.yml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+def settings(out: Path) -> dict[str, str]:
+    """Spark's settings."""
+    catalog = out / "catalog"
+    return {
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.extraJavaOptions": f'-Dderby.system.home="{catalog}"',
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{catalog}/metastore;create=true",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(out / "tables"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""Every committed change of a recording, as it comes, and how many there are of each kind."""
+
+from __future__ import annotations
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession, functions
+
+spark = SparkSession.active()
+
+
+@dp.table(comment="One row per committed change. Each run reads the segments that came since the last one.")
+def changes() -> DataFrame:
+    return spark.readStream.format("pgoutput").load(spark.conf.get("pgoutput.path"))
+
+
+@dp.materialized_view(comment="Changes per relation and operation.")
+def changes_by_relation() -> DataFrame:
+    relation = functions.concat_ws(".", "relation.namespace", "relation.name").alias("relation")
+    counted = spark.read.table("changes").groupBy(relation, "operation")
+    return counted.agg(functions.count("*").alias("changes"), functions.max("commit_time").alias("last"))
