@@ -167,7 +167,9 @@ def test_columns_come_and_go(server: Server, tmp_path: Path) -> None:
         ("text", "int4", "five", "five"),
         ("bool", "text", "t", "t"),
         ("float8", "int4", "2.5", "2"),
-        ("float4", "float8", "0.5", "0.5"),
+        ("float4", "float8", "0.1", "0.10000000149011612"),
+        ("float8", "numeric", "1e+20", "100000000000000000000"),
+        ("bool", "int4", "t", "1"),
         ("float8", "text", "1e+20", "1e+20"),
         ("timestamp", "date", "2020-01-01 10:00:00", "2020-01-01"),
         ("date", "timestamp", "2020-01-01", "2020-01-01 00:00:00"),
@@ -298,3 +300,28 @@ def test_a_target_is_one_querys(tmp_path: Path) -> None:
     (tmp_path / "other" / "something").mkdir(parents=True)
     with pytest.raises(CaptureError, match="here is something"):
         claim(tmp_path / "other", "one", "tables")
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_full_rows_are_found_by_columns_that_were_there(history: bool, tmp_path: Path) -> None:
+    """ADD COLUMN … DEFAULT fills rows with what the server never sends, until it sends the old row."""
+    server = Server(1, "t", {"a": "int4", "b": "text"}, keys=2)
+    for a in ("1", "2", "2", "3"):
+        server.insert(a, "b")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, history=history))
+    server.add_column("c", "int4[]")
+    for row in server.rows:
+        row["c"] = "{7}"
+    server.insert("4", "b", None)
+    server.update(0, b="c")
+    server.delete(1)
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1, history=history))
+    server.delete(3)
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 2, history=history))
+    found = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    rows = [(row["a"], row["b"], row["c"], row["_rescued_data"]) for row in found if not row.get("__END_AT")]
+    assert sorted(rows, key=str) == [
+        (1, "c", [7], None),
+        (2, "b", None, [("c", None)]),
+        (3, "b", None, [("c", None)]),
+    ]

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pgoutput import catalog
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.rows import RESCUED_TYPE, Layout, column_names
 from pgoutput.values import Rescued, to_arrow
@@ -22,7 +23,7 @@ from pgoutput.values.literals import array_element
 
 
 def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Column, ...]) -> pa.RecordBatch:
-    """Rows of a table, with its new columns.
+    """Rows of a table, with its new columns. What they have in columns that are added was never sent.
 
     Args:
         batch: The rows.
@@ -42,6 +43,8 @@ def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Colu
         there = source in old.schema.names and (source not in _roles(old) or field.name in roles)
         if not there:
             arrays[field.name] = pa.nulls(batch.num_rows, field.type)
+            for one in kept:
+                one[field.name] = None
             continue
         column = batch[source]
         lost: Rescued = {row: one[source] for row, one in enumerate(rescued) if source in one}
@@ -61,9 +64,13 @@ def _roles(layout: Layout) -> list[str]:
 def _retype(
     array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType
 ) -> tuple[pa.Array, Rescued]:
-    shown = shown_by(array.type)
+    shown = (
+        format_float8
+        if pa.types.is_float64(type_) and pa.types.is_floating(array.type)
+        else shown_by(array.type)
+    )
     texts = [None if value is None else shown(value) for value in array.to_pylist()]
-    cast = _cast(array.type, type_)
+    cast = _cast(array.type, type_, column.type_oid)
     cells = [None if text is None else cast(text) for text in texts]
     for row, text in rescued.items():
         if text is not None:
@@ -101,7 +108,7 @@ _SHOWN: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], 
 """The same for the others that are not what `str` gives."""
 
 
-def _cast(old: pa.DataType, new: pa.DataType) -> Callable[[str], str]:
+def _cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[str], str]:
     """What a cast does to text, where that is not to leave it as it is."""
     if pa.types.is_date(new):
         return lambda text: text[:10] if pa.types.is_timestamp(old) else text
@@ -109,6 +116,10 @@ def _cast(old: pa.DataType, new: pa.DataType) -> Callable[[str], str]:
         return lambda text: f"{text} 00:00:00" + ("" if new.tz is None else "+00")
     if pa.types.is_timestamp(new) and pa.types.is_timestamp(old):
         return lambda text: text.removesuffix("+00") + ("" if new.tz is None else "+00")
+    if pa.types.is_boolean(old) and pa.types.is_integer(new):
+        return lambda text: "1" if text == "t" else "0"
+    if pa.types.is_floating(old) and pa.types.is_string(new) and type_oid == _NUMERIC:
+        return lambda text: text if text in _NOT_FINITE else f"{Decimal(text):f}"
     scale = new.scale if pa.types.is_decimal(new) else 0
     exact = pa.types.is_decimal(old) or pa.types.is_string(old)
     if pa.types.is_decimal(new) or pa.types.is_integer(new):
@@ -128,5 +139,7 @@ def _rounded(text: str, scale: int, rounding: str) -> str:
     return f"{number.quantize(Decimal(1).scaleb(-scale), rounding):f}"
 
 
+_NUMERIC: Final = catalog.BY_NAME["numeric"].oid
+_NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _DIGITS: Final = 20
 """More than an integer has, and less than a `Decimal` keeps."""

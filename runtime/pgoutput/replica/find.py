@@ -24,6 +24,19 @@ class Found(msgspec.Struct, frozen=True):
     """Which of them have a key: -1 is the first."""
     places: list[tuple[File, int]]
     """Their files, and their places in these."""
+    vague: dict[int, tuple[Any, ...]]
+    """The rows that have key columns which were never sent, with what they have in all."""
+    identities: dict[Key, tuple[Any, ...]]
+    """What a row with a key has in its columns."""
+
+    def alike(self, key: Key) -> int | None:
+        """Take a row that can be one with a key, but for columns that were never sent."""
+        wanted = self.identities.get(key, ())
+        for row, identity in self.vague.items():
+            if all(one in (NEVER_SENT, other) for one, other in zip(identity, wanted, strict=False)):
+                del self.vague[row]
+                return row
+        return None
 
 
 class _KeyColumn(NamedTuple):
@@ -35,10 +48,10 @@ class _KeyColumn(NamedTuple):
     def may_be_in(self, file: File) -> bool:
         """Whether the file can have one of the values, by its statistics."""
         low, high = file.low.get(self.name), file.high.get(self.name)
-        if self.is_nested or self.values.null_count or low is None or high is None:
+        if self.is_nested or low is None or high is None or file.nulls.get(self.name) != 0:
             return True
-        extremes = pc.min_max(self.values)
-        return not (extremes["max"].as_py() < low or extremes["min"].as_py() > high)
+        least, greatest = pc.min_max(self.values).as_py().values()
+        return least is not None and bool(least <= high and low <= greatest)
 
 
 def find_rows(
@@ -55,10 +68,11 @@ def find_rows(
     """
     wanted = {*columns, *(name for name, _ in key), layout.rescued}
     names = [name for name in layout.schema.names if name in wanted]
-    found = Found(pa.table([], pa.schema([])), {}, [])
+    found = Found(pa.table([], pa.schema([])), {}, [], {}, {})
     parts: list[pa.Table] = []
     if keys:
         key_columns, by_identity = _identities(layout, key, keys)
+        found.identities.update((key, identity) for identity, key in by_identity.items())
         for file in files:
             if not all(column.may_be_in(file) for column in key_columns):
                 continue
@@ -72,10 +86,14 @@ def find_rows(
                     mine.append(index)
                     found.places.append((file, places[index]))
                     found.keys.setdefault(by_identity[identity], []).append(-len(found.places))
+                elif NEVER_SENT in identity:
+                    mine.append(index)
+                    found.places.append((file, places[index]))
+                    found.vague[-len(found.places)] = identity
             parts.append(rows.take(pa.array(mine, pa.int64())))
     schema = pa.schema([layout.schema.field(name) for name in names])
     table = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
-    return Found(table, found.keys, found.places)
+    return msgspec.structs.replace(found, rows=table)
 
 
 def _identities(
@@ -86,7 +104,9 @@ def _identities(
     for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
         type_ = layout.schema.field(name).type
         array, lost = to_arrow(texts, column.type_oid, column.type_modifier, type_)
-        columns.append(_KeyColumn(name, array, pa.types.is_nested(type_)))
+        # A column that was never sent is NULL, and the value can be any.
+        values = pa.concat_arrays([array, pa.nulls(1, type_)])
+        columns.append(_KeyColumn(name, values, pa.types.is_nested(type_)))
         identities.append(
             [_identity(value, lost.get(row, _HELD)) for row, value in enumerate(array.to_pylist())]
         )
@@ -101,7 +121,7 @@ def _candidates(files: Files, file: File, key_columns: Sequence[_KeyColumn], lay
     for batch in files.read(file, names):
         fits = pa.array([True] * batch.num_rows)
         for column in searched:
-            fits = pc.and_(fits, pc.is_in(batch[column.name], column.values))
+            fits = pc.and_(fits, pc.is_in(batch[column.name], column.values))  # NULL is in it
         if layout.end is not None:
             fits = pc.and_(fits, batch[layout.end].is_null())
         for place in pc.indices_nonzero(fits).to_pylist():
@@ -121,6 +141,7 @@ def _row_identities(
 
 
 _HELD: Final = object()
+NEVER_SENT: Final = ("rescued", None)
 
 
 def _identity(value: Any, rescued: object) -> Any:

@@ -6,7 +6,7 @@ that the table has: -1 is its first, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -38,11 +38,19 @@ class Fold:
         rows: The rows that the table has, by key.
         unique: Whether a key has one row at most. Else rows that are equal are told apart by nothing, and a
             change ends one of them.
+        alike: Takes a row that may be the one with a key, of which the table has no other.
     """
 
-    def __init__(self, rows: Mapping[Key, Sequence[int]], *, unique: bool) -> None:
+    def __init__(
+        self,
+        rows: Mapping[Key, Sequence[int]],
+        *,
+        unique: bool,
+        alike: Callable[[Key], int | None] = lambda key: None,
+    ) -> None:
         self._rows = {key: [*same] for key, same in rows.items()}
         self._unique = unique
+        self._alike = alike
         self._outcome = Outcome([], {}, {})
 
     def apply(
@@ -65,8 +73,8 @@ class Fold:
 
     def _end(self, change: int, key: Key, *, begins: bool) -> None:
         rows = self._rows.get(key)
-        if rows:
-            row = rows.pop()
+        row = rows.pop() if rows else self._alike(key)
+        if row is not None:
             self._outcome.ended[row] = change
             if begins:
                 self._outcome.before[change] = row

@@ -68,7 +68,9 @@ class Replica:
         added = [field for field in new.schema if field.name not in had]
         kept = {field.name: field.type for field in new.schema if field.name in had}
         self._allow(new.schema)
-        if kept == had and old.rescued == new.rescued:
+        # REPLICA IDENTITY FULL: a row is not found by a column that nobody sent, so it has to say so.
+        marked = bool(added) and len(chunk.keys) == len(chunk.columns)
+        if kept == had and old.rescued == new.rescued and not marked:
             if added:
                 fields = Schema.from_arrow(pa.schema(added)).fields
                 self._table.alter.add_columns([Field(one.name, one.type) for one in fields])
@@ -125,7 +127,9 @@ class _Application:
         chunk = self._chunk
         found = self._find()
         unique = len(chunk.keys) < len(chunk.columns)
-        outcome = Fold(found.keys, unique=unique).apply(self._operations, self._old_keys, self._new_keys)
+        outcome = Fold(found.keys, unique=unique, alike=found.alike).apply(
+            self._operations, self._old_keys, self._new_keys
+        )
         builder = Builder(self._layout, chunk.columns, self._new, outcome, found.rows)
         removed: dict[str, list[int]] = {}
         for row in outcome.ended:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pgoutput.replica import Applied, apply_changes
 from pgoutput.replica.claim import claim

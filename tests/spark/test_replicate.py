@@ -1,0 +1,245 @@
+"""Streaming queries over changes keep tables equal to their source, whatever happens to them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pgoutput.replica import Applied
+from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
+from pgoutput.views import CHANGES
+from tests.replica.replicas import different, texts
+from tests.replica.simulator import Server
+from tests.segments.recordings import sent, source, write
+from tests.truth import true_tables
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    session = local_session("pgoutput tests")
+    session.dataSource.register(PgoutputDataSource)
+    yield session
+    session.stop()
+
+
+class Stream:
+    """Changes of servers, a file for each batch, and the replica of them."""
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        self.files = folder / "changes"
+        self.files.mkdir()
+        self.target = folder / "target"
+        self.servers = [
+            Server(1, "a", {"k": "int4", "v": "text", "w": "text"}, keys=1),
+            Server(2, "b", {"k": "date", "n": "int4"}, keys=2),
+        ]
+        reader = session.readStream.schema(from_arrow_schema(CHANGES)).option("maxFilesPerTrigger", 1)
+        self.changes = reader.parquet(str(self.files))
+        self.batches: list[Sequence[Applied]] = []
+
+    def send(self) -> None:
+        """Make a batch of what the servers sent, which is in no order."""
+        changes = pa.concat_tables(server.take() for server in self.servers)
+        backwards = changes.take(pa.array(range(changes.num_rows - 1, -1, -1)))
+        pq.write_table(backwards, self.files / f"{len([*self.files.iterdir()])}.parquet")
+
+    def run(self, *, history: bool = False) -> None:
+        query = replicate(
+            self.changes,
+            self.target,
+            history=history,
+            trigger=NOW,
+            report=lambda number, applied: self.batches.append(applied),
+        )
+        query.awaitTermination()
+
+    def again(self) -> None:
+        """Forget that the last batch was done, as a crash before the checkpoint's commit does."""
+        commits = self.target / "_checkpoint" / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+    @property
+    def versions(self) -> list[int]:
+        return [DeltaTable(path).version() for path in replica_tables(self.target).values()]
+
+    @property
+    def different(self) -> list[str]:
+        return different(self.target, [server.truth for server in self.servers])
+
+
+@pytest.fixture
+def stream(session: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(session, tmp_path)
+
+
+def recording(session: SparkSession, folder: Path, name: str) -> DataFrame:
+    folder.mkdir()
+    write(folder, source(name), sent(name), 150)
+    reader = session.readStream.format("pgoutput").option("path", str(folder)).option("view", "changes")
+    return reader.option("maxFilesPerTrigger", "2").load()
+
+
+def test_tables_equal_a_real_servers(session: SparkSession, tmp_path: Path) -> None:
+    """With interleaved streams and prepared transactions, in several batches."""
+    changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc")
+    batches: list[int] = []
+    target = tmp_path / "target"
+    query = replicate(changes, target, trigger=NOW, report=lambda number, applied: batches.append(number))
+    query.awaitTermination()
+    assert len(batches) > 1
+    assert different(target, list(true_tables("pg18"))) == []
+
+
+def test_changes_of_every_kind(stream: Stream) -> None:
+    a, b = stream.servers
+    a.insert("1", "one", "toast", operation="Snapshot")
+    b.insert("infinity", "1", operation="Snapshot")
+    b.insert("infinity", "1")
+    stream.send()
+    a.update(0, ("w",), k="2", v="two")
+    a.add_column("x", "timestamp")
+    a.insert("1", "again", None, "2020-01-01 00:00:00")
+    a.update(0, ("w",), x="infinity")
+    b.delete(0)
+    stream.send()
+    a.drop_column("v")
+    a.update(1, w="now")
+    b.truncate()
+    b.insert(None, None)
+    stream.send()
+    stream.run()
+    assert stream.different == []
+    assert stream.batches[2] == [
+        Applied(1, "public", "a", "Update", 1),
+        Applied(2, "public", "b", "Insert", 1),
+        Applied(2, "public", "b", "Truncate", 1),
+    ]
+
+
+def test_a_query_that_fails_in_the_middle_goes_on(stream: Stream) -> None:
+    a, b = stream.servers
+    a.insert("1", "one", "toast")
+    stream.send()
+    stream.run()
+    in_the_way = stream.target / "public.b"
+    in_the_way.write_text("no table")
+    a.update(0, ("w",), k="2")
+    a.insert("1", "other", "other")
+    b.insert("2020-01-01", "1")
+    stream.send()
+    with pytest.raises(StreamingQueryException, match=r"public\.b"):
+        stream.run()
+    in_the_way.unlink()
+    b.insert("2020-01-01", "1")
+    stream.send()
+    stream.run()
+    assert stream.different == []
+
+
+def test_a_batch_that_is_run_again_changes_nothing(stream: Stream) -> None:
+    a, b = stream.servers
+    a.insert("1", "one", "toast")
+    b.insert("2020-01-01", "1")
+    b.insert("2020-01-01", "1")
+    stream.send()
+    stream.run()
+    before = stream.versions
+    stream.again()
+    stream.run()
+    assert stream.versions == before
+    assert len(stream.batches) == 2
+    assert stream.batches[0] == stream.batches[1]
+    b.delete(0)
+    stream.send()
+    stream.run()
+    assert stream.different == []
+
+
+def test_history(stream: Stream) -> None:
+    a, _ = stream.servers
+    a.insert("1", "one", "toast")
+    stream.send()
+    a.update(0, ("w",), v="two")
+    stream.send()
+    stream.run(history=True)
+    rows = DeltaTable(replica_tables(stream.target)[1]).to_pyarrow_table().to_pylist()
+    found = {row["v"]: (texts(row)["w"], row["__END_AT"] is None) for row in rows}
+    assert found == {"one": ("toast", False), "two": ("toast", True)}
+
+
+def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
+    stream.servers[0].insert("1", "one", "toast")
+    stream.send()
+    stream.run()
+    query = replicate(stream.changes, stream.target, checkpoint=tmp_path / "other", trigger=NOW)
+    with pytest.raises(StreamingQueryException, match="begin anew, with an empty target"):
+        query.awaitTermination()
+    shutil.rmtree(stream.target / "_checkpoint")
+    with pytest.raises(StreamingQueryException, match="begin anew, with an empty target"):
+        stream.run()
+    assert stream.different == []
+
+
+def test_what_is_no_stream_of_changes_is_refused(session: SparkSession, stream: Stream) -> None:
+    with pytest.raises(ValueError, match="not a stream"):
+        replicate(session.range(1), stream.target)
+    with pytest.raises(ValueError, match="lack operation, relation"):
+        write_feed(session.readStream.format("rate").load(), stream.target)
+
+
+def test_a_feed_has_each_change_once(stream: Stream, tmp_path: Path) -> None:
+    stream.target = tmp_path / "feed"
+    for key in ("1", "2"):
+        stream.servers[0].insert(key, "v", None)
+        stream.send()
+    for _ in range(2):
+        write_feed(stream.changes, stream.target, trigger=NOW).awaitTermination()
+        feed = pq.read_table(stream.target)
+        assert sorted(feed["position"].to_pylist()) == [1, 2]
+        assert feed.column_names == [*CHANGES.names, "batch"]
+        stream.again()
+
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from pgoutput.spark import PgoutputDataSource, replicate
+
+recording, target = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+spark.dataSource.register(PgoutputDataSource)
+spark.conf.set("spark.sql.shuffle.partitions", "2")
+changes = spark.readStream.format("pgoutput").option("path", recording).load()
+query = replicate(changes, target, trigger={"availableNow": True})
+query.awaitTermination()
+print(type(query).__module__)
+spark.stop()
+"""
+
+
+def test_it_works_through_spark_connect(session: SparkSession, tmp_path: Path) -> None:
+    """In a process of its own, which takes this session's environment: its Java and its Python."""
+    folder, target = tmp_path / "recording", tmp_path / "target"
+    recording(session, folder, "pg10_p1")
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, folder, target], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "pyspark.sql.connect.streaming.query\n", done.stderr[-3000:]
+    assert different(target, list(true_tables("pg10"))) == []
