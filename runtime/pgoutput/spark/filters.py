@@ -72,7 +72,8 @@ def _bounds(one: Any) -> tuple[int, int]:
         case EqualTo():
             return one.value, one.value
         case In():
-            return min(one.value), max(one.value)
+            known = [value for value in one.value if value is not None]
+            return min(known, default=last), max(known, default=first)
         case GreaterThan() | GreaterThanOrEqual():
             return one.value, last
         case _:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -54,6 +55,8 @@ logger.gateway.level = error
 def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str, str] = {}) -> SparkSession:
     """Start Spark in this process's own Java, or return the session that already runs.
 
+    With ``{"spark.api.mode": "connect"}`` that is Spark Connect, and a server of it is started.
+
     Times are UTC, everything listens on the loopback address only, and nothing below an error is
     logged. The process's environment variables that Spark's launcher reads are set to match.
 
@@ -70,7 +73,10 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
     os.environ.update(launcher_environment())
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(app_name)
     conf.setAll([*_settings().items(), *config.items()])
-    return SparkSession.builder.config(conf=conf).getOrCreate()
+    with warnings.catch_warnings():
+        # The server of Spark Connect has them all; then its client sets them again, which most cannot be.
+        warnings.filterwarnings("ignore", "Failed to set ", UserWarning)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def launcher_environment() -> dict[str, str]:

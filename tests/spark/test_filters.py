@@ -1,0 +1,76 @@
+"""Filters leave out only what they say, and never fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from pgoutput import messages as m
+from pgoutput.messages import ReplicaIdentity
+from pgoutput.spark.filters import Filters
+from pgoutput.views import Lsns
+from pgoutput.views.committed import make_shape
+
+T = make_shape(m.Relation(16_384, "", 'T"\udce9', ReplicaIdentity.DEFAULT, ()), {})
+LSN = ("commit_lsn",)
+LAST = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("filters", "lsns"),
+    [
+        ([], (0, LAST)),
+        ([EqualTo(LSN, 7)], (7, 7)),
+        ([In(LSN, (9, 5, 7))], (5, 9)),
+        ([In(LSN, (9, None))], (9, 9)),
+        ([In(LSN, (None,))], (LAST, 0)),
+        ([GreaterThan(LSN, 5), LessThan(LSN, 9)], (5, 9)),
+        ([GreaterThanOrEqual(("sequence", "commit_lsn"), 5), LessThanOrEqual(LSN, 9)], (5, 9)),
+        ([GreaterThan(LSN, 5), EqualTo(LSN, 3)], (5, 3)),
+        (
+            [GreaterThan(("position",), 5), Not(EqualTo(LSN, 7)), IsNotNull(LSN), EqualNullSafe(LSN, 7)],
+            (0, LAST),
+        ),
+    ],
+)
+def test_ranges_of_lsns(filters: list[Filter], lsns: tuple[int, int]) -> None:
+    assert Filters(filters).lsns == Lsns(*lsns)
+    assert Filters(filters).wants(T)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "other"),
+    [("oid", 16_384, 16_385), ("namespace", "pg_catalog", "public"), ("name", 'T"\\xe9', 'T"')],
+)
+def test_relations(attribute: str, value: Any, other: Any) -> None:
+    path = ("relation", attribute)
+    wanted: list[Filter] = [
+        EqualTo(path, value),
+        In(path, (other, value, None)),
+        GreaterThanOrEqual(path, value),
+    ]
+    wanted += [LessThanOrEqual(path, value), Not(EqualTo(path, value)), StringStartsWith(path, "no")]
+    assert Filters(wanted).wants(T)
+    unwanted = (
+        EqualTo(path, other),
+        In(path, (other, None)),
+        GreaterThan(path, value),
+        LessThan(path, value),
+    )
+    for one in unwanted:
+        assert not Filters([*wanted, one]).wants(T)
+        assert Filters([one]).lsns == Lsns()

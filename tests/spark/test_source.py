@@ -1,0 +1,333 @@
+"""The data source gives what the views give: in batch and in streaming, in every kind of session.
+
+The tests below run in this process, in classic Spark; and again in others, in Spark Connect and with
+executors in processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.streaming import DataStreamWriter
+
+from pgoutput import messages as m
+from pgoutput.messages import ReplicaIdentity
+from pgoutput.segments import list_segments, segment_name
+from pgoutput.spark import PgoutputDataSource, local_session
+from pgoutput.views import CHANGES, RESCUED
+from tests.capture.lab import wait_until
+from tests.codec.test_replay import truth
+from tests.segments import recordings
+from tests.segments.recordings import record
+from tests.truth import equals_typed
+from tests.views import rows
+from tests.views.rows import Row, in_order, replay
+from tests.views.test_errors import INSERT, forged
+from tests.views.test_table import WILD, comparable
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+SESSIONS = {
+    "classic": {},
+    "connect": {"spark.api.mode": "connect"},
+    "local-cluster": {"spark.master": "local-cluster[2,1,1024]"},
+}
+KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
+"""The kind of session that is tested."""
+
+CAPTURE, BINARY, CUT = "pg18_p4_par_2pc", "pg18_p4_gen_par_bin", 150
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    session = local_session("pgoutput tests", cores=2, config=SESSIONS[KIND])
+    assert ("connect" in type(session).__module__) == (KIND == "connect")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of six segments, in which transactions span several."""
+    folder = tmp_path_factory.mktemp("recording")
+    recordings.write(folder, recordings.source(CAPTURE), recordings.sent(CAPTURE), CUT)
+    return folder
+
+
+def load(session: SparkSession, place: Path | str, **options: str) -> DataFrame:
+    return session.read.format("pgoutput").options(**options).load(str(place))
+
+
+def found(frame: DataFrame) -> list[Row]:
+    list_of_rows: list[Row] = frame.toArrow().to_pylist()
+    return list_of_rows
+
+
+def test_changes(session: SparkSession, folder: Path) -> None:
+    """By the name alone, or registered; by a path, or a URI."""
+    expected = in_order(rows.changes(folder))
+    table = load(session, folder.as_uri()).toArrow()
+    assert in_order(table.to_pylist()) == expected
+    assert [(field.name, field.nullable) for field in table.schema] == [
+        (field.name, field.nullable) for field in CHANGES
+    ]
+    session.dataSource.register(PgoutputDataSource)
+    registered = load(session, folder, view="changes").where("operation = 'Truncate'")
+    assert in_order(found(registered)) == [row for row in expected if row["operation"] == "Truncate"]
+
+
+def test_messages_and_one_partition_for_each_segment(session: SparkSession, folder: Path) -> None:
+    messages = load(session, folder, view="messages")
+    numbered = found(messages.withColumn("partition", spark_partition_id()))
+    assert {(row["partition"], row["position"] // CUT) for row in numbered} == {(n, n) for n in range(6)}
+    without = [rows.without(row, "partition") for row in numbered]
+    assert sorted(without, key=lambda row: row["position"]) == rows.messages(folder)
+
+
+def test_schema(session: SparkSession, folder: Path) -> None:
+    assert found(load(session, folder, view="schema").orderBy("position")) == rows.schema_rows(folder)
+
+
+def test_tables_have_their_own_types_and_equal_the_servers(session: SparkSession, folder: Path) -> None:
+    """Times, numbers, arrays, TOAST, savepoints."""
+    true_tables = {table.name: table for table in truth("pg18")}
+    for name in ("t_num", "t_time", "t_toast", "strm"):
+        table = load(session, folder, view="table", table=f"app.{name}").toArrow()
+        assert list(map(comparable, in_order(table.to_pylist()))) == list(
+            map(comparable, rows.table(folder, name).to_pylist())
+        )
+        true = true_tables[f"app.{name}"]
+        type_ = table.schema.field("after").type
+        columns = [field for field in type_ if field.name in (*true.columns, RESCUED)]
+        there = pa.Table.from_pylist(list(replay(in_order(table.to_pylist()))), pa.schema(columns))
+        assert equals_typed(true, there), name
+
+
+def test_binary_values(session: SparkSession, tmp_path: Path) -> None:
+    recordings.write(tmp_path, recordings.source(BINARY), recordings.sent(BINARY), 400)
+    assert in_order(found(load(session, tmp_path))) == in_order(rows.changes(tmp_path))
+
+
+def test_any_name(session: SparkSession, tmp_path: Path) -> None:
+    columns = tuple(m.RelationColumn(1, name, 25, -1) for name in WILD)
+    described = m.Relation(1, 'sch"e.ma \udcff', "T `\udce9.é", ReplicaIdentity.DEFAULT, columns)
+    record(tmp_path, m.Begin(1, 0, 7), described, m.Insert(1, tuple(WILD)), m.Commit(1, 2, 0))
+    (row,) = found(load(session, tmp_path, view="table", table='sch"e.ma \\xff.T `\\xe9.é'))
+    texts = {name: name for name in WILD if name != "caf\udce9"}
+    assert row["after"] == texts | {"caf\\xe9": None, f"{RESCUED}__": [("caf\\xe9", "caf\\xe9")]}
+    assert [name for name, _ in found(load(session, tmp_path))[0]["after"]] == [*row["after"]][:-1]
+
+
+def damaged(folder: Path, copy: Path, number: int) -> Path:
+    """A copy of a recording; a segment's messages cannot be read, but its footer can."""
+    shutil.copytree(folder, copy)
+    path = copy / segment_name(number)
+    raw = bytearray(path.read_bytes())
+    raw[pq.ParquetFile(path).metadata.row_group(0).column(3).data_page_offset + 200] ^= 1
+    path.write_bytes(raw)
+    return copy
+
+
+def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """What they leave out is not read; where the setting is off, it is, and gives the same rows."""
+    expected = in_order(rows.changes(folder))
+    copy = damaged(folder, tmp_path / "copy", 1)
+    low, high = (row["commit_lsn"] for row in (expected[200], expected[-20]))
+    wanted = [row for row in expected if low < row["commit_lsn"] <= high]
+    by_range = f"commit_lsn > {low} AND sequence.commit_lsn <= {high}"
+    assert in_order(found(load(session, copy).where(by_range))) == wanted
+    one = f"commit_lsn IN ({high}, {low}, NULL) AND commit_lsn = {high} AND relation.namespace = 'app'"
+    there = [row for row in wanted if row["commit_lsn"] == high]
+    assert in_order(found(load(session, copy).where(one))) == there
+    (tmp_path / "forged").mkdir()
+    text = (m.RelationColumn(1, "id", 25, -1),)
+    of_both = [
+        m.Relation(oid, "public", name, ReplicaIdentity.DEFAULT, text) for oid, name in ((1, "t"), (2, "u"))
+    ]
+    insert, begin, commit = m.Insert(2, ("x",)), m.Begin(100, 1, 5), m.Commit(100, 110, 1)
+    path = forged(tmp_path / "forged", *of_both, begin, INSERT[:-1], insert, commit)
+    of_one = load(session, tmp_path / "forged").where("relation.name = 'u' AND relation.oid >= 2")
+    assert [row["after"] for row in found(of_one)] == [[("id", "x")]]
+    with pytest.raises(PySparkException, match=rf"CaptureError: .*{path}: position 3: Insert\.new"):
+        found(load(session, tmp_path / "forged"))
+    session.conf.set(PUSHDOWN, "false")
+    try:
+        assert in_order(found(load(session, folder).where(by_range))) == wanted
+        with pytest.raises(
+            PySparkException, match=f"CaptureError: {copy / segment_name(1)}: the file is damaged"
+        ):
+            found(load(session, copy).where(by_range))
+    finally:
+        session.conf.set(PUSHDOWN, "true")
+
+
+def test_what_cannot_be_read(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "gap").mkdir()
+    for path in list_segments(folder)[1:]:
+        (tmp_path / "gap" / path.name).symlink_to(path)
+    (tmp_path / "empty").mkdir()
+    cases: list[tuple[Path | str, dict[str, str], str]] = [
+        ("", {}, "the option path is missing"),
+        (
+            folder,
+            {"view": "tables"},
+            "the option view is one of messages, changes, table, schema, not 'tables'",
+        ),
+        (folder, {"view": "table"}, "the view table needs the option table"),
+        (
+            folder,
+            {"view": "table", "table": "strm"},
+            r"no table strm is in it; it has app\..*, app\.strm, app\.",
+        ),
+        (
+            folder,
+            {"maxFilesPerTrigger": "0"},
+            "maxFilesPerTrigger is a number of segments, 1 or more, not '0'",
+        ),
+        (tmp_path / "empty", {}, "empty: no segments are here; `pgoutput capture` writes them"),
+        (tmp_path / "gap", {}, "gap: segment 1 is missing"),
+    ]
+    for place, options, words in cases:
+        with pytest.raises(PySparkException, match=words):
+            load(session, place, **options).collect()
+
+
+# Streaming
+
+
+def stream(session: SparkSession, place: Path, work: Path, **options: str) -> DataStreamWriter:
+    frame = session.readStream.format("pgoutput").options(**options).load(str(place))
+    return frame.writeStream.format("parquet").options(
+        path=str(work / "out"), checkpointLocation=str(work / "checkpoint")
+    )
+
+
+def batches(work: Path) -> list[tuple[int, list[Row]]]:
+    """What a query has written: for each micro-batch the last of its segments, and its rows."""
+    found = []
+    for number in sorted(int(path.name) for path in (work / "checkpoint" / "commits").glob("[0-9]*")):
+        offset = json.loads((work / "checkpoint" / "offsets" / str(number)).read_text().splitlines()[-1])
+        log = work / "out" / "_spark_metadata" / str(number)
+        written = log.read_text().splitlines()[1:] if log.exists() else []
+        paths = [json.loads(line)["path"].removeprefix("file://") for line in written]
+        found.append((offset["segment"], [row for path in paths for row in pq.read_table(path).to_pylist()]))
+    return found
+
+
+def grow(folder: Path, recording: Path, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        partial = recording / ".partial"
+        shutil.copy(folder / segment_name(number), partial)
+        partial.rename(recording / segment_name(number))
+
+
+def test_a_stream_over_restarts(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """It begins where there are no segments, goes on by its checkpoint, and has each row once."""
+    recording = tmp_path / "recording"
+    recording.mkdir()
+    query = stream(session, recording, tmp_path).trigger(processingTime="0 seconds").start()
+    try:
+        grow(folder, recording, [1])
+        wait_until(lambda: bool(batches(tmp_path)) or not query.isActive)
+        grow(folder, recording, [2])
+        query.processAllAvailable()
+        grow(folder, recording, [3])
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    grow(folder, recording, [4, 5, 6])
+    query = stream(session, recording, tmp_path, maxFilesPerTrigger="2").trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    query = stream(session, recording, tmp_path).trigger(availableNow=True).start()  # nothing is new
+    assert query.awaitTermination(60)
+    read, last = batches(tmp_path), 0
+    assert [end for end, _ in read] == [1, 2, 3, 5, 6]
+    for end, of_batch in read:
+        expected = in_order(rows.changes(folder, range(last + 1, end + 1)))
+        assert list(map(plain, in_order(of_batch))) == list(map(plain, expected))
+        last = end
+
+
+def plain(row: Row) -> Row:
+    """The row, its time as Parquet has it: in UTC, without saying so."""
+    return row | {"commit_time": row["commit_time"].replace(tzinfo=None)}
+
+
+def test_a_stream_of_a_table_and_what_it_lacks(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """A segment that was removed before it was read is an error, not a gap."""
+    recording = tmp_path / "recording"
+    recording.mkdir()
+    grow(folder, recording, range(1, 7))
+    options = {"view": "table", "table": "app.strm", "maxFilesPerTrigger": "3"}
+    query = stream(session, recording, tmp_path, **options).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    read = batches(tmp_path)
+    assert [end for end, _ in read] == [3, 6]
+    written = in_order([row for _, of_batch in read for row in of_batch])
+    expected = rows.table(folder, "strm").to_pylist()
+    assert [row["after"] and row["after"]["v"] for row in written] == [
+        row["after"] and row["after"]["v"] for row in expected
+    ]
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.rmtree(tmp_path / "out")
+    (recording / segment_name(2)).unlink()
+    with pytest.raises(PySparkException, match="segment 2 is missing, and this query has not read it"):
+        stream(session, recording, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
+
+
+@pytest.mark.skipif(KIND != "classic", reason="this is such a process")
+@pytest.mark.parametrize("kind", [kind for kind in SESSIONS if kind != KIND])
+def test_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
+    """All of this, in a process of their own, which leaves none behind."""
+    environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
+    if kind == "connect":
+        environment["SPARK_TESTING"] = "1"  # its server takes a port that is free
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={tmp_path}/of",
+        __file__,
+    ]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, output[-5000:]
+        assert " passed, 2 skipped" in output, output[-5000:]
+        wait_until(lambda: not left_of(process.pid))
+    finally:
+        for pid in left_of(process.pid):
+            os.kill(pid, 9)
+
+
+def left_of(session_id: int) -> list[int]:
+    """The processes of a session of the system."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,sess="], capture_output=True, text=True).stdout
+    pairs: list[Any] = [line.split() for line in listed.splitlines()]
+    return [int(pid) for pid, its_session in pairs if its_session == str(session_id)]
