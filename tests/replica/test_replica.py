@@ -9,7 +9,10 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import CaptureError
 from pgoutput.replica import Applied, apply_changes, replica_tables
+from pgoutput.replica.chunks import cut
 from pgoutput.replica.claim import claim
+from pgoutput.replica.table import CHUNK_BITS, Replica
+from pgoutput.segments import locate
 from tests.replica.changes import captured_changes
 from tests.replica.replicas import different, replica, texts
 from tests.replica.simulator import Server
@@ -265,6 +268,25 @@ def test_history(tmp_path: Path) -> None:
     ]
     assert [end["position"] for _, end in moments] == [2, 3, 4]
     assert moments[0][1] == moments[1][0]
+
+
+def test_two_at_work_do_not_disturb_each_other(server: Server, tmp_path: Path) -> None:
+    """A worker of a Spark that was killed can live on, and Delta tables may be compacted by anyone."""
+    server.insert("1", "a", "b")
+    (first,) = cut(server.take().to_batches())
+    late = Replica(locate(tmp_path), first, "query", history=False)
+    list(apply_changes(first.changes.to_batches(), tmp_path, "query", 0))
+    late.apply(first, 0)
+    assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
+    server.insert("2", "a", "b")
+    assert follows(tmp_path, server, 1)
+    server.update(0, ("w",), v="c")
+    (third,) = cut(server.take().to_batches())
+    late = Replica(locate(tmp_path), third, "query", history=False)
+    assert table_of(tmp_path).optimize.compact()["numFilesRemoved"] == 2
+    late.apply(third, 2 << CHUNK_BITS)
+    found = table_of(tmp_path).to_pyarrow_table()
+    assert equals_typed(server.truth, replica(found))
 
 
 def test_what_was_applied(server: Server, tmp_path: Path) -> None:

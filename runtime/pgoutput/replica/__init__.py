@@ -60,7 +60,7 @@ def apply_changes(
 
     Raises:
         CaptureError: The target cannot be read, or holds something else.
-        deltalake.exceptions.DeltaError: A table was changed by another at the same time.
+        deltalake.exceptions.CommitFailedError: Others change a table all the time.
     """
     location = locate(target)
     replica: Replica | None = None

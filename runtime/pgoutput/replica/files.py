@@ -145,7 +145,10 @@ def commit(
         [*added, *gone],
         "overwrite" if removed is None else "append",
         schema,
-        commit_properties=CommitProperties(app_transactions=None if transaction is None else [transaction]),
+        # No retries: delta-rs does not see that another commit removed the same files (1.6).
+        commit_properties=CommitProperties(
+            max_commit_retries=0, app_transactions=None if transaction is None else [transaction]
+        ),
     )
     table.update_incremental()
 

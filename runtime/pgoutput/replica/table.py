@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema, TableFeatures, Transaction
+from deltalake.exceptions import CommitFailedError
 
 from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
@@ -23,6 +24,8 @@ from pgoutput.segments.location import Location
 
 CHUNK_BITS: Final = 20
 """A transaction's version is the number of its batch, and in so many bits that of the chunk."""
+
+_ATTEMPTS: Final = 5
 
 
 class Replica:
@@ -52,13 +55,20 @@ class Replica:
             version: Greater than that of the chunk before.
 
         Raises:
-            deltalake.exceptions.DeltaError: The table was changed by another at the same time.
+            deltalake.exceptions.CommitFailedError: Others change the table all the time.
         """
-        done = self._table.transaction_version(self._query)
-        if done is not None and version <= done:
-            return
-        layout = self._follow(chunk)
-        _Application(self._table, layout, chunk, Transaction(self._query, version)).run()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                done = self._table.transaction_version(self._query)
+                if done is None or version > done:
+                    layout = self._follow(chunk)
+                    _Application(self._table, layout, chunk, Transaction(self._query, version)).run()
+                return
+            except CommitFailedError:
+                # Another made the files fewer, or it is a worker of a Spark that was killed, still at work.
+                if attempt == _ATTEMPTS:
+                    raise
+                self._table.update_incremental()
 
     def _follow(self, chunk: Chunk) -> Layout:
         """Give the table the columns of the relation."""
