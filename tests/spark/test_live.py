@@ -1,0 +1,101 @@
+"""What a live server's recording gives, in Spark, are the server's own tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from pgoutput.capture import Connected, Options
+from pgoutput.spark import local_session
+from pgoutput.views import RESCUED, Recording, epochs
+from tests.capture import workload
+from tests.capture.conftest import lab, server
+from tests.capture.lab import Lab, wait_until
+from tests.truth import TrueTable, equals_typed
+from tests.views.rows import Row, changes, expected_changes, in_order, replay, table, without
+
+__all__ = ["lab", "server"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+IN_SPARK = {"types", "toast", "changing", "big", "full_identity", "parts"}
+"""Tables whose view is read by Spark as well."""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    session = local_session("pgoutput tests", cores=2)
+    yield session
+    session.stop()
+
+
+def true_tables(lab: Lab) -> dict[int, TrueTable]:
+    """The published tables, as text, by OID."""
+    found = {}
+    for oid, (name, place) in lab.published().items():
+        columns, values = lab._columns(oid, None)
+        result = lab._table(f"SELECT {values} FROM {place}", 0)
+        texts = [tuple(None if cell is None else cell.decode() for cell in row) for row in result]
+        found[oid] = TrueTable(oid, name, tuple(columns), texts)
+    return found
+
+
+def record_while_it_changes(lab: Lab) -> None:
+    """The snapshot first, then what comes; transactions are streamed, prepared and rolled back."""
+    workload.create(lab)
+    workload.work(lab, 1)
+    workload.finish(lab, 1)
+    options = Options(streaming="parallel", two_phase=True)
+    with lab.recording(options=options, snapshot=True, segment_bytes=20_000) as recording:
+        recording.wait(Connected)
+        workload.work(lab, 21)
+        workload.finish(lab, 21)
+        end = lab.lsn()
+        wait_until(lambda: lab.confirmed_lsn() >= end)
+
+
+def test_changes_and_tables_equal_the_servers(session: SparkSession, lab: Lab) -> None:
+    record_while_it_changes(lab)
+    expected = in_order(changes(lab.folder))
+    assert [without(row, "position", "sequence") for row in expected] == [
+        one.row for one in expected_changes(lab.folder)
+    ]
+    operations = Counter(row["operation"] for row in expected)
+    assert set(operations) == {"Snapshot", "Insert", "Update", "Delete", "Truncate"}
+    reader = session.read.format("pgoutput")
+    found: list[Row] = in_order(reader.load(str(lab.folder)).toArrow().to_pylist())
+    assert found == expected
+    of_table: dict[int, list[Row]] = {}
+    for row in found:
+        images = {key: None if row[key] is None else dict(row[key]) for key in ("before", "after")}
+        of_table.setdefault(row["relation"]["oid"], []).append(row | images)
+    recording = Recording(lab.folder)
+    ends = [end for said in recording.metadata(recording.numbers) for end in said.ends]
+    assert {"StreamCommit", "CommitPrepared", "RollbackPrepared"} <= {end.type for end in ends}
+    assert max(len(end.segments) for end in ends) > 2
+    names = {one.relation.oid: one.shape for one in epochs(recording.metadata(recording.numbers))}
+    compared = set()
+    for oid, true in true_tables(lab).items():
+        if oid not in of_table:
+            assert true.rows == [], true.name
+            continue
+        rows = [tuple(row.get(column) for column in true.columns) for row in replay(of_table[oid])]
+        assert Counter(rows) == Counter(true.rows), true.name
+        shape = names[oid]
+        if shape.name in IN_SPARK:
+            name = f"{shape.namespace}.{shape.name}"
+            typed = reader.options(view="table", table=name).load(str(lab.folder)).toArrow()
+        else:
+            typed = table(lab.folder, shape.name)
+        there = list(replay(in_order(typed.to_pylist())))
+        fields = [
+            field for field in typed.schema.field("after").type if field.name in (*true.columns, RESCUED)
+        ]
+        assert equals_typed(true, pa.Table.from_pylist(there, pa.schema(fields))), true.name
+        compared.add(shape.name)
+    assert compared > IN_SPARK
+    assert len(compared) > 12

