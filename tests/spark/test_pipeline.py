@@ -75,7 +75,7 @@ def test_auto_cdc_needs_a_target_that_supports_merge(
     """It comes to that only when all definitions hold."""
     record(tmp_path / "recording", "pg18_p1")
     assert run.main(["--merge", "app.t_def.id", str(tmp_path / "recording"), str(tmp_path / "out")]) == 1
-    assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in capfd.readouterr().err
+    assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in "".join(capfd.readouterr())
 
 
 @pytest.fixture(scope="module")

@@ -25,20 +25,27 @@ KEY = str(spark.conf.get("pgoutput.key"))
 TARGET = TABLE.rpartition(".")[2]
 
 
+def read_changes() -> DataFrame:
+    """The changes of the table, as they come."""
+    return spark.readStream.format("pgoutput").options(view="table", table=TABLE).load(PATH)
+
+
+ROW = read_changes().schema["after"].dataType  # here, since functions of a pipeline must not ask for a schema
+assert isinstance(ROW, StructType)
+COLUMNS = ROW.names
+
+
 @dp.temporary_view
 def row_events() -> DataFrame:
     """The rows of the table as they come and go: their columns, `operation` and `sequence`."""
-    stream = spark.readStream.format("pgoutput").options(view="table", table=TABLE)
-    changes = stream.load(PATH)
-    row = changes.schema["after"].dataType
-    assert isinstance(row, StructType)
-    before = {name: functions.col(f"before.`{name}`").alias(name) for name in row.names}
-    after = {name: functions.col(f"after.`{name}`").alias(name) for name in row.names}
+    changes = read_changes()
+    before = {name: functions.col(f"before.`{name}`").alias(name) for name in COLUMNS}
+    after = {name: functions.col(f"after.`{name}`").alias(name) for name in COLUMNS}
     there = [
         functions.when(functions.array_contains("unchanged", name), before[name])
         .otherwise(after[name])
         .alias(name)
-        for name in row.names
+        for name in COLUMNS
     ]
     moved = before[KEY].isNotNull() & ~before[KEY].eqNullSafe(after[KEY])
     deletes = changes.where(moved).select(
