@@ -70,10 +70,7 @@ class Recording:
     def __init__(self, place: Place, *, may_be_empty: bool = False) -> None:
         self.location = self._folder = locate(place)
         if _is_segment(self.location):
-            shown, path = (
-                name.rpartition("/")[0] or "." for name in (self.location.shown, self.location.path)
-            )
-            self._folder = Location(shown, self.location.filesystem, path)
+            self._folder = _folder_of(self.location)
         self._metadata: dict[int, Metadata] = {}
         self._paths: dict[int, Location] = {}
         self.refresh()
@@ -130,6 +127,13 @@ class Recording:
 
 def _is_segment(location: Location) -> bool:
     return location.path.endswith(".parquet")
+
+
+def _folder_of(location: Location) -> Location:
+    is_uri = location.shown != location.path
+    shown, mark, query = location.shown.partition("?") if is_uri else (location.shown, "", "")
+    shown, path = (name.rpartition("/")[0] or "." for name in (shown, location.path))
+    return Location(f"{shown}{mark}{query}", location.filesystem, path)
 
 
 def every_message(recording: Recording, numbers: Sequence[int]) -> list[Task]:
