@@ -347,3 +347,16 @@ def test_full_rows_are_found_by_columns_that_were_there(history: bool, tmp_path:
         (2, "b", None, [("c", None)]),
         (3, "b", None, [("c", None)]),
     ]
+
+
+def test_a_value_that_was_never_sent_stays_so_when_its_column_is_retyped(tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "int4", "v": "int4[]"}, keys=1)
+    server.insert("1", "{1}")
+    server.take()
+    server.update(0, ("v",))
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    server.columns["v"] = "text"
+    server.insert("2", "b")
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
+    rows = table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist()
+    assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]
