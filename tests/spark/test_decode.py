@@ -166,7 +166,7 @@ def test_permissive_keeps_what_is_damaged_and_says_why(session: SparkSession) ->
         None,
         "Insert: no Relation message has come for the OID 2",
         "no bytes: a message has at least its tag",
-        "Relation.columns[0].type_modifier at byte 28: 4 bytes of Int32 are expected, 3 are left",
+        "Relation.columns[0].type_modifier at byte 25: 4 bytes of Int32 are expected, 3 are left",
         None,
     ]
 
