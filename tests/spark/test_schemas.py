@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pgoutput import catalog, layouts, messages, strategies
 from pgoutput.messages import Message
 from pgoutput.schemas import arrow, spark
-from pgoutput.spark.rows import message_columns
 from pgoutput.values import arrow_type
+from pgoutput.views.messages import message_columns
 from pgoutput.wire import UNCHANGED
 
 

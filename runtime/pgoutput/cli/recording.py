@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import singledispatch
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 import msgspec
@@ -27,6 +25,7 @@ from pgoutput.capture import (
     Stored,
 )
 from pgoutput.cli.printing import complain, printable
+from pgoutput.cli.signals import stop_at_signals
 from pgoutput.wire import parse_lsn
 
 
@@ -85,24 +84,13 @@ def record(
             snapshot=snapshot,
             on_event=_print_json if log == "json" else print_line,
         )
-        _stop_at_signals(recorder.stop)
+        stop_at_signals(recorder.stop)
         recorder.run(until=until, seconds=seconds)
 
 
 def _print_json(event: Event) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
     sys.stdout.buffer.flush()
-
-
-def _stop_at_signals(stop: Callable[[], None]) -> None:
-    """The first signal asks for a proper end; a second one is as usual."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
 
 
 @singledispatch

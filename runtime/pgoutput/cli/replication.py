@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from threading import Event
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -19,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from pgoutput.cli.printing import printable
+from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
 from pgoutput.replica import Applied
 from pgoutput.spark import local_session
@@ -40,15 +39,20 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool) -> Non
     recording = Recording(segments, may_be_empty=follow)
     totals: Counter[tuple[str, str]] = Counter()
     console = Console(stderr=True, highlight=False)
-    with _quiet_exit(), console.status("starting Spark"):
+    stop = Event()
+    stop_at_signals(stop.set)  # an exception would end a call to Java in its middle
+    with console.status("starting Spark"):
         session = local_session("pgoutput replicate")
     session.sparkContext.setLogLevel("OFF")  # what fails is told below, in one line
     try:
-        with _quiet_exit():
-            _run(session, recording, target, totals, console, follow=follow, history=history)
+        _run(session, recording, target, totals, console, stop, follow=follow, history=history)
+    except PySparkException as error:
+        raise PgoutputError(_cause(error)) from None
     finally:
-        show(Console(highlight=False), totals)
         session.stop()
+        show(Console(highlight=False), totals)
+    if stop.is_set():
+        sys.exit(130)
 
 
 def _run(
@@ -57,36 +61,31 @@ def _run(
     target: str,
     totals: Counter[tuple[str, str]],
     console: Console,
+    stop: Event,
     *,
     follow: bool,
     history: bool,
 ) -> None:
-    source = session.readStream.format("pgoutput").option("path", str(recording.location))
-    changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
-
     def report(batch: int, applied: Sequence[Applied]) -> None:
         for one in applied:
             totals[f"{one.namespace}.{one.name}", one.operation] += one.changes
 
+    source = session.readStream.format("pgoutput").option("path", str(recording.location))
+    changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
     trigger = {"processingTime": "1 second"} if follow else {"availableNow": True}
+    query = start_query(changes, target, history=history, trigger=trigger, report=report)
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, TextColumn("segments"), console=console, transient=True) as progress:
         task = progress.add_task("replicating", total=len(recording.numbers))
-        try:
-            query = start_query(changes, target, history=history, trigger=trigger, report=report)
-            try:
-                while not query.awaitTermination(1):
-                    recording.refresh()
-                    progress.update(
-                        task,
-                        total=len(recording.numbers),
-                        completed=_segments_read(query),
-                        description=f"{sum(totals.values()):,} changes",
-                    )
-            finally:
-                query.stop()
-        except PySparkException as error:
-            raise PgoutputError(_cause(error)) from None
+        while not query.awaitTermination(1) and not stop.is_set():
+            recording.refresh()
+            progress.update(
+                task,
+                total=len(recording.numbers),
+                completed=_segments_read(query),
+                description=f"{sum(totals.values()):,} changes",
+            )
+    query.stop()
 
 
 def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
@@ -117,14 +116,3 @@ def _cause(error: PySparkException) -> str:
     said = str(error)
     own = re.findall(r"pgoutput\.errors\.\w+: (.+)", said)
     return own[-1] if own else said.partition("\n")[0]
-
-
-@contextmanager
-def _quiet_exit() -> Iterator[None]:
-    """SIGTERM ends this as SIGINT does, and Spark's bridge to Java logs no traceback of its own."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -133,5 +133,5 @@ def _convert_lists(
         text is None or (items is not None and all(element_held[start:end]))
         for text, items, start, end in zip(texts, lists, offsets, offsets[1:], strict=False)
     ]
-    missing = pa.array([text is None or not fits for text, fits in zip(texts, held, strict=True)])
+    missing = pa.array([text is None or not fits for text, fits in zip(texts, held, strict=True)], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=type_, mask=missing), held
