@@ -23,7 +23,7 @@ CUTS = [
     ("pg18_ws_p4_par_2pc_msg", 11),
     ("pg15_p3_2pc_stream_msg", 23),
     ("pg15_p1_on_2pc_slot", 19),
-    ("pg14_ws_p2_stream_msg", 7),
+    ("pg14_ws_p2_stream_msg", 31),
     ("pg18_p4_gen_par_bin", 13),
     ("pg10_ws_p1", 10_000),
 ]
@@ -51,7 +51,6 @@ def test_rows_are_the_committed_changes(recorded: Recorded, name: str, cut: int)
     ("name", "cut"),
     [
         ("pg18_ws_p4_par_2pc_msg", 20),
-        ("pg18_p4_par_2pc_immediate", 50),
         ("pg14_ws_p2_stream_msg", 50),
     ],
 )
@@ -126,7 +125,7 @@ def test_a_range_of_lsns_loses_nothing_and_skips_segments(recorded: Recorded, na
 
 
 def test_no_segment_is_read_twice_and_none_for_nothing(recorded: Recorded) -> None:
-    recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 5))
+    recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 11))
     tasks = committed_changes(recording, recording.numbers)
     assert len({task.place for task in tasks}) == len(tasks)
     # Of one segment: itself, and those that have its transactions.

@@ -137,9 +137,10 @@ def test_an_epoch_begins_when_something_else_is_said(tmp_path: Path) -> None:
     record(tmp_path, mood, one, one, cut=1)
     record(tmp_path, mood, one, humour, one, other, cut=1)
     record(tmp_path, humour, other, one)
+    record(tmp_path, m.Type(70_000, "s", "wit"), one)
     rows = schema_rows(tmp_path)
     found = [(row["epoch"], row["relation"]["name"], row["columns"][0]["type"]) for row in rows]
-    assert found == [(1, "t", "s.mood"), (2, "renamed", "s.humour"), (3, "t", "s.humour")]
+    assert found == [(1, "t", "s.mood"), (2, "renamed", "s.humour"), (3, "t", "s.humour"), (4, "t", "s.wit")]
 
 
 def test_a_recording_without_relations(tmp_path: Path) -> None:

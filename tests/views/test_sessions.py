@@ -44,7 +44,7 @@ def as_expected(folder: Path) -> list[Row]:
     return found
 
 
-@pytest.mark.parametrize("cut", [1, 100])
+@pytest.mark.parametrize("cut", [2, 100])
 @pytest.mark.parametrize(
     ("transaction", "committed"),
     [

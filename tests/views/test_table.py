@@ -131,13 +131,13 @@ def after(rows: pa.Table) -> list[Row | None]:
 
 def test_a_schema_that_changes(tmp_path: Path) -> None:
     """The columns it ever had, by name; types that hold all values; values where they were sent."""
-    first = relation(1, ("id", INT2), ("a", FLOAT4), ("b", TEXT), ("c", INT4))
-    second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC))
+    first = relation(1, ("id", INT2), ("a", FLOAT4), ("b", TEXT), ("c", INT4), ("e", INT8))
+    second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC), ("e", INT2))
     record(
         tmp_path,
-        *transaction(10, first, m.Insert(1, ("1", "1.5", "x", "7"))),
-        *transaction(20, second, m.Insert(1, ("y", "2", "0.1", "2024-02-29", "8.25"))),
-        *transaction(30, m.Update(1, ("y", UNCHANGED, None, "infinity", "9"))),
+        *transaction(10, first, m.Insert(1, ("1", "1.5", "x", "7", "8589934592"))),
+        *transaction(20, second, m.Insert(1, ("y", "2", "0.1", "2024-02-29", "8.25", None))),
+        *transaction(30, m.Update(1, ("y", UNCHANGED, None, "infinity", "9", None))),
         cut=3,
     )
     rows = table(tmp_path, "t")
@@ -147,13 +147,21 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
         "a": pa.float64(),
         "b": pa.string(),
         "c": pa.string(),  # numeric has no bounds
+        "e": pa.int64(),
         "d": pa.date32(),
         RESCUED: pa.map_(pa.string(), pa.string()),
     }
     one, two, three = after(rows)
-    assert one == {"id": 1, "a": 1.5, "b": "x", "c": "7"}
+    assert one == {"id": 1, "a": 1.5, "b": "x", "c": "7", "e": 2**33}
     assert two is not None
-    assert (two["id"], two["a"], two["b"], str(two["d"]), two["c"]) == (2, 0.1, "y", "2024-02-29", "8.25")
+    assert (two["id"], two["a"], two["b"], str(two["d"]), two["c"]) == (
+        2,
+        0.1,
+        "y",
+        "2024-02-29",
+        "8.25",
+        None,
+    )
     assert three == {"b": "y", "c": "9", RESCUED: [("d", "infinity")]}
     assert rows["unchanged"].to_pylist() == [[], [], ["id"]]
     assert rows["key_columns"].to_pylist() == [["id"], ["b"], ["b"]]
