@@ -50,7 +50,10 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool) -> Non
         raise PgoutputError(_cause(error)) from None
     finally:
         session.stop()
-        show(Console(highlight=False), totals)
+        if totals:
+            show(Console(highlight=False), totals)
+    if not totals:
+        console.print("Nothing new was recorded since the last run.")
     if stop.is_set():
         sys.exit(130)
 
@@ -70,12 +73,19 @@ def _run(
         for one in applied:
             totals[f"{one.namespace}.{one.name}", one.operation] += one.changes
 
-    source = session.readStream.format("pgoutput").option("path", str(recording.location))
+    source = session.readStream.format("pgoutput").option("path", recording.location.place)
     changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
     trigger = {"processingTime": "1 second"} if follow else {"availableNow": True}
     query = start_query(changes, target, history=history, trigger=trigger, report=report)
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, TextColumn("segments"), console=console, transient=True) as progress:
+    progress = Progress(
+        *columns,
+        TextColumn("segments"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
         task = progress.add_task("replicating", total=len(recording.numbers))
         while not query.awaitTermination(1) and not stop.is_set():
             recording.refresh()
@@ -90,9 +100,6 @@ def _run(
 
 def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
     """Print how many changes of each kind were made in each table."""
-    if not totals:
-        console.print("Nothing new was recorded since the last run.")
-        return
     table = Table(box=box.SIMPLE)
     table.add_column("relation")
     for operation in OPERATIONS:

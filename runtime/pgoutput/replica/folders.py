@@ -33,7 +33,7 @@ def replica_tables(target: Place) -> dict[int, str]:
     """
     folder = locate(target)
     oids = sorted(int(name) for name in (folder / _RELATIONS).names() if name.isdecimal())
-    return {oid: str(folder / _folder_of(folder, oid)) for oid in oids}
+    return {oid: (folder / _folder_of(folder, oid)).place for oid in oids}
 
 
 def find_table(target: Location, oid: int, namespace: str, name: str, schema: pa.Schema) -> DeltaTable:
@@ -51,7 +51,7 @@ def find_table(target: Location, oid: int, namespace: str, name: str, schema: pa
     """
     registered = target / _RELATIONS / str(oid)
     if there := read_file(registered):
-        return DeltaTable(str(target / there))
+        return DeltaTable((target / there).place)
     usual = f"{_quoted(namespace)}.{_quoted(name)}"
     for folder in (usual, f"{usual}@{oid}"):
         table = _create(target / folder, oid, schema)
@@ -63,12 +63,12 @@ def find_table(target: Location, oid: int, namespace: str, name: str, schema: pa
 
 def _create(place: Location, oid: int, schema: pa.Schema) -> DeltaTable:
     try:
-        return DeltaTable(str(place))
+        return DeltaTable(place.place)
     except TableNotFoundError:
         pass
     with contextlib.suppress(DeltaError):  # another of that name was faster, or else the next line tells
-        DeltaTable.create(str(place), schema, configuration={OID: str(oid)}, raise_if_key_not_exists=False)
-    return DeltaTable(str(place))
+        DeltaTable.create(place.place, schema, configuration={OID: str(oid)}, raise_if_key_not_exists=False)
+    return DeltaTable(place.place)
 
 
 def _folder_of(target: Location, oid: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from os import PathLike, fspath
 from typing import Final, TypeAlias
 
@@ -20,24 +21,35 @@ SNAPSHOT: Final = "snapshot"
 """The folder, inside that of a recording, with the segments of the snapshot."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_SECRET: Final = re.compile(r"(://[^:@/]*:)[^@/]*(@)")
+"""The password in a URI, which is not to stand in errors."""
+
 _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
 
 
 class Location(msgspec.Struct, frozen=True):
     """A file or folder."""
 
-    shown: str
-    """As the caller named it; it stands in errors."""
+    place: str
+    """As `locate` takes it."""
     filesystem: fs.FileSystem
     path: str
+    """In the filesystem."""
 
     def __truediv__(self, name: str) -> Location:
-        return Location(
-            f"{self.shown.rstrip('/')}/{name}", self.filesystem, f"{self.path.rstrip('/')}/{name}"
-        )
+        return self._with(lambda path: f"{path.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
-        return self.shown
+        return _SECRET.sub(r"\1***\2", self.place)
+
+    @property
+    def parent(self) -> Location:
+        """The folder that it is in."""
+        return self._with(lambda path: path.rpartition("/")[0] or ".")
+
+    def _with(self, change: Callable[[str], str]) -> Location:
+        path, mark, query = self.place.partition("?" if _URI.match(self.place) else "\0")
+        return Location(f"{change(path)}{mark}{query}", self.filesystem, change(self.path))
 
     @property
     def is_folder(self) -> bool:
@@ -69,13 +81,14 @@ def locate(place: Place) -> Location:
     Raises:
         CaptureError: It is a URI that pyarrow does not know.
     """
-    shown = fspath(place)
-    if not _URI.match(shown):
-        return Location(shown, fs.LocalFileSystem(), shown)
+    text = fspath(place)
+    if not _URI.match(text):
+        return Location(text, fs.LocalFileSystem(), text)
     try:
-        return Location(shown, *fs.FileSystem.from_uri(shown))
+        return Location(text, *fs.FileSystem.from_uri(text))
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise CaptureError(f"{shown}: {first_line(error)}") from None
+        shown = _SECRET.sub(r"\1***\2", text)
+        raise CaptureError(f"{shown}: {first_line(error).replace(text, shown)}") from None
 
 
 def find_segments(folder: Location) -> list[Location]:

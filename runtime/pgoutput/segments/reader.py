@@ -113,9 +113,9 @@ class Segment:
         if said.get(CHECKSUM_KEY) != checksum(raw):
             raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
         try:
-            if (number := msgspec.json.decode(raw, type=_Format).format) > FORMAT:
+            if (number := _FORMAT.decode(raw).format) > FORMAT:
                 raise self._error(f"it has format {number}, this version of pgoutput reads up to {FORMAT}")
-            metadata = msgspec.json.decode(raw, type=Metadata)
+            metadata = _METADATA.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None
         if not self._schema().equals(SCHEMA):
@@ -145,6 +145,11 @@ _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 class _Format(msgspec.Struct):
     format: int
+
+
+# Made once, and here: msgspec 0.22 crashes where several threads meet a type for the first time.
+_FORMAT: Final = msgspec.json.Decoder(_Format)
+_METADATA: Final = msgspec.json.Decoder(Metadata)
 
 
 class Segments(Recorded):

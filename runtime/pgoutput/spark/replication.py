@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pgoutput.replica import Applied, apply_changes
-from pgoutput.replica.claim import claim
+from pgoutput.replica.claim import claim, owner
 from pgoutput.segments.location import Place
 from pgoutput.views import CHANGES
 
@@ -61,10 +61,12 @@ def replicate(
 
     Raises:
         ValueError: `changes` is not such a DataFrame.
+        CaptureError: The target holds something else.
     """
     place = _absolute(target)
+    keeps = "history" if history else "tables"
     run = partial(_apply_batch, place, history, report)
-    return _start(changes, place, checkpoint, trigger, run)
+    return _start(changes, place, keeps, checkpoint, trigger, run)
 
 
 def write_feed(
@@ -87,9 +89,10 @@ def write_feed(
 
     Raises:
         ValueError: `changes` is not such a DataFrame.
+        CaptureError: The target holds something else.
     """
     place = _absolute(target)
-    return _start(changes, place, checkpoint, trigger, partial(_feed_batch, place))
+    return _start(changes, place, "a feed", checkpoint, trigger, partial(_feed_batch, place))
 
 
 _Run: TypeAlias = Callable[[str, DataFrame, int], None]
@@ -99,6 +102,7 @@ _Run: TypeAlias = Callable[[str, DataFrame, int], None]
 def _start(
     changes: DataFrame,
     target: str,
+    keeps: str,
     checkpoint: Place | None,
     trigger: Mapping[str, Any] | None,
     run: _Run,
@@ -108,22 +112,27 @@ def _start(
     missing = [name for name in CHANGES.names if name not in changes.columns]
     if missing:
         raise ValueError(f"the changes lack {', '.join(missing)}: they come from the view changes")
+    owner(target, keeps)
     place = f"{target}/_checkpoint" if checkpoint is None else _absolute(checkpoint)
     writer = changes.writeStream.option("checkpointLocation", place)
     if trigger is not None:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_Batches(place, run)).start()
+    return writer.foreachBatch(_Batches(target, keeps, place, run)).start()
 
 
 class _Batches:
     """What the query calls for each batch. With Spark Connect that is in another process than the caller's.
 
     Args:
-        checkpoint: Where the query's checkpoint is.
+        target: Where the query writes.
+        keeps: What it makes there.
+        checkpoint: Where its checkpoint is.
         run: Works on a batch.
     """
 
-    def __init__(self, checkpoint: str, run: _Run) -> None:
+    def __init__(self, target: str, keeps: str, checkpoint: str, run: _Run) -> None:
+        self._target = target
+        self._keeps = keeps
         self._checkpoint = checkpoint
         self._run = run
         self._query: str | None = None
@@ -132,6 +141,7 @@ class _Batches:
         """Work on a batch."""
         if self._query is None:
             self._query = _query_id(rows.sparkSession, self._checkpoint)
+        claim(self._target, self._query, self._keeps)
         self._run(self._query, rows, batch)
 
 
@@ -144,7 +154,6 @@ def _query_id(session: SparkSession, checkpoint: str) -> str:
 def _apply_batch(
     target: str, history: bool, report: Report | None, query: str, rows: DataFrame, batch: int
 ) -> None:
-    claim(target, query, "history" if history else "tables")
     # With a number, adaptive execution leaves the partitions as they are: one at least for each core.
     parts = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     ordered = (
@@ -171,7 +180,6 @@ def _cast(rows: pa.RecordBatch) -> list[pa.Array]:
 
 
 def _feed_batch(target: str, query: str, rows: DataFrame, batch: int) -> None:
-    claim(target, query, "a feed")
     rows.write.mode("overwrite").parquet(f"{target}/batch={batch}")
 
 

@@ -70,7 +70,7 @@ class Recording:
     def __init__(self, place: Place, *, may_be_empty: bool = False) -> None:
         self.location = self._folder = locate(place)
         if _is_segment(self.location):
-            self._folder = _folder_of(self.location)
+            self._folder = self.location.parent
         self._metadata: dict[int, Metadata] = {}
         self._paths: dict[int, Location] = {}
         self.refresh()
@@ -104,10 +104,8 @@ class Recording:
         """
         wanted = list(numbers)
         unread = [self.path(number) for number in wanted if number not in self._metadata]
-        # One first, and alone: msgspec crashes where several threads meet a type for the first time.
-        found = [read_metadata(path) for path in unread[:1]]
         with ThreadPoolExecutor(_READERS) as pool:
-            found += pool.map(read_metadata, unread[1:])
+            found = pool.map(read_metadata, unread)
         self._metadata |= {segment_number(path): one for path, one in zip(unread, found, strict=True)}
         return [self._metadata[number] for number in wanted]
 
@@ -129,16 +127,9 @@ def _is_segment(location: Location) -> bool:
     return location.path.endswith(".parquet")
 
 
-def _folder_of(location: Location) -> Location:
-    is_uri = location.shown != location.path
-    shown, mark, query = location.shown.partition("?") if is_uri else (location.shown, "", "")
-    shown, path = (name.rpartition("/")[0] or "." for name in (shown, location.path))
-    return Location(f"{shown}{mark}{query}", location.filesystem, path)
-
-
 def every_message(recording: Recording, numbers: Sequence[int]) -> list[Task]:
     """The tasks that read all messages of segments."""
-    return [Task(str(recording.path(number)), whole=True) for number in numbers]
+    return [Task(recording.path(number).place, whole=True) for number in numbers]
 
 
 def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns = ALL_LSNS) -> list[Task]:
@@ -162,6 +153,6 @@ def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns =
                 for number in end.segments:
                     commits.setdefault(number, {})[end.begin] = commit
     return [
-        Task(str(recording.path(number)), number in whole, commits.get(number, {}))
+        Task(recording.path(number).place, number in whole, commits.get(number, {}))
         for number in sorted(whole | commits.keys())
     ]
