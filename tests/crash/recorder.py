@@ -1,4 +1,6 @@
-"""A recorder that dies at a chosen moment: `python -m tests.crash.recorder DSN FOLDER OPTIONS UNTIL DIE_AT`.
+"""A recorder that dies at a chosen moment.
+
+`python -m tests.crash.recorder DSN FOLDER OPTIONS UNTIL DIE_AT SEGMENT_BYTES SEGMENT_SECONDS`
 
 It ends with its parent, whose end of the pipe is its standard input.
 """
@@ -17,12 +19,10 @@ from pgoutput.capture import Event, Options, Recorder
 
 SLOT: Final = "crash"
 PUBLICATION: Final = "crash"
-SEGMENT_BYTES: Final = 256 << 10
-SEGMENT_SECONDS: Final = 0.3
 
 
 def main() -> None:
-    dsn, folder, options, until, die_at = sys.argv[1:]
+    dsn, folder, options, until, die_at, size, seconds = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     recorder = Recorder(
         dsn,
@@ -31,8 +31,8 @@ def main() -> None:
         folder,
         options=msgspec.json.decode(options, type=Options),
         snapshot=True,
-        segment_bytes=SEGMENT_BYTES,
-        segment_seconds=SEGMENT_SECONDS,
+        segment_bytes=int(size),
+        segment_seconds=float(seconds),
         on_event=tell,
     )
     signal.signal(signal.SIGTERM, lambda number, frame: recorder.stop())

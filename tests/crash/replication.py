@@ -33,7 +33,10 @@ from tests.truth import TrueTable, equals_typed
 ROOT = Path(__file__).parents[2]
 REPLICATE = sys.executable, "-m", "pgoutput.cli", "replicate"
 
-PATIENCE = 600
+SEGMENTS = str(4 << 20), "1"
+"""Their bytes and seconds, at most."""
+
+PATIENCE = 900
 """Seconds for the last run to catch up."""
 
 
@@ -152,7 +155,7 @@ class Killer:
         return self._process.name
 
 
-def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: float = 40) -> Outcome:
+def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: float = 100) -> Outcome:
     """Do it all.
 
     Args:
@@ -179,15 +182,17 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
         )
         work = Tables(server.dsn, tables, seed)
         work.create()
-        recorder.finish("now", "0")  # the slot is there before schemas change: see tests.crash.workload
+        recorder.finish(
+            "now", "0", *SEGMENTS
+        )  # the slot is there before schemas change: see tests.crash.workload
         following = Process(spark.name, [*spark._command, "--follow"], spark._log)
         with (
             work,
-            Killer(_recording(recorder), random, (1, longest / 3)) as one,
-            Killer(following, random, (longest / 2, longest)) as other,
+            Killer(_recording(recorder), random, (1, longest / 4)) as one,
+            Killer(following, random, (longest / 3, longest)) as other,
         ):
             time.sleep(seconds)
-        recorder.finish("now", "0")
+        recorder.finish("now", "0", *SEGMENTS)
         spark.finish()
         truth = shop.true_tables(server)
     return Outcome(
@@ -217,7 +222,7 @@ def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
 
 def _recording(process: Process) -> Process:
     """The recorder, as it records without end."""
-    return Process(process.name, [*process._command, "", "0"], process._log)
+    return Process(process.name, [*process._command, "", "0", *SEGMENTS], process._log)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -258,6 +263,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pgoutput-replica-") as folder:
         outcome = replicate(Path(folder), given.tables, 60 * given.minutes, given.seed)

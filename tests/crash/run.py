@@ -26,6 +26,9 @@ from tests.crash.replay import Comparison, compare
 from tests.crash.workload import Workload, prepare
 from tests.server import WHEEL_VERSION, Server
 
+SMALL_SEGMENTS = "262144", "0.3"
+"""Their bytes and seconds, at most."""
+
 PATIENCE = 120
 """Seconds for the last run to catch up, and for a restarted server to be there."""
 
@@ -123,7 +126,7 @@ class Crash:
     @contextmanager
     def _recorder(self, *, until: str = "", die_at: int = 0) -> Iterator[subprocess.Popen[bytes]]:
         options = msgspec.json.encode(self._options).decode()
-        arguments = [self._server.dsn, str(self._folder), options, until, str(die_at)]
+        arguments = [self._server.dsn, str(self._folder), options, until, str(die_at), *SMALL_SEGMENTS]
         with (
             self._log.open("wb") as log,
             subprocess.Popen(

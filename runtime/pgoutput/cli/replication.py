@@ -24,7 +24,7 @@ from pgoutput.spark import local_session
 from pgoutput.spark import replicate as start_query
 from pgoutput.views import Recording
 
-SEGMENTS_PER_BATCH = 32
+SEGMENTS_PER_BATCH = 128
 """So that progress is seen, and a crash costs little."""
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")

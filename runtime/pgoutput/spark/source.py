@@ -7,7 +7,8 @@ Options:
 
 - `path`: The folder of a recording, or one segment: a path, or a URI as pyarrow's filesystems take it.
 - `view`: `messages`, `changes` (the default), `table` or `schema`: see `pgoutput.views`.
-- `table`: For the view `table`: which, as `public.orders`.
+- `table`: For the view `table`: which, as `public.orders`. A table that was renamed has both names, each for
+  the time when it was called so.
 - `maxFilesPerTrigger`: How many segments a micro-batch takes at most; else all that are there.
 """
 
