@@ -1,0 +1,18 @@
+"""A small run of the replication test; `make replica` is the large one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.replication import replicate
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_a_replica_whose_makers_are_killed_equals_its_source(tmp_path: Path) -> None:
+    outcome = replicate(tmp_path, tables=10, seconds=25, seed=5, longest=24)
+    assert outcome.different == ()
+    assert outcome.kills["recorder"] > 2
+    assert outcome.kills["spark"] + outcome.kills["java"] > 0
