@@ -9,16 +9,17 @@ from pgoutput.segments.model import Metadata
 from pgoutput.wire import format_lsn
 
 
-def find_gaps(segments: Sequence[Metadata]) -> Iterator[str]:
+def find_gaps(segments: Sequence[Metadata], first: int = 1) -> Iterator[str]:
     """What is missing between segments, or does not fit.
 
     Args:
-        segments: All of a recording, in the order of `list_segments`.
+        segments: All of a recording, in the order of `list_segments`; or some that follow each other.
+        first: The number that the first should have.
     """
     stream = [one for one in segments if one.kind == "stream"]
     snapshot = [one for one in segments if one.kind == "snapshot"]
-    if segments and segments[0].number > 1:
-        yield _missing(1, segments[0].number - 1)
+    if segments and segments[0].number > first:
+        yield _missing(first, segments[0].number - 1)
     for before, after in pairwise(segments):
         if after.number > before.number + 1:
             yield _missing(before.number + 1, after.number - 1)

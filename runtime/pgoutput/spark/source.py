@@ -140,6 +140,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
             raise CaptureError(
                 f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
             )
+        recording.check([number for number in (start["segment"], *numbers) if number in there])
         return self._partitions(recording, numbers)
 
     def _latest(self) -> int:

@@ -100,26 +100,34 @@ class Recording:
         """What segments say of themselves.
 
         Raises:
-            CaptureError: One is not there, or is damaged.
+            CaptureError: One is not there, is damaged, or is another than its name says.
         """
         wanted = list(numbers)
         unread = [self.path(number) for number in wanted if number not in self._metadata]
         with ThreadPoolExecutor(_READERS) as pool:
-            found = pool.map(read_metadata, unread)
-        self._metadata |= {segment_number(path): one for path, one in zip(unread, found, strict=True)}
+            for path, one in zip(unread, pool.map(read_metadata, unread), strict=True):
+                if one.number != segment_number(path):
+                    raise CaptureError(f"{path}: the file has the wrong name: it is segment {one.number}")
+                self._metadata[one.number] = one
         return [self._metadata[number] for number in wanted]
 
     def path(self, number: int) -> Location:
         """Where a segment is."""
         return self._paths.get(number) or self._folder / segment_name(number)
 
-    def check(self) -> None:
-        """See that the segments belong together.
+    def check(self, numbers: Sequence[int] | None = None) -> None:
+        """See that segments belong together.
+
+        Args:
+            numbers: Some that follow each other; all of the recording if None.
 
         Raises:
             CaptureError: They do not.
         """
-        if gaps := list(find_gaps(self.metadata(self.numbers))):
+        some = self.numbers if numbers is None else numbers
+        is_whole = numbers is None and not _is_segment(self.location)
+        first = 1 if is_whole else min(some, default=1)
+        if gaps := list(find_gaps(self.metadata(some), first)):
             raise CaptureError(f"{self.location}: {'; '.join(gaps)}")
 
 
@@ -147,8 +155,12 @@ def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns =
         if segment.start_lsn <= lsns.last and segment.end_lsn >= lsns.first:
             whole.add(segment.number)
         for end in segment.ends:
-            if end.type in _COMMITS and end.begin is not None and end.lsn in lsns:
-                assert end.time is not None  # commits have one
+            if end.type not in _COMMITS or end.begin is None:
+                continue
+            if end.lsn is None or end.time is None:
+                place = recording.path(segment.number)
+                raise CaptureError(f"{place}: its metadata has a {end.type} without LSN or time")
+            if end.lsn in lsns:
                 commit = Commit(end.xid, end.lsn, end.time, frozenset(end.rolled_back))
                 for number in end.segments:
                     commits.setdefault(number, {})[end.begin] = commit
