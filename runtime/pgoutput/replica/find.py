@@ -43,12 +43,22 @@ class _KeyColumn(NamedTuple):
     name: str
     values: pa.Array
     """What the keys have in it."""
-    is_nested: bool
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is a list."""
+        return bool(pa.types.is_nested(self.values.type))
 
     def may_be_in(self, file: File) -> bool:
-        """Whether the file can have one of the values, by its statistics."""
+        """Whether the file can have one of the values, by its statistics.
+
+        Where others wrote it, what they say of other types is not to rely on: delta-rs cuts timestamps to
+        milliseconds, and leaves NaN out.
+        """
+        if not (pa.types.is_integer(self.values.type) or pa.types.is_date(self.values.type)):
+            return True
         low, high = file.low.get(self.name), file.high.get(self.name)
-        if self.is_nested or low is None or high is None or file.nulls.get(self.name) != 0:
+        if low is None or high is None or file.nulls.get(self.name) != 0:
             return True
         least, greatest = pc.min_max(self.values).as_py().values()
         return least is not None and bool(least <= high and low <= greatest)
@@ -106,7 +116,7 @@ def _identities(
         array, lost = to_arrow(texts, column.type_oid, column.type_modifier, type_)
         # A column that was never sent is NULL, and the value can be any.
         values = pa.concat_arrays([array, pa.nulls(1, type_)])
-        columns.append(_KeyColumn(name, values, pa.types.is_nested(type_)))
+        columns.append(_KeyColumn(name, values))
         identities.append(
             [_identity(value, lost.get(row, _HELD)) for row, value in enumerate(array.to_pylist())]
         )
