@@ -31,3 +31,24 @@ def test_rows_are_found_in_files_of_others(type_: str, values: list[str], tmp_pa
         assert table_of(target).optimize.compact()["numFilesRemoved"] == len(values)
         server.update(at, v="new")
         assert follows(target, server, len(values))
+
+
+def test_no_value_looks_like_one_that_was_never_sent(tmp_path: Path) -> None:
+    server = Server(1, "t", {"a": "text[]", "b": "text"}, keys=2)
+    server.insert("{rescued,NULL}", "x")
+    server.insert("{q}", "x")
+    assert follows(tmp_path, server, 0)
+    server.insert("{z}", "x")
+    server.take()  # as if the publication did not have the table
+    server.delete(2)
+    assert follows(tmp_path, server, 1)
+
+
+def test_no_value_looks_like_one_that_is_rescued(tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "text[]", "v": "text"}, keys=1)
+    server.insert("{{1}}", "nested")
+    server.insert('{rescued,"{{1}}"}', "flat")
+    assert follows(tmp_path, server, 0)
+    server.update(0, v="nested still")
+    server.update(1, v="flat still")
+    assert follows(tmp_path, server, 1)

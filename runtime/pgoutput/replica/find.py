@@ -150,14 +150,20 @@ def _row_identities(
         )
 
 
+class _Rescued(msgspec.Struct, frozen=True):
+    """A value of a column that cannot hold it; equal to no value that one holds."""
+
+    text: str | None
+
+
 _HELD: Final = object()
-NEVER_SENT: Final = ("rescued", None)
+NEVER_SENT: Final = _Rescued(None)
 
 
-def _identity(value: Any, rescued: object) -> Any:
+def _identity(value: Any, rescued: Any) -> Any:
     """What equals for equal values only: floating-point numbers are told apart by their bits."""
     if rescued is not _HELD:
-        return ("rescued", rescued)
+        return _Rescued(rescued)
     if isinstance(value, list):
         return tuple(_identity(item, _HELD) for item in value)
     return repr(value) if isinstance(value, float) else value
