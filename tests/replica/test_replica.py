@@ -360,3 +360,12 @@ def test_a_value_that_was_never_sent_stays_so_when_its_column_is_retyped(tmp_pat
     list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist()
     assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]
+
+
+def test_a_batch_has_so_many_commits(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More would have the versions of the next batch."""
+    monkeypatch.setattr("pgoutput.replica.CHUNK_BITS", 2)
+    for key in range(5):
+        server.insert(str(key), None, None)
+    with pytest.raises(CaptureError, match=r"public\.t: a batch has more than 4 commits"):
+        list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, max_rows=1))

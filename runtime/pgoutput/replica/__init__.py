@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput.errors import CaptureError
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, cut
 from pgoutput.replica.folders import replica_tables
 from pgoutput.replica.table import CHUNK_BITS, Replica
@@ -59,7 +60,7 @@ def apply_changes(
         What was applied, relation by relation.
 
     Raises:
-        CaptureError: The target cannot be read, or holds something else.
+        CaptureError: The target cannot be read, or holds something else; or the batch is too large.
         deltalake.exceptions.CommitFailedError: Others change a table all the time.
     """
     location = locate(target)
@@ -72,6 +73,11 @@ def apply_changes(
             replica = Replica(location, chunk, query, history=history)
             oid, number = chunk.oid, -1
         number += 1
+        if number >> CHUNK_BITS:
+            raise CaptureError(
+                f"{chunk.namespace}.{chunk.name}: a batch has more than {1 << CHUNK_BITS} commits for it. "
+                "Begin anew, with an empty target and smaller batches"
+            )
         replica.apply(chunk, batch << CHUNK_BITS | number)
         for one in pc.value_counts(chunk.changes["operation"]).to_pylist():
             counts[chunk.oid, chunk.namespace, chunk.name, one["values"]] += one["counts"]
