@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from functools import partial
+from math import isfinite
 from typing import Any, Final
 
 import pyarrow as pa
@@ -64,20 +66,38 @@ def _roles(layout: Layout) -> list[str]:
 def _retype(
     array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType
 ) -> tuple[pa.Array, Rescued]:
-    shown = (
-        format_float8
-        if pa.types.is_float64(type_) and pa.types.is_floating(array.type)
-        else shown_by(array.type)
-    )
-    texts = [None if value is None else shown(value) for value in array.to_pylist()]
-    cast = _cast(array.type, type_, column.type_oid)
-    cells = [None if text is None else cast(text) for text in texts]
+    converted = _conversion(array.type, type_, column.type_oid)
+    cells = [None if value is None else converted(value) for value in array.to_pylist()]
     for row, text in rescued.items():
         if text is not None:
             cells[row] = text
     result, lost = to_arrow(cells, column.type_oid, column.type_modifier, type_)
     never_sent: Rescued = {row: None for row, text in rescued.items() if text is None}
     return result, lost | never_sent
+
+
+def _conversion(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[Any], str]:
+    """What makes the text of a cast's result of the values of a type."""
+    if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
+        new_element = new.value_type if pa.types.is_list(new) else new
+        one = _conversion(old.value_type, new_element, element.oid)
+        return lambda items: _array_text(items, one)
+    shown = shown_by(old)
+    if pa.types.is_floating(old) and type_oid == _NUMERIC:
+        digits = 15 if pa.types.is_float64(old) else 6  # float8_numeric, float4_numeric
+        shown = partial(_rounded_float, digits)
+    elif pa.types.is_floating(old) and pa.types.is_float64(new):
+        shown = format_float8
+    cast = _cast(old, new, type_oid)
+    return lambda value: cast(shown(value))
+
+
+def _rounded_float(digits: int, value: float) -> str:
+    return f"{value:.{digits}g}" if isfinite(value) else format_float8(value)
+
+
+def _array_text(items: list[Any], element: Callable[[Any], str]) -> str:
+    return "{" + ",".join("NULL" if item is None else array_element(element(item)) for item in items) + "}"
 
 
 def _moment(value: datetime) -> str:
@@ -89,9 +109,7 @@ def shown_by(type_: pa.DataType) -> Callable[[Any], str]:
     """What makes the server's text of the values of a type."""
     if pa.types.is_list(type_):
         element = shown_by(type_.value_type)
-        return lambda items: (
-            "{" + ",".join("NULL" if item is None else array_element(element(item)) for item in items) + "}"
-        )
+        return lambda items: _array_text(items, element)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return lambda value: _moment(value.replace(tzinfo=None)) + "+00"
     return next((shown for applies, shown in _SHOWN if applies(type_)), str)
@@ -118,8 +136,10 @@ def _cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[str], 
         return lambda text: text.removesuffix("+00") + ("" if new.tz is None else "+00")
     if pa.types.is_boolean(old) and pa.types.is_integer(new):
         return lambda text: "1" if text == "t" else "0"
+    if pa.types.is_boolean(old) and type_oid in _STRINGS:
+        return lambda text: "true" if text == "t" else "false"
     if pa.types.is_floating(old) and pa.types.is_string(new) and type_oid == _NUMERIC:
-        return lambda text: text if text in _NOT_FINITE else f"{Decimal(text):f}"
+        return lambda text: text if text in _NOT_FINITE else f"{Decimal(text) + 0:f}"  # no -0
     scale = new.scale if pa.types.is_decimal(new) else 0
     exact = pa.types.is_decimal(old) or pa.types.is_string(old)
     if pa.types.is_decimal(new) or pa.types.is_integer(new):
@@ -140,6 +160,7 @@ def _rounded(text: str, scale: int, rounding: str) -> str:
 
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
+_STRINGS: Final = {catalog.BY_NAME[name].oid for name in ("text", "varchar", "bpchar")}
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _DIGITS: Final = 20
 """More than an integer has, and less than a `Decimal` keeps."""
