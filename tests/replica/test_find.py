@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pgoutput.errors import CaptureError
+from pgoutput.replica import apply_changes
 from tests.replica.simulator import Server
 from tests.replica.test_replica import follows, table_of
 
@@ -52,3 +54,34 @@ def test_no_value_looks_like_one_that_is_rescued(tmp_path: Path) -> None:
     server.update(0, v="nested still")
     server.update(1, v="flat still")
     assert follows(tmp_path, server, 1)
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("change", ["update", "delete"])
+def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bool, tmp_path: Path) -> None:
+    """A column that the server fills is added, and becomes the key."""
+    server = Server(1, "t", {"a": "int4", "b": "text"}, keys=2)
+    for a in "123":
+        server.insert(a, "b" + a)
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, history=history))
+    server.full = False
+    server.add_column("id", "int4")
+    for at, row in enumerate(server.rows):
+        row["id"] = str(at)
+    server.key = ["id"]
+    server.insert("4", "b4", "4")
+    if change == "update":
+        server.update(3, b="b5")
+    else:
+        server.delete(3)
+    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1, history=history))
+    before = table_of(tmp_path).to_pyarrow_table()
+    if change == "update":
+        server.update(0, b="new")
+    else:
+        server.delete(0)
+    with pytest.raises(
+        CaptureError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
+    ):
+        list(apply_changes(server.take().to_batches(), tmp_path, "query", 2, history=history))
+    assert table_of(tmp_path).to_pyarrow_table().equals(before)

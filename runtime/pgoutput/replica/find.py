@@ -25,18 +25,27 @@ class Found(msgspec.Struct, frozen=True):
     places: list[tuple[File, int]]
     """Their files, and their places in these."""
     vague: dict[int, tuple[Any, ...]]
-    """The rows that have key columns which were never sent, with what they have in all."""
+    """The rows that have key columns which were never sent, with what they have in all. Where a key has one
+    row at most, no column of it is NULL, so NULL is what was never sent, too."""
     identities: dict[Key, tuple[Any, ...]]
     """What a row with a key has in its columns."""
 
     def alike(self, key: Key) -> int | None:
-        """Take a row that can be one with a key, but for columns that were never sent."""
+        """Take a row that can be one with a key, but for columns that were never sent.
+
+        That is right where the key is all columns: rows that are the same in what was sent are told apart by
+        nothing.
+        """
         wanted = self.identities.get(key, ())
         for row, identity in self.vague.items():
             if all(one in (NEVER_SENT, other) for one, other in zip(identity, wanted, strict=False)):
                 del self.vague[row]
                 return row
         return None
+
+    def unknown(self) -> list[int]:
+        """Which columns of the key were never sent for some row, so that it can be one of any key."""
+        return sorted({at for row in self.vague.values() for at, one in enumerate(row) if one in _UNKNOWN})
 
 
 class _KeyColumn(NamedTuple):
@@ -65,7 +74,13 @@ class _KeyColumn(NamedTuple):
 
 
 def find_rows(
-    files: Files, layout: Layout, key: Sequence[tuple[str, Column]], keys: Sequence[Key], columns: set[str]
+    files: Files,
+    layout: Layout,
+    key: Sequence[tuple[str, Column]],
+    keys: Sequence[Key],
+    columns: set[str],
+    *,
+    unique: bool,
 ) -> Found:
     """The rows that have some keys; of a table with history, those that hold now.
 
@@ -75,6 +90,7 @@ def find_rows(
         key: The key's columns, each with its name in the table.
         keys: The keys.
         columns: What is wanted of the rows, beside the key.
+        unique: Whether a key has one row at most.
     """
     wanted = {*columns, *(name for name, _ in key), layout.rescued}
     names = [name for name in layout.schema.names if name in wanted]
@@ -96,7 +112,7 @@ def find_rows(
                     mine.append(index)
                     found.places.append((file, places[index]))
                     found.keys.setdefault(by_identity[identity], []).append(-len(found.places))
-                elif NEVER_SENT in identity:
+                elif NEVER_SENT in identity or (unique and None in identity):
                     mine.append(index)
                     found.places.append((file, places[index]))
                     found.vague[-len(found.places)] = identity
@@ -158,6 +174,7 @@ class _Rescued(msgspec.Struct, frozen=True):
 
 _HELD: Final = object()
 NEVER_SENT: Final = _Rescued(None)
+_UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _identity(value: Any, rescued: Any) -> Any:

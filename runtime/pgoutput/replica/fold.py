@@ -38,7 +38,8 @@ class Fold:
         rows: The rows that the table has, by key.
         unique: Whether a key has one row at most. Else rows that are equal are told apart by nothing, and a
             change ends one of them.
-        alike: Takes a row that may be the one with a key, of which the table has no other.
+        alike: Takes a row that may be the one with a key, of which the table has no other; raises
+            where that cannot be known.
     """
 
     def __init__(

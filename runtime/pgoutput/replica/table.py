@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError
 
+from pgoutput.errors import CaptureError
 from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
 from pgoutput.replica.chunks import Chunk
@@ -55,6 +56,7 @@ class Replica:
             version: Greater than that of the chunk before.
 
         Raises:
+            CaptureError: A row is to be found by a column that was never sent.
             deltalake.exceptions.CommitFailedError: Others change the table all the time.
         """
         for attempt in range(1, _ATTEMPTS + 1):
@@ -124,6 +126,7 @@ class _Application:
         places = [names.index(name) for name in chunk.keys]
         in_table = column_names(chunk.columns)
         self._key = [(in_table[place], chunk.columns[place]) for place in places]
+        self._unique = len(chunk.keys) < len(chunk.columns)
         self._operations: list[str] = changes["operation"].to_pylist()
         has_old = changes["before"].combine_chunks().is_valid().to_pylist()
         new_keys = _keys([self._new[place] for place in places], len(changes))
@@ -136,10 +139,11 @@ class _Application:
     def run(self) -> None:
         chunk = self._chunk
         found = self._find()
-        unique = len(chunk.keys) < len(chunk.columns)
-        outcome = Fold(found.keys, unique=unique, alike=found.alike).apply(
-            self._operations, self._old_keys, self._new_keys
-        )
+        outcome = Fold(
+            found.keys,
+            unique=self._unique,
+            alike=(lambda key: self._refuse(found)) if self._unique else found.alike,
+        ).apply(self._operations, self._old_keys, self._new_keys)
         builder = Builder(self._layout, chunk.columns, self._new, outcome, found.rows)
         removed: dict[str, list[int]] = {}
         for row in outcome.ended:
@@ -163,7 +167,18 @@ class _Application:
                 for name, cells in zip(column_names(chunk.columns), self._new, strict=True)
                 if pc.any(pc.and_not(sent, cells.sent)).as_py()
             }
-        return find_rows(self._files, layout, self._key, list(touched), columns)
+        return find_rows(self._files, layout, self._key, list(touched), columns, unique=self._unique)
+
+    def _refuse(self, found: Found) -> None:
+        """See that a row that has no key that was sent is not one which is wanted."""
+        if unknown := found.unknown():
+            chunk = self._chunk
+            names = ", ".join(self._key[at][1].name for at in unknown)
+            raise CaptureError(
+                f"{chunk.namespace}.{chunk.name}: rows cannot be found by {names}: the key was altered, and "
+                "the values that rows of the Delta table have there were never sent. "
+                "Replicate anew, into an empty target"
+            )
 
     def _rows(self, builder: Builder, outcome: Outcome, found: Found) -> Iterator[pa.RecordBatch]:
         """The rows that the commit adds."""
