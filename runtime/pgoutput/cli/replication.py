@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import Event
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -36,26 +39,29 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool) -> Non
     Raises:
         PgoutputError: The recording cannot be read, or the target is not its replica.
     """
+    logging.disable()  # Spark's bridge to Java would log tracebacks of its own
     recording = Recording(segments, may_be_empty=follow)
     totals: Counter[tuple[str, str]] = Counter()
     console = Console(stderr=True, highlight=False)
     stop = Event()
-    stop_at_signals(stop.set)  # an exception would end a call to Java in its middle
     with console.status("starting Spark"):
         session = local_session("pgoutput replicate")
+    stop_at_signals(stop.set)  # Spark's own handler would end a call to Java in its middle
     session.sparkContext.setLogLevel("OFF")  # what fails is told below, in one line
     try:
         _run(session, recording, target, totals, console, stop, follow=follow, history=history)
-    except PySparkException as error:
-        raise PgoutputError(_cause(error)) from None
+    except (PySparkException, Py4JError, OSError) as error:
+        if not stop.is_set():  # who is told to end may lose its Java, which was told as well
+            raise PgoutputError(_cause(error)) from None
     finally:
-        session.stop()
+        with suppress(Py4JError, OSError):
+            session.stop()
         if totals:
             show(Console(highlight=False), totals)
-    if not totals:
-        console.print("Nothing new was recorded since the last run.")
     if stop.is_set():
         sys.exit(130)
+    if not totals:
+        console.print("Nothing new was recorded since the last run.")
 
 
 def _run(
@@ -118,8 +124,8 @@ def _segments_read(query: StreamingQuery) -> int:
     return int(found[0]) if found else 0
 
 
-def _cause(error: PySparkException) -> str:
-    """What went wrong: what this package said, else the first line of what Spark says."""
+def _cause(error: Exception) -> str:
+    """What went wrong: what this package said, else what Java said, else the first line."""
     said = str(error)
-    own = re.findall(r"pgoutput\.errors\.\w+: (.+)", said)
-    return own[-1] if own else said.partition("\n")[0]
+    found = re.findall(r"pgoutput\.errors\.\w+: (.+)", said) or re.findall(r"java\.\S+Exception: (.+)", said)
+    return str(found[-1]) if found else said.partition("\n")[0]

@@ -75,6 +75,10 @@ class Reading:
         """Its columns."""
         raise NotImplementedError
 
+    def has_columns(self, schema: pa.Schema) -> bool:
+        """Whether the view can have these columns."""
+        return bool(schema.equals(self.schema()))
+
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
         """What there is to read: an item for each task.
 
@@ -158,6 +162,10 @@ class Table(OfSegments):
                 + (f"it has {', '.join(names)}" if names else "it has none")
             )
         return table_schema(row_type(mine))
+
+    def has_columns(self, schema: pa.Schema) -> bool:
+        """Whether the view can have these columns: the table's may be others than those of now."""
+        return bool(schema.names == table_schema(row_type([])).names)
 
     def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
         """See `OfSegments`."""

@@ -61,14 +61,20 @@ class PgoutputDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads what is there."""
-        return _BatchReader(self._reading(), to_arrow_schema(schema, timezone="UTC"))
+        return _BatchReader(self._reading(), self._wanted(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Reads what is there and what comes."""
-        return _StreamReader(self._reading(), to_arrow_schema(schema, timezone="UTC"))
+        return _StreamReader(self._reading(), self._wanted(schema))
 
     def _reading(self) -> Reading:
         return READINGS[self._options.view](self._options)
+
+    def _wanted(self, schema: StructType) -> pa.Schema:
+        wanted = to_arrow_schema(schema, timezone="UTC")
+        if not self._reading().has_columns(wanted):
+            raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
+        return wanted
 
 
 class _Reader:
