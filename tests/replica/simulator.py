@@ -75,6 +75,11 @@ class Server:
         if name in self.key:
             self.key.remove(name)
 
+    def rename_column(self, name: str, to: str) -> None:
+        self.columns = {to if column == name else column: type_ for column, type_ in self.columns.items()}
+        self.rows = [dict(zip(self.columns, row.values(), strict=True)) for row in self.rows]
+        self.key = [to if column == name else column for column in self.key]
+
     def take(self) -> pa.Table:
         """What was sent since the last call."""
         changes, self.changes = self.changes, []

@@ -41,9 +41,8 @@ def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Colu
     for field in new.schema:
         if field.name == new.rescued:
             continue
-        source = roles.get(field.name, field.name)
-        there = source in old.schema.names and (source not in _roles(old) or field.name in roles)
-        if not there:
+        source = roles.get(field.name) or new.sources.get(field.name)
+        if source is None:
             arrays[field.name] = pa.nulls(batch.num_rows, field.type)
             for one in kept:
                 one[field.name] = None

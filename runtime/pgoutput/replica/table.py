@@ -74,25 +74,37 @@ class Replica:
 
     def _follow(self, chunk: Chunk) -> Layout:
         """Give the table the columns of the relation."""
-        old = read_layout(_arrow_schema(self._table))
+        old = self._layout(chunk)
         new = make_layout(chunk.columns, history=self._history, old=old)
-        had = {field.name: field.type for field in old.schema}
-        added = [field for field in new.schema if field.name not in had]
-        kept = {field.name: field.type for field in new.schema if field.name in had}
         self._allow(new.schema)
+        added = [field for field in new.values if field.name not in new.sources]
         # REPLICA IDENTITY FULL: a row is not found by a column that nobody sent, so it has to say so.
         marked = bool(added) and len(chunk.keys) == len(chunk.columns)
-        if kept == had and old.rescued == new.rescued and not marked:
+        if not marked and _extends(new, old):
             if added:
                 fields = Schema.from_arrow(pa.schema(added)).fields
                 self._table.alter.add_columns([Field(one.name, one.type) for one in fields])
                 self._table.update_incremental()
-            return read_layout(_arrow_schema(self._table))
+            if new.columns != old.columns:
+                metadata = new.schema.field(new.rescued).metadata
+                texts = {key.decode(): text.decode() for key, text in metadata.items()}
+                self._table.alter.set_column_metadata(new.rescued, texts)
+                self._table.update_incremental()
+            return self._layout(chunk)
         files = Files(self._table, old.schema)
         target = Files(self._table, new.schema)
         batches = (convert(batch, old, new, chunk.columns) for file in files for batch in files.read(file))
         commit(self._table, target.write(batches), None, Schema.from_arrow(new.schema), None)
         return new
+
+    def _layout(self, chunk: Chunk) -> Layout:
+        """The columns of the table."""
+        try:
+            return read_layout(_arrow_schema(self._table))
+        except ValueError as error:
+            raise CaptureError(
+                f"{chunk.namespace}.{chunk.name}: the Delta table has {error}. Drop them there"
+            ) from None
 
     def _allow(self, schema: pa.Schema) -> None:
         """Give the table the feature that timestamps without a time zone need, if there are any."""
@@ -106,6 +118,14 @@ class Replica:
 
 def _arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
+
+
+def _extends(new: Layout, old: Layout) -> bool:
+    """Whether columns stay what they are, but for those that are added."""
+    had = {field.name: field.type for field in old.schema}
+    kept = {field.name: field.type for field in new.schema if field.name in had}
+    renamed = any(name != source for name, source in new.sources.items())
+    return kept == had and old.rescued == new.rescued and not renamed
 
 
 class _Application:

@@ -1,0 +1,132 @@
+"""Columns are renamed, and have names that Delta takes for the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import Field
+from deltalake.schema import MapType, PrimitiveType
+
+from pgoutput.errors import CaptureError
+from pgoutput.replica import apply_changes
+from tests.replica.simulator import Server
+from tests.replica.test_replica import follows, table_of
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
+
+
+def send(target: Path, server: Server, batch: int, *, history: bool) -> None:
+    list(apply_changes(server.take().to_batches(), target, "query", batch, history=history))
+
+
+def held(target: Path) -> list[tuple[Any, ...]]:
+    """The rows that hold now."""
+    rows = [
+        row for row in table_of(target).to_pyarrow_table().to_pylist() if row.pop("__END_AT", None) is None
+    ]
+    return sorted(
+        (tuple(value for value in row.values() if not isinstance(value, dict)) for row in rows), key=str
+    )
+
+
+@pytest.mark.parametrize("name", ["id", "K"])
+def test_a_key_is_renamed(name: str, server: Server, tmp_path: Path) -> None:
+    for key in "123":
+        server.insert(key, "v", "toast" + key)
+    assert follows(tmp_path, server, 0)
+    server.rename_column("k", name)
+    server.update(1, ("w",), v="new")
+    server.delete(2)
+    assert follows(tmp_path, server, 1)
+    assert table_of(tmp_path).to_pyarrow_table().column_names == [name, "v", "w", "_rescued_data"]
+
+
+def test_columns_are_renamed_with_their_history(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "a", "w")
+    server.insert("2", "b", "w")
+    send(tmp_path, server, 0, history=True)
+    server.drop_column("w")
+    server.add_column("x", "int4")
+    server.insert("3", "c", "7")
+    send(tmp_path, server, 1, history=True)
+    server.rename_column("v", "Value")
+    server.rename_column("k", "id")
+    server.update(0, Value="new")
+    server.delete(1)
+    send(tmp_path, server, 2, history=True)
+    table = table_of(tmp_path).to_pyarrow_table()
+    assert table.column_names == ["id", "Value", "w", "x", "_rescued_data", "__START_AT", "__END_AT"]
+    assert sorted(table["Value"].to_pylist()) == ["a", "b", "c", "new"]
+    assert held(tmp_path) == [(1, "new", None, None, None), (3, "c", None, 7, None)]
+
+
+def test_rescued_values_keep_to_a_column_that_is_renamed(tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "date", "v": "text"}, keys=1)
+    server.insert("infinity", "a")
+    assert follows(tmp_path, server, 0)
+    server.rename_column("k", "day")
+    server.update(0, v="b")
+    assert follows(tmp_path, server, 1)
+
+
+def test_a_last_column_that_is_dropped_and_added_is_not_renamed(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "v", "w")
+    assert follows(tmp_path, server, 0)
+    server.drop_column("w")
+    server.add_column("x", "text")
+    server.insert("2", "v", "x")
+    assert follows(tmp_path, server, 1)
+    server.drop_column("v")  # what is behind it takes its place
+    server.add_column("w", "text")
+    server.insert("3", "x", "w")
+    assert follows(tmp_path, server, 2)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_name_changes_its_case(history: bool, server: Server, tmp_path: Path) -> None:
+    server.insert("1", "v", "w")
+    send(tmp_path, server, 0, history=history)
+    server.rename_column("w", "W")
+    server.update(0, v="new")
+    send(tmp_path, server, 1, history=history)
+    server.drop_column("W")
+    server.insert("2", "v")
+    send(tmp_path, server, 2, history=history)
+    server.add_column("w", "text")
+    server.insert("3", "v", "w")
+    send(tmp_path, server, 3, history=history)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    assert sorted(row["v"] for row in rows if not row.get("__END_AT")) == ["new", "v", "v"]
+    assert [row["w"] for row in rows if row["k"] == 3] == ["w"]
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_of_two_names_that_differ_in_case_one_is_dropped(history: bool, tmp_path: Path) -> None:
+    server = Server(1, "t", {"id": "int4", "v": "text", "V": "text"}, keys=1)
+    server.insert("1", "a", "A")
+    send(tmp_path, server, 0, history=history)
+    server.drop_column("v")
+    server.insert("2", "B")
+    for batch in (1, 2):
+        send(tmp_path, server, batch, history=history)
+        server.insert(str(batch + 2), "C")
+    rows = table_of(tmp_path).to_pyarrow_table().sort_by("id").to_pylist()
+    assert [row["V"] for row in rows] == ["A", "B", "C"]
+    assert [row.get("v_") for row in rows] == ["a" if history else None, None, None]
+
+
+def test_a_table_has_a_column_of_others(server: Server, tmp_path: Path) -> None:
+    server.insert("1", "v", "w")
+    assert follows(tmp_path, server, 0)
+    text = PrimitiveType("string")
+    table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
+    server.insert("2", "v", "w")
+    with pytest.raises(
+        CaptureError, match=r"public\.t: the Delta table has columns that are not of the relation"
+    ):
+        send(tmp_path, server, 1, history=False)
