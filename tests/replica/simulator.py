@@ -27,6 +27,8 @@ class Server:
         self.oid = oid
         self.name = name
         self.columns = dict(columns)
+        self.modifiers: dict[str, int] = {}
+        """Those of columns whose types have one."""
         self.key = list(columns)[:keys]
         self.full = keys == len(columns)
         self.rows: list[Row] = []
@@ -99,7 +101,7 @@ class Server:
     ) -> None:
         self.position += 1
         columns = [
-            {"name": name, "type_oid": type_oid(type_), "type_modifier": -1}
+            {"name": name, "type_oid": type_oid(type_), "type_modifier": self.modifiers.get(name, -1)}
             for name, type_ in self.columns.items()
         ]
         self.changes.append(

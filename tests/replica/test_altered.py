@@ -15,6 +15,11 @@ from tests.replica.simulator import Server
 from tests.replica.test_replica import follows, table_of
 
 
+def numeric(precision: int, scale: int) -> int:
+    """The modifier."""
+    return (precision << 16 | scale) + 4
+
+
 @pytest.fixture
 def server() -> Server:
     return Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
@@ -130,3 +135,36 @@ def test_a_table_has_a_column_of_others(server: Server, tmp_path: Path) -> None:
         CaptureError, match=r"public\.t: the Delta table has columns that are not of the relation"
     ):
         send(tmp_path, server, 1, history=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "modifier", "before", "new", "new_modifier", "after"),
+    [
+        ("bpchar", 9, "abc  ", "text", -1, "abc"),
+        ("bpchar", 9, "abc  ", "bpchar", 14, "abc       "),
+        ("int4", -1, "5", "bpchar", 7, "5  "),
+        ("numeric", numeric(40, 2), "1.50", "numeric", numeric(42, 4), "1.5000"),
+        ("numeric", numeric(40, 2), "-1.25", "numeric", numeric(42, 1), "-1.3"),
+        ("numeric", numeric(40, 1), "9" * 39 + ".5", "numeric", numeric(42, 0), "1" + "0" * 39),
+        ("numeric", -1, "NaN", "numeric", numeric(42, 4), "NaN"),
+        ("numeric", numeric(10, 2), "1.50", "numeric", numeric(42, 4), "1.5000"),
+        ("numeric", numeric(40, 2), "1.50", "numeric", -1, "1.50"),
+        ("timestamp", -1, "2020-01-01 00:00:00.5", "timestamp", 0, "2020-01-01 00:00:01"),
+        ("timestamp", -1, "1999-12-31 23:59:58.5", "timestamp", 0, "1999-12-31 23:59:58"),
+        ("timestamptz", 6, "2020-01-01 00:00:00.123456+00", "timestamptz", 3, "2020-01-01 00:00:00.123+00"),
+        ("timestamp", -1, "infinity", "timestamp", 0, "infinity"),
+        ("varchar", 9, "abc", "varchar", 24, "abc"),
+    ],
+)
+def test_keys_are_found_whose_types_modifiers_change(
+    old: str, modifier: int, before: str, new: str, new_modifier: int, after: str, tmp_path: Path
+) -> None:
+    server = Server(1, "t", {"k": old, "v": "text"}, keys=1)
+    server.modifiers["k"] = modifier
+    server.insert(before, "old")
+    assert follows(tmp_path, server, 0)
+    server.columns["k"] = new
+    server.modifiers["k"] = new_modifier
+    server.rows[0]["k"] = after
+    server.update(0, v="new")
+    assert follows(tmp_path, server, 1)

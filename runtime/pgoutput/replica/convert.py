@@ -2,14 +2,15 @@
 
 ALTER TABLE … TYPE sends nothing of the rows that are there. What a cast of the server's gives is made here
 of what the table holds, as far as the cast needs no settings and is not one of USING; what cannot be
-converted becomes NULL and stands in `_rescued_data`.
+converted becomes NULL and stands in `_rescued_data`. What a type's modifier does is made of values of char,
+numeric and timestamp, but not of time, interval and of elements of arrays, which stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from functools import partial
 from math import isfinite
 from typing import Any, Final
@@ -34,6 +35,7 @@ def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Colu
         columns: Those of the relation, which say the types that columns get.
     """
     by_name = dict(zip(column_names(columns), columns, strict=True))
+    refinements = refined(old, new)
     rescued: list[dict[str, str | None]] = [dict(one or ()) for one in batch[old.rescued].to_pylist()]
     roles = dict(zip(_roles(new), _roles(old), strict=True))
     arrays: dict[str, pa.Array] = {}
@@ -49,8 +51,9 @@ def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Colu
             continue
         column = batch[source]
         lost: Rescued = {row: one[source] for row, one in enumerate(rescued) if source in one}
-        if column.type != field.type:
-            column, lost = _retype(column, lost, by_name[field.name], field.type)
+        refine = refinements.get(field.name, str)
+        if column.type != field.type or field.name in refinements:
+            column, lost = _retype(column, lost, by_name[field.name], field.type, refine)
         arrays[field.name] = column
         for row, text in lost.items():
             kept[row][field.name] = text
@@ -58,15 +61,67 @@ def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Colu
     return pa.record_batch([arrays[name] for name in new.schema.names], schema=new.schema)
 
 
+def refined(old: Layout, new: Layout) -> dict[str, Callable[[str], str]]:
+    """What becomes of the text of columns whose type or modifier is another, beside what `_cast` does."""
+    before = dict(zip(column_names(old.columns), old.columns, strict=True))
+    refinements = {}
+    for name, column in zip(column_names(new.columns), new.columns, strict=True):
+        was = before.get(new.sources.get(name, ""))
+        if was is not None and (refine := _refinement(was, column)) is not None:
+            refinements[name] = refine
+    return refinements
+
+
+def _refinement(was: Column, now: Column) -> Callable[[str], str] | None:
+    oid, modifier = now.type_oid, now.type_modifier
+    if (was.type_oid, was.type_modifier) == (oid, modifier):
+        return None
+    if oid == _CHAR and modifier > 4:
+        return lambda text: text.rstrip(" ").ljust(modifier - 4)
+    if was.type_oid == _CHAR and oid in _STRINGS - {_CHAR}:
+        return lambda text: text.rstrip(" ")
+    if oid == _NUMERIC and modifier >= 4:
+        scale = ((modifier - 4 & 0x7FF) ^ 1024) - 1024  # numeric_typmod_scale
+        return lambda text: _scaled(text, scale)
+    if oid in _TIMESTAMPS and 0 <= modifier < 6:
+        return lambda text: _with_precision(text, modifier)
+    return None
+
+
+def _scaled(text: str, scale: int) -> str:
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return text
+    if not number.is_finite():
+        return text
+    scaled = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    return f"{abs(scaled) if scaled.is_zero() else scaled:f}"
+
+
+def _with_precision(text: str, digits: int) -> str:
+    """A timestamp, rounded as AdjustTimestampForTypmod does: away from 2000, if it is in the middle."""
+    plain = text.removesuffix("+00")
+    try:
+        since = datetime.fromisoformat(plain) - _EPOCH
+        unit = 10 ** (6 - digits)
+        microseconds = since // timedelta(microseconds=1)
+        rounded = (abs(microseconds) + unit // 2) // unit * unit
+        moment = _EPOCH + timedelta(microseconds=rounded if microseconds >= 0 else -rounded)
+    except (ValueError, OverflowError):
+        return text
+    return _moment(moment) + text[len(plain) :]
+
+
 def _roles(layout: Layout) -> list[str]:
     return [name for name in (layout.rescued, layout.start, layout.end) if name is not None]
 
 
 def _retype(
-    array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType
+    array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType, refine: Callable[[str], str]
 ) -> tuple[pa.Array, Rescued]:
     converted = _conversion(array.type, type_, column.type_oid)
-    cells = [None if value is None else converted(value) for value in array.to_pylist()]
+    cells = [None if value is None else refine(converted(value)) for value in array.to_pylist()]
     for row, text in rescued.items():
         if text is not None:
             cells[row] = text
@@ -159,6 +214,10 @@ def _rounded(text: str, scale: int, rounding: str) -> str:
 
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
+_CHAR: Final = catalog.BY_NAME["bpchar"].oid
+_TIMESTAMPS: Final = {catalog.BY_NAME[name].oid for name in ("timestamp", "timestamptz")}
+_EPOCH: Final = datetime(2000, 1, 1)
+_EXACT: Final = Context(prec=200_000)
 _STRINGS: Final = {catalog.BY_NAME[name].oid for name in ("text", "varchar", "bpchar")}
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _DIGITS: Final = 20

@@ -15,7 +15,7 @@ from pgoutput.errors import CaptureError
 from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
 from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.convert import convert
+from pgoutput.replica.convert import convert, refined
 from pgoutput.replica.files import File, Files, commit
 from pgoutput.replica.find import Found, find_rows
 from pgoutput.replica.fold import Fold, Key, Outcome
@@ -125,7 +125,7 @@ def _extends(new: Layout, old: Layout) -> bool:
     had = {field.name: field.type for field in old.schema}
     kept = {field.name: field.type for field in new.schema if field.name in had}
     renamed = any(name != source for name, source in new.sources.items())
-    return kept == had and old.rescued == new.rescued and not renamed
+    return kept == had and old.rescued == new.rescued and not renamed and not refined(old, new)
 
 
 class _Application:
