@@ -61,3 +61,11 @@ def test_the_register_is_not_text(servers: list[Server], tmp_path: Path) -> None
     (tmp_path / "_relations" / "1").write_bytes(b"\xff")
     with pytest.raises(CaptureError, match=r"_relations/1: .*utf-8"):
         replica_tables(tmp_path)
+
+
+def test_a_file_of_a_table_is_gone(servers: list[Server], tmp_path: Path) -> None:
+    (file,) = (tmp_path / "public.a").glob("*.parquet")
+    file.unlink()
+    servers[0].delete(0)
+    with pytest.raises(CaptureError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
+        list(apply_changes(servers[0].take().to_batches(), tmp_path, "query", 1))

@@ -23,6 +23,8 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
+from pgoutput.errors import CaptureError
+
 FILE_BYTES: Final = 32 << 20
 """A file that has grown to this is closed."""
 
@@ -76,9 +78,12 @@ class Files:
         Args:
             file: The file.
             columns: Those that are wanted; all if None.
+
+        Raises:
+            CaptureError: The file is gone.
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        with self._store.open_input_file(file.path) as source, pq.ParquetFile(source) as parquet:
+        with self._open(file) as source, pq.ParquetFile(source) as parquet:
             there = set(parquet.schema_arrow.names)
             names = [name for name in schema.names if name in there]
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
@@ -94,6 +99,15 @@ class Files:
                     if arrays
                     else pa.record_batch([pa.nulls(batch.num_rows)], names=["_"])
                 )
+
+    def _open(self, file: File) -> pa.NativeFile:
+        try:
+            return self._store.open_input_file(file.path)
+        except FileNotFoundError:
+            raise CaptureError(
+                f"{file.path}: the Delta table has this file, but it is gone. "
+                "Put it back, or begin anew, with an empty target"
+            ) from None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[AddAction]:
         """Write rows into new files, which the table does not have before a commit."""

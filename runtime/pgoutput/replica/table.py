@@ -103,7 +103,8 @@ class Replica:
             return read_layout(_arrow_schema(self._table))
         except ValueError as error:
             raise CaptureError(
-                f"{chunk.namespace}.{chunk.name}: the Delta table has {error}. Drop them there"
+                f"{chunk.namespace}.{chunk.name}: the Delta table has {error}. "
+                "Restore its version before these, or begin anew, with an empty target"
             ) from None
 
     def _allow(self, schema: pa.Schema) -> None:
