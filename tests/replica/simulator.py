@@ -81,6 +81,9 @@ class Server:
         self.columns = {to if column == name else column: type_ for column, type_ in self.columns.items()}
         self.rows = [dict(zip(self.columns, row.values(), strict=True)) for row in self.rows]
         self.key = [to if column == name else column for column in self.key]
+        for position, (columns, rows) in self.states.items():
+            names = [to if column == name else column for column in columns]
+            self.states[position] = names, [dict(zip(names, row.values(), strict=True)) for row in rows]
 
     def take(self) -> pa.Table:
         """What was sent since the last call."""

@@ -61,7 +61,7 @@ def change(server: Server, data: st.DataObject, identity: str) -> None:
     """Make a change that the server allows."""
     kinds = ["insert", "insert", "truncate", "add", "drop", "retype", "commit"]
     if server.rows and identity != "none":
-        kinds += ["update"] * 6 + ["delete"] * 2
+        kinds += ["update"] * 6 + ["delete"] * 2 + ["rename"]
     kind = data.draw(st.sampled_from(kinds), label="change")
     names = list(server.columns)
     others = [name for name in names if name != "k"]
@@ -85,9 +85,18 @@ def change(server: Server, data: st.DataObject, identity: str) -> None:
             toasted = tuple(name for name in ("t", "a") if name in names and data.draw(st.booleans()))
             server.update(at, toasted, **values)
     elif kind == "add":
-        server.add_column(f"new{server.position}_{len(names)}", data.draw(st.sampled_from(["int4", "text"])))
+        name = f"new{server.position}_{len(names)}"
+        if name not in names:
+            server.add_column(name, data.draw(st.sampled_from(["int4", "text"])))
     elif kind == "drop" and len(others) > 1:
         server.drop_column(data.draw(st.sampled_from(others)))
+    elif kind == "rename" and len(names) > 2:
+        server.update(0)  # only a column that is renamed alone is known to be
+        server.rename_column(
+            data.draw(st.sampled_from([name for name in names[:-1] if name != "k"])),
+            f"renamed{server.position}",
+        )
+        server.update(0)
     elif kind == "retype":
         name = data.draw(st.sampled_from(names))
         server.columns[name] = NEXT_TYPE.get(server.columns[name], server.columns[name])
