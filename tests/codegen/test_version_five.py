@@ -139,8 +139,9 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
         from pgoutput.cli.encoding import to_capture
         from pgoutput.jsonlines import from_json, to_json
         from pgoutput.schemas import arrow
-        from pgoutput.spark.captures import _change_rows
-        from pgoutput.spark.rows import message_columns
+        from pgoutput.segments import Segment, record_capture
+        from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, read
+        from pgoutput.views.messages import message_columns
 
         column = messages.RelationColumn(1, "id", 23, -1)
         relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
@@ -156,8 +157,18 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
             content = write_header(Header(version)) + b"".join(lines)
             with Capture("stream.jsonl", content=content) as capture:
                 assert [one.message for one in capture.messages()] == stream
-            with Capture("stream.jsonl", content=content) as capture:
-                assert len(list(_change_rows(capture))) == 1
+            with tempfile.TemporaryDirectory() as folder:
+                capture = Path(folder, "stream.jsonl")
+                capture.write_bytes(content)
+                record_capture(capture, f"{folder}/recording")
+                recording = Recording(f"{folder}/recording")
+                (task,) = committed_changes(recording, recording.numbers)
+                with Segment(task.place) as segment:
+                    (rows,) = read(segment, ChangesView(segment, task, lambda shape: True))
+                    assert rows["after"].to_pylist() == [[("id", "5")]]
+                with Segment(task.place) as segment:
+                    (rows,) = read(segment, MessagesView(segment))
+                    assert rows["type"].to_pylist() == [type(message).__name__ for message in stream]
             with tempfile.NamedTemporaryFile("w") as file:
                 file.write("".join(json.dumps(to_json(m)) + chr(10) for m in stream))
                 file.flush()

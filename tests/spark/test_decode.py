@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -292,6 +293,7 @@ def test_a_stream_is_decoded_batch_by_batch_with_what_came_before(
         positions = pa.array([2 * number + place for place in range(len(part))], pa.int64())
         table = pa.table({"offset": positions, "value": pa.array(part, pa.binary())})
         parquet.write_table(table, folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (number + 1, number + 1))  # Spark reads the oldest first
     streaming = session.readStream.schema("offset long, value binary").option("maxFilesPerTrigger", 1)
     with pytest.raises(ValueError, match=r"a streaming one has no end: store .* as its context"):
         decode(streaming.parquet(str(folder)), "value", proto_version=1, order_by="offset")
