@@ -239,8 +239,8 @@ class _Application:
                 for batch in _without(self._files.read(file), removed.get(file.path, ()))
             )
         files = self._files.write(chain(added, rest))
-        if files or replaced or replaced is None:
-            commit(self._table, files, replaced, self._table.schema(), self._transaction)
+        # Without files as well: a chunk that is not known to be made would change the columns again.
+        commit(self._table, files, replaced, self._table.schema(), self._transaction)
 
     def _closed(self, file: File) -> Iterator[pa.RecordBatch]:
         """The rows of a file, ended by the truncate."""
