@@ -89,7 +89,7 @@ class End(msgspec.Struct, frozen=True):
     lsn: int | None
     """The message's commit_lsn, prepare_lsn or abort_lsn, if it has one; of RollbackPrepared, the end of the
     rollback."""
-    time: int | None
+    time: int | None = None
     """Its commit_time, prepare_time, rollback_time or abort_time likewise, in microseconds since 2000."""
     segments: tuple[int, ...] = ()
     """Numbers of the segments that have messages of the transaction."""
