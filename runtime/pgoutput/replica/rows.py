@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from pgoutput.replica.chunks import Column
 from pgoutput.values import arrow_type, common_type
-from pgoutput.views import RESCUED
+from pgoutput.views.table import RESCUED, RESCUED_TYPE
 
-RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
 MOMENT: Final = pa.struct(
     [
         pa.field("commit_lsn", pa.int64()),

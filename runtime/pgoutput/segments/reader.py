@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.reading import Record, Recorded
 from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SUFFIX, checksum
@@ -104,6 +104,16 @@ class Segment:
             )
         except ValueError as error:
             raise self._error(str(error)) from None
+
+    def error_at(self, position: int | None, error: DecodeError) -> CaptureError:
+        """The error that a message cannot be read.
+
+        Args:
+            position: Its position; None in the keyframe.
+            error: What is wrong with it.
+        """
+        place = "keyframe" if position is None else f"position {position}"
+        return self._error(f"{place}: {error}")
 
     def _metadata(self) -> Metadata:
         said = self._file.metadata.metadata or {}

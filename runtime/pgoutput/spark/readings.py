@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -60,7 +61,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     return Options(path, view, table, None if files is None else int(files))
 
 
-class Reading:
+class Reading(ABC):
     """A view of a recording.
 
     Args:
@@ -71,14 +72,15 @@ class Reading:
         self.options = options
         self.filters = Filters()
 
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """Its columns."""
-        raise NotImplementedError
 
     def has_columns(self, schema: pa.Schema) -> bool:
         """Whether the view can have these columns."""
         return bool(schema.equals(self.schema()))
 
+    @abstractmethod
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
         """What there is to read: an item for each task.
 
@@ -86,8 +88,8 @@ class Reading:
             recording: The recording.
             numbers: The segments of which the rows are wanted.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, item: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of an item of the plan.
 
@@ -95,7 +97,6 @@ class Reading:
             item: The item.
             schema: The columns that are wanted.
         """
-        raise NotImplementedError
 
 
 class OfSegments(Reading):
@@ -110,9 +111,9 @@ class OfSegments(Reading):
         with Segment(item.place) as segment:
             yield from read(segment, self.view(segment, item, schema))
 
+    @abstractmethod
     def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
         """The decode step."""
-        raise NotImplementedError
 
 
 class Messages(OfSegments):

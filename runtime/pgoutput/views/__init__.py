@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.errors import DecodeError
 from pgoutput.segments import Segment
 from pgoutput.views.changes import CHANGES, changes_batch
 from pgoutput.views.committed import Changes, CommittedChanges, Shape, Wanted
@@ -86,8 +86,7 @@ class MessagesView:
             try:
                 message = self._decoder.decode(one)
             except DecodeError as error:
-                place = "keyframe" if position is None else f"position {position}"
-                raise CaptureError(f"{self._segment.location}: {place}: {error}") from None
+                raise self._segment.error_at(position, error) from None
             if position is not None:
                 messages.append(message)
         sent = batch.filter(batch["position"].is_valid())  # the keyframe has none

@@ -105,7 +105,7 @@ def changes_batch(changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
         for shape in shapes
     ]
     arrays = [
-        *head_columns(changes, snapshot=snapshot),
+        *head_columns(changes, index, shapes, snapshot=snapshot),
         pa.array(columns, CHANGES.field("columns").type).take(index),
         _maps(old_rows(changes)),
         _maps(new_rows(changes)),
@@ -114,9 +114,17 @@ def changes_batch(changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=CHANGES)
 
 
-def head_columns(changes: Changes, *, snapshot: bool) -> list[pa.Array]:
-    """The columns of `HEAD`."""
-    index, shapes = distinct_shapes(changes)
+def head_columns(
+    changes: Changes, index: pa.Array, shapes: Sequence[Shape], *, snapshot: bool
+) -> list[pa.Array]:
+    """The columns of `HEAD`.
+
+    Args:
+        changes: The changes.
+        index: What `distinct_shapes` says of them.
+        shapes: Likewise.
+        snapshot: Whether they are rows of a snapshot.
+    """
     relations = [
         {"oid": shape.relation.oid, "namespace": shape.namespace, "name": shape.name} for shape in shapes
     ]

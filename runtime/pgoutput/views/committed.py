@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pgoutput import messages
-from pgoutput.errors import CaptureError, DecodeError, StreamError
+from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Relation, TupleData
 from pgoutput.segments import Segment
 from pgoutput.values import base_types
@@ -94,7 +94,7 @@ class CommittedChanges:
         wanted: Wanted = lambda shape: True,
     ) -> None:
         metadata = segment.metadata
-        self._segment = segment.location
+        self._segment = segment
         self._decoder = segment.decoder()
         self._commits = commits
         self._whole = whole
@@ -129,8 +129,7 @@ class CommittedChanges:
                 elif self._current is not None and position is not None:
                     self._take(changes, position, message, self._current)
             except DecodeError as error:
-                place = "keyframe" if position is None else f"position {position}"
-                raise CaptureError(f"{self._segment}: {place}: {error}") from None
+                raise self._segment.error_at(position, error) from None
         return changes
 
     def _take(self, changes: Changes, position: int, data: bytes, commit: Commit) -> None:

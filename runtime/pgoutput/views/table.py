@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, common_type, to_arrow, to_text
-from pgoutput.views.changes import HEAD, Row, head_columns, new_rows, old_rows, unchanged_column
+from pgoutput.views.changes import (
+    HEAD,
+    Row,
+    distinct_shapes,
+    head_columns,
+    new_rows,
+    old_rows,
+    unchanged_column,
+)
 from pgoutput.views.committed import Changes, Shape
 from pgoutput.wire import UNCHANGED
 
@@ -18,7 +26,7 @@ RESCUED: Final = "_rescued_data"
 """The last column of a row: what its other columns cannot hold, a map from names to values as text. In a
 table that has a column of this name, underscores behind it tell it apart."""
 
-_RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
+RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
 
 
 def row_type(shapes: Iterable[Shape]) -> pa.StructType:
@@ -34,7 +42,7 @@ def row_type(shapes: Iterable[Shape]) -> pa.StructType:
     rescued = RESCUED
     while rescued in types:
         rescued += "_"
-    return pa.struct([*types.items(), (rescued, _RESCUED_TYPE)])
+    return pa.struct([*types.items(), (rescued, RESCUED_TYPE)])
 
 
 def table_schema(row: pa.StructType) -> pa.Schema:
@@ -58,7 +66,12 @@ def table_batch(changes: Changes, schema: pa.Schema, *, snapshot: bool) -> pa.Re
     """
     old = _structs(old_rows(changes), changes.shapes, schema.field("before").type)
     new = _structs(new_rows(changes), changes.shapes, schema.field("after").type)
-    columns = [*head_columns(changes, snapshot=snapshot), old, new, unchanged_column(changes)]
+    columns = [
+        *head_columns(changes, *distinct_shapes(changes), snapshot=snapshot),
+        old,
+        new,
+        unchanged_column(changes),
+    ]
     return pa.record_batch(columns, schema=schema)
 
 
