@@ -1,4 +1,4 @@
-"""What a server writes as text is what becomes of its binary form, for every type."""
+"""What a server writes as text is what becomes of its binary form, for every type, and the way back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from psycopg import pq
 
 from pgoutput import catalog
-from pgoutput.values import to_arrow, to_text
+from pgoutput.values import encode_binary, to_arrow, to_binary, to_text
 from tests.server import Server
 from tests.values.in_binary import BYTES
 from tests.values.in_text import TEXTS
@@ -20,6 +20,8 @@ UNSENDABLE = {"aclitem", "gtsvector"}
 """Always sent as text."""
 UNREADABLE = {"pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list"}
 """What the server reads in no form, but has in its catalogues."""
+STATISTICS = {"pg_ndistinct", "pg_dependencies"}
+"""And in binary form as it is stored, which text does not tell."""
 UNSUPPORTED = {"xml"}
 """This server is built without it; the captures have it."""
 UNTOLD = {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
@@ -75,12 +77,36 @@ def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None
         if text != found
     ]
     assert wrong[:5] == [], f"{len(wrong)} of {len(rows)}"
+    see_way_back(texts, cells, oid)
     array, rescued = to_arrow(texts, oid)
     from_binary, rescued_from_binary = to_arrow(cells, oid)
     assert array.type == from_binary.type
     assert rescued == rescued_from_binary
     assert list(map(str, array)) == list(map(str, from_binary))  # where NaN is NaN, and -0 not 0
     return len(rows)
+
+
+def see_way_back(texts: list[str | None], cells: list[bytes | None], oid: int) -> None:
+    """Whether text becomes what the server sends, or is refused by the name of a type that has no way."""
+    element = catalog.BY_ARRAY_OID.get(oid)
+    builtin = element or catalog.BY_OID.get(oid)
+    if builtin is None or builtin.name in UNSENDABLE | UNTOLD | STATISTICS:
+        name = "OID" if builtin is None else builtin.name
+        with pytest.raises(ValueError, match=f"{name}.* no binary form"):
+            encode_binary("", oid)
+        return
+    back = to_binary(texts, oid)
+    kept = [is_kept(builtin.name, text) for text in texts]
+    wrong = [
+        found for found in zip(kept, texts, cells, back, strict=True) if found[0] and found[2] != found[3]
+    ]
+    assert wrong[:5] == [], f"{len(wrong)} of {len(texts)}"
+    assert to_text(back, oid) == texts
+
+
+def is_kept(name: str, text: str | None) -> bool:
+    """Whether the text says all: there are many NaNs, and brackets that a tsquery does not need."""
+    return text is None or not (("float" in name and "NaN" in text) or name == "tsquery")
 
 
 def as_array(texts: list[str]) -> bytes:
@@ -119,6 +145,18 @@ def test_values(server: psycopg.Connection, name: str) -> None:
     assert compare(server, f"SELECT v FROM ({sql}) AS s ORDER BY n", parameter, form) == len(
         BYTES.get(name) or TEXTS[name]
     )
+
+
+def test_the_text_of_a_query_is_read_as_the_server_reads_it(server: psycopg.Connection) -> None:
+    oid = catalog.BY_NAME["tsquery"].oid
+    sql, parameter, form = given("tsquery")
+    written, _ = select(server, f"SELECT v FROM ({sql}) AS s", parameter, form)
+    texts = [value.decode() for row in range(written.ntuples) if (value := written.get_value(row, 0))]
+    again = "SELECT given::tsquery FROM unnest($1::text[]) AS given"
+    _, read = select(server, again, as_array(texts), 0)
+    cells = [read.get_value(row, 0) for row in range(read.ntuples)]
+    assert len(cells) > 200
+    assert to_binary(texts, oid) == cells
 
 
 @pytest.mark.parametrize("name", sorted({*SAMPLED} - VECTORS))

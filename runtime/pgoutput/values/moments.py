@@ -11,52 +11,52 @@ _INT64: Final = struct.Struct(">q")
 _TIMETZ: Final = struct.Struct(">qi")
 _INTERVAL: Final = struct.Struct(">qii")
 
-_SECOND: Final = 1_000_000
-_DAY: Final = 86_400 * _SECOND
-_MONTHS: Final = 12
-_INFINITE: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
-_INFINITE_64: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
-_INFINITE_INTERVALS: Final = {
+SECOND: Final = 1_000_000
+DAY: Final = 86_400 * SECOND
+MONTHS: Final = 12
+INFINITE: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
+INFINITE_64: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
+INFINITE_INTERVALS: Final = {
     (2**63 - 1, 2**31 - 1, 2**31 - 1): "infinity",
     (-(2**63), -(2**31), -(2**31)): "-infinity",
 }
 
-_EPOCH: Final = date(2000, 1, 1).toordinal()
-_CYCLE: Final = 146_097
+EPOCH: Final = date(2000, 1, 1).toordinal()
+CYCLE: Final = 146_097
 """Days of 400 years, after which the Gregorian calendar repeats."""
 
-_DATES: Final = range(-2_451_545, 2_145_031_949)
+DATES: Final = range(-2_451_545, 2_145_031_949)
 """Days since 2000-01-01 from 4713-11-24 BC to 5874897-12-31 (IS_VALID_DATE)."""
-_TIMESTAMPS: Final = range(-211_813_488_000_000_000, 9_223_371_331_200_000_000)
+TIMESTAMPS: Final = range(-211_813_488_000_000_000, 9_223_371_331_200_000_000)
 """Microseconds since 2000-01-01 from 4713-11-24 BC to 294276-12-31 (IS_VALID_TIMESTAMP)."""
-_TIMES: Final = range(_DAY + 1)
-_ZONES: Final = range(-16 * 3600 + 1, 16 * 3600)
+TIMES: Final = range(DAY + 1)
+ZONES: Final = range(-16 * 3600 + 1, 16 * 3600)
 """Seconds west of UTC (TZDISP_LIMIT)."""
 
 
 def date_out(data: bytes) -> str:
     """From days since 2000-01-01 (date_send, date_out)."""
     (days,) = _INT32.unpack(data)
-    return _INFINITE.get(days) or "".join(_date(_checked(days, _DATES)))
+    return INFINITE.get(days) or "".join(_date(_checked(days, DATES)))
 
 
 def time_out(data: bytes) -> str:
     """From microseconds since midnight (time_send, time_out)."""
     (time,) = _INT64.unpack(data)
-    return _time(_checked(time, _TIMES))
+    return _time(_checked(time, TIMES))
 
 
 def timetz_out(data: bytes) -> str:
     """From microseconds since midnight and seconds west of UTC (timetz_send, timetz_out)."""
     time, west = _TIMETZ.unpack(data)
-    minutes, seconds = divmod(abs(_checked(west, _ZONES)), 60)
+    minutes, seconds = divmod(abs(_checked(west, ZONES)), 60)
     hours, minutes = divmod(minutes, 60)
     zone = f"{'-' if west > 0 else '+'}{hours:02d}"  # EncodeTimezone
     if minutes or seconds:
         zone += f":{minutes:02d}"
     if seconds:
         zone += f":{seconds:02d}"
-    return _time(_checked(time, _TIMES)) + zone
+    return _time(_checked(time, TIMES)) + zone
 
 
 def timestamp_out(data: bytes) -> str:
@@ -72,10 +72,10 @@ def timestamptz_out(data: bytes) -> str:
 def interval_out(data: bytes) -> str:
     """From microseconds, days and months (interval_send, interval_out; EncodeInterval)."""
     time, days, months = fields = _INTERVAL.unpack(data)
-    if fields in _INFINITE_INTERVALS:
-        return _INFINITE_INTERVALS[fields]
+    if fields in INFINITE_INTERVALS:
+        return INFINITE_INTERVALS[fields]
     sign = -1 if months < 0 else 1
-    years, months = (sign * part for part in divmod(abs(months), _MONTHS))  # as C divides, towards zero
+    years, months = (sign * part for part in divmod(abs(months), MONTHS))  # as C divides, towards zero
     parts: list[str] = []
     before = False  # whether the field before is negative: the next one then shows its sign
     for value, unit in ((years, "year"), (months, "mon"), (days, "day")):  # AddPostgresInt
@@ -96,16 +96,16 @@ def _checked(value: int, legal: range) -> int:
 
 def _timestamp(data: bytes, zone: str) -> str:
     (timestamp,) = _INT64.unpack(data)
-    if timestamp in _INFINITE_64:
-        return _INFINITE_64[timestamp]
-    days, time = divmod(_checked(timestamp, _TIMESTAMPS), _DAY)
+    if timestamp in INFINITE_64:
+        return INFINITE_64[timestamp]
+    days, time = divmod(_checked(timestamp, TIMESTAMPS), DAY)
     day, era = _date(days)
     return f"{day} {_time(time)}{zone}{era}"
 
 
 def _date(days: int) -> tuple[str, str]:
     """Year, month and day, and the era (EncodeDateOnly): the year before 1 is `0001` and ` BC`."""
-    cycles, day = divmod(days + _EPOCH - 1, _CYCLE)
+    cycles, day = divmod(days + EPOCH - 1, CYCLE)
     found = date.fromordinal(day + 1)
     year = found.year + 400 * cycles
     era = "" if year > 0 else " BC"
@@ -114,7 +114,7 @@ def _date(days: int) -> tuple[str, str]:
 
 def _time(time: int) -> str:
     """Hours, which may pass 24, minutes and seconds (EncodeTimeOnly, AppendSeconds)."""
-    seconds, fraction = divmod(time, _SECOND)
+    seconds, fraction = divmod(time, SECOND)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     text = f"{hours:02d}:{minutes:02d}:{seconds:02d}"

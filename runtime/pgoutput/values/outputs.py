@@ -91,8 +91,8 @@ _BY_SEND: Final[dict[str, Output]] = {
 """By send function. Not here are those of BRIN summaries, which stand in indexes only, and whose bytes depend
 on the indexed type."""
 
-_VECTORS: Final = {"int2vector": "int2", "oidvector": "oid"}
-_RANGES: Final = {
+VECTORS: Final = {"int2vector": "int2", "oidvector": "oid"}
+RANGES: Final = {
     "int4range": "int4",
     "int8range": "int8",
     "numrange": "numeric",
@@ -100,14 +100,14 @@ _RANGES: Final = {
     "tsrange": "timestamp",
     "tstzrange": "timestamptz",
 }
-_MULTIRANGES: Final = {name.replace("range", "multirange"): name for name in _RANGES}
+MULTIRANGES: Final = {name.replace("range", "multirange"): name for name in RANGES}
 
 _BY_NAME: Final[dict[str, Output]] = {
     name: partial(function, find=output, inner_oid=catalog.BY_NAME[inner].oid)
     for function, names in (
-        (containers.vector_out, _VECTORS),
-        (containers.range_out, _RANGES),
-        (containers.multirange_out, _MULTIRANGES),
+        (containers.vector_out, VECTORS),
+        (containers.range_out, RANGES),
+        (containers.multirange_out, MULTIRANGES),
     )
     for name, inner in names.items()
 }

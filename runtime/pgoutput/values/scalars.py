@@ -97,8 +97,8 @@ def _refuse(text: str) -> str:
     raise ValueError(text)
 
 
-_TEXT: Final = ("text", "varchar", "bpchar", "name", "json_", "xml_", "pg_node_tree_")
-_OBJECTS: Final = (
+TEXT: Final = ("text", "varchar", "bpchar", "name", "json_", "xml_", "pg_node_tree_")
+OBJECTS: Final = (
     "proc",
     "procedure",
     "class",
@@ -109,7 +109,7 @@ _OBJECTS: Final = (
     "role",
     "collation",
 )
-_OPERATORS: Final = ("oper", "operator")
+OPERATORS: Final = ("oper", "operator")
 
 SCALARS: Final[dict[str, Output]] = {
     "boolsend": bool_out,
@@ -132,8 +132,8 @@ SCALARS: Final[dict[str, Output]] = {
     "tidsend": tid_out,
     "pg_lsn_send": lsn_out,
     "pg_snapshot_send": snapshot_out,
-    **{f"{name}send": text_out for name in _TEXT},
-    **{f"reg{name}send": _object("-") for name in _OBJECTS},
-    **{f"reg{name}send": _object("0") for name in _OPERATORS},
+    **{f"{name}send": text_out for name in TEXT},
+    **{f"reg{name}send": _object("-") for name in OBJECTS},
+    **{f"reg{name}send": _object("0") for name in OPERATORS},
 }
 """By send function."""

@@ -12,11 +12,11 @@ from pgoutput.values.reader import Output, Reader
 _COUNT: Final = struct.Struct(">i")
 _INT8: Final = struct.Struct(">B")
 _INT16: Final = struct.Struct(">H")
-_OPERAND: Final = struct.Struct(">BB")
+_OPERAND_FORM: Final = struct.Struct(">BB")
 
-_WEIGHTS: Final = ("", "C", "B", "A")
-_QUERY_WEIGHTS: Final = ((8, "A"), (4, "B"), (2, "C"), (1, "D"))
-_VALUE, _OPERATOR = 1, 2
+WEIGHTS: Final = ("", "C", "B", "A")
+QUERY_WEIGHTS: Final = ((8, "A"), (4, "B"), (2, "C"), (1, "D"))
+OPERAND, OPERATOR = 1, 2
 """QI_VAL and QI_OPR."""
 
 
@@ -30,7 +30,7 @@ def tsvector_out(data: bytes) -> str:
         (positions,) = reader.unpack(_INT16)
         entries = struct.unpack(f">{positions}H", reader.take(2 * positions))
         if entries:
-            text += ":" + ",".join([f"{entry & 0x3FFF}{_WEIGHTS[entry >> 14]}" for entry in entries])
+            text += ":" + ",".join([f"{entry & 0x3FFF}{WEIGHTS[entry >> 14]}" for entry in entries])
         lexemes.append(text)
     reader.end()
     return " ".join(lexemes)
@@ -45,9 +45,9 @@ class _Operator(msgspec.Struct):
     """Where the left operand begins. The right one, or that of a not, follows at once."""
 
 
-_OPERATORS: Final = {1: (4, "!"), 2: (2, " & "), 3: (1, " | "), 4: (3, " <-> ")}
+OPERATORS: Final = {1: (4, "!"), 2: (2, " & "), 3: (1, " | "), 4: (3, " <-> ")}
 """Priorities and signs of OP_NOT, OP_AND, OP_OR and OP_PHRASE."""
-_PHRASE: Final = 4
+PHRASE: Final = 4
 
 _Item: TypeAlias = str | _Operator
 
@@ -69,20 +69,20 @@ def tsquery_out(data: bytes) -> str:
 
 def _item(reader: Reader) -> _Item:
     (kind,) = reader.unpack(_INT8)
-    if kind == _VALUE:
-        weights, prefix = reader.unpack(_OPERAND)
-        flags = "*" * prefix + "".join(letter for bit, letter in _QUERY_WEIGHTS if weights & bit)
+    if kind == OPERAND:
+        weights, prefix = reader.unpack(_OPERAND_FORM)
+        flags = "*" * prefix + "".join(letter for bit, letter in QUERY_WEIGHTS if weights & bit)
         if weights > 15 or prefix > 1:
             raise ValueError("unknown weights")
         return _quoted(reader.string()) + (f":{flags}" if flags else "")
     (code,) = reader.unpack(_INT8)
-    if kind != _OPERATOR or code not in _OPERATORS:
+    if kind != OPERATOR or code not in OPERATORS:
         raise ValueError("neither an operand nor an operator")
-    priority, sign = _OPERATORS[code]
-    if code == _PHRASE:
+    priority, sign = OPERATORS[code]
+    if code == PHRASE:
         (distance,) = reader.unpack(_INT16)
         sign = sign if distance == 1 else f" <{distance}> "
-    return _Operator(priority, sign, code == _PHRASE)
+    return _Operator(priority, sign, code == PHRASE)
 
 
 def _find_operands(items: list[_Item]) -> None:

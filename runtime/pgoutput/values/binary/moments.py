@@ -1,0 +1,127 @@
+"""Dates, times and intervals, as DateStyle ISO and IntervalStyle postgres write them, in any time zone."""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import date
+from typing import Final
+
+from pgoutput.values.binary.reading import matched
+from pgoutput.values.moments import (
+    CYCLE,
+    DATES,
+    DAY,
+    EPOCH,
+    INFINITE,
+    INFINITE_64,
+    INFINITE_INTERVALS,
+    MONTHS,
+    SECOND,
+    TIMES,
+    TIMESTAMPS,
+    ZONES,
+)
+
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_TIMETZ: Final = struct.Struct(">qi")
+_INTERVAL: Final = struct.Struct(">qii")
+
+_DATE: Final = r"(?P<year>[0-9]{4,7})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+_ERA: Final = "(?P<era> BC)?"
+_TIME: Final = (
+    r"(?P<hours>[0-9]{2,}):(?P<minutes>[0-5][0-9]):(?P<seconds>[0-5][0-9])(?:\.(?P<fraction>[0-9]{1,6}))?"
+)
+_ZONE: Final = "(?P<east>[+-])(?P<zone>[0-9]{2}(?::[0-5][0-9]){0,2})"
+
+_DATE_FORM: Final = re.compile(_DATE + _ERA)
+_TIME_FORM: Final = re.compile(_TIME)
+_TIMETZ_FORM: Final = re.compile(_TIME + _ZONE)
+_TIMESTAMP_FORM: Final = re.compile(f"{_DATE} {_TIME}{_ERA}")
+_TIMESTAMPTZ_FORM: Final = re.compile(f"{_DATE} {_TIME}{_ZONE}{_ERA}")
+_PARTS: Final = (rf"(?:(?P<{unit}s>[+-]?[0-9]+) {unit}s?(?: (?!\Z)|\Z))?" for unit in ("year", "mon", "day"))
+_INTERVAL_FORM: Final = re.compile(rf"(?!\Z){''.join(_PARTS)}(?:(?P<sign>[+-]?){_TIME})?")
+
+_INFINITIES: Final = {text: _INT32.pack(number) for number, text in INFINITE.items()}
+_INFINITIES_64: Final = {text: _INT64.pack(number) for number, text in INFINITE_64.items()}
+_INFINITE_INTERVALS: Final = {text: _INTERVAL.pack(*fields) for fields, text in INFINITE_INTERVALS.items()}
+
+
+def date_in(text: str) -> bytes:
+    """Days since 2000-01-01 (date_in, date_send)."""
+    return _INFINITIES.get(text) or _INT32.pack(_days(matched(_DATE_FORM, text, "2000-12-31 or infinity")))
+
+
+def time_in(text: str) -> bytes:
+    """Microseconds since midnight (time_in, time_send)."""
+    return _INT64.pack(_clock(matched(_TIME_FORM, text, "23:59:59.5")))
+
+
+def timetz_in(text: str) -> bytes:
+    """Microseconds since midnight and seconds west of UTC (timetz_in, timetz_send)."""
+    match = matched(_TIMETZ_FORM, text, "23:59:59.5+00")
+    return _TIMETZ.pack(_clock(match), -_east(match))
+
+
+def timestamp_in(text: str) -> bytes:
+    """Microseconds since 2000-01-01 (timestamp_in, timestamp_send)."""
+    return _INFINITIES_64.get(text) or _timestamp(
+        matched(_TIMESTAMP_FORM, text, "2000-12-31 23:59:59.5 or infinity"), 0
+    )
+
+
+def timestamptz_in(text: str) -> bytes:
+    """Microseconds since 2000-01-01 UTC (timestamptz_in, timestamptz_send)."""
+    if found := _INFINITIES_64.get(text):
+        return found
+    match = matched(_TIMESTAMPTZ_FORM, text, "2000-12-31 23:59:59.5+00 or infinity")
+    return _timestamp(match, _east(match))
+
+
+def interval_in(text: str) -> bytes:
+    """Microseconds, days and months (interval_in, interval_send)."""
+    if text in _INFINITE_INTERVALS:
+        return _INFINITE_INTERVALS[text]
+    match = matched(_INTERVAL_FORM, text, "1 year 2 mons -3 days +04:05:06.7 or infinity")
+    years, months, days = (int(match[unit] or 0) for unit in ("years", "mons", "days"))
+    time = _time(match) if match["hours"] else 0
+    return _INTERVAL.pack(-time if match["sign"] == "-" else time, days, MONTHS * years + months)
+
+
+def _timestamp(match: re.Match[str], east: int) -> bytes:
+    value = _days(match) * DAY + _clock(match) - east * SECOND
+    return _INT64.pack(_checked(value, TIMESTAMPS))
+
+
+def _days(match: re.Match[str]) -> int:
+    """Days since 2000-01-01; the year before 1 is `0001` and ` BC`."""
+    year = int(match["year"])
+    if not year:
+        raise ValueError("there is no year 0")
+    cycles, year = divmod((1 - year if match["era"] else year) - 1, 400)
+    day = date(year + 1, int(match["month"]), int(match["day"])).toordinal()
+    return _checked(cycles * CYCLE + day - EPOCH, DATES)
+
+
+def _clock(match: re.Match[str]) -> int:
+    return _checked(_time(match), TIMES)
+
+
+def _time(match: re.Match[str]) -> int:
+    """Microseconds."""
+    hours, minutes, seconds = (int(match[unit]) for unit in ("hours", "minutes", "seconds"))
+    return ((hours * 60 + minutes) * 60 + seconds) * SECOND + int((match["fraction"] or "").ljust(6, "0"))
+
+
+def _east(match: re.Match[str]) -> int:
+    """Seconds east of UTC."""
+    hours, minutes, seconds = [*map(int, match["zone"].split(":")), 0, 0][:3]
+    size = (hours * 60 + minutes) * 60 + seconds
+    return _checked(size if match["east"] == "+" else -size, ZONES)
+
+
+def _checked(value: int, legal: range) -> int:
+    if value not in legal:
+        raise ValueError("out of range")
+    return value
