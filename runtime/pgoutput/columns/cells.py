@@ -1,0 +1,94 @@
+"""The cells of a column as they stand on the wire (logicalrep_write_tuple)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.errors import EncodeError
+
+_Numbers: TypeAlias = npt.NDArray[Any]
+
+_NULL, _UNCHANGED = b"nu"
+_TAGS: Final = {pa.string(): ord("t"), pa.binary(): ord("b")}
+_LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+_HEAD: Final = np.dtype([("tag", "u1"), ("length", ">u4")])
+
+_LONGEST: Final = (1 << 30) - 1
+"""The bytes of the longest value that a server can make (MaxAllocSize)."""
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """Some bytes of each message."""
+
+    array: pa.Array
+    size: int
+    """Of all of them together."""
+
+    @classmethod
+    def fixed(cls, rows: _Numbers) -> Bytes:
+        """Those of an array that has a row of bytes for each message."""
+        size = rows.nbytes
+        width = size // len(rows) if len(rows) else 0
+        offsets = np.arange(len(rows) + 1, dtype=np.int64) * width
+        return cls._of(offsets, rows)
+
+    @classmethod
+    def _of(cls, offsets: _Numbers, content: _Numbers) -> Bytes:
+        if offsets[-1] >> 31:
+            raise EncodeError("the batch has more than 2 GB: give fewer rows")
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
+        return cls(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers), int(offsets[-1]))
+
+    @classmethod
+    def some(cls, rows: _Numbers, widths: _Numbers) -> Bytes:
+        """The first bytes of each row, `widths` of them."""
+        taken = rows[np.arange(rows.shape[1]) < widths[:, np.newaxis]]
+        return cls._of(np.concatenate(([0], np.cumsum(widths, dtype=np.int64))), taken)
+
+
+def cells(column: pa.Array, unchanged: pa.BooleanArray | None, path: str) -> Iterator[bytes | Bytes]:
+    """The cells: their heads, then their values; or what all of them are.
+
+    Args:
+        column: The values.
+        unchanged: Where they are not sent.
+        path: How errors call the column.
+
+    Raises:
+        EncodeError: A value is longer than any can be.
+        TypeError: The column is neither text nor binary.
+    """
+    column = column.cast(_LARGE.get(column.type, column.type))
+    if column.type not in _TAGS:
+        raise TypeError(f"{path}: a column of {column.type} is not cells: string (text) or binary is wanted")
+    tag = _TAGS[column.type]
+    if unchanged is None and column.null_count == len(column):
+        yield bytes([_NULL])
+        return
+    if unchanged is not None:
+        column = pc.if_else(unchanged, pa.scalar(None, column.type), column)
+    offsets = np.frombuffer(column.buffers()[1] or bytes(4), np.int32, len(column) + 1, column.offset * 4)
+    lengths = np.diff(offsets)
+    if len(lengths) and (longest := int(lengths.max())) > _LONGEST:
+        where = f"{path}: row {int(lengths.argmax())}"
+        raise EncodeError(f"{where}: a value of {longest} bytes; 1 GB is the most that is sent", field=path)
+    heads = np.empty(len(column), _HEAD)
+    heads["tag"] = tag
+    heads["length"] = lengths
+    rows = heads.view(np.uint8).reshape(-1, _HEAD.itemsize)
+    if not column.null_count:
+        yield Bytes.fixed(rows)
+    else:
+        null = np.asarray(column.is_null())
+        heads["tag"][null] = _NULL
+        if unchanged is not None:
+            heads["tag"][np.asarray(unchanged.fill_null(False))] = _UNCHANGED
+        yield Bytes.some(rows, np.where(null, 1, _HEAD.itemsize))
+    yield Bytes(column.cast(pa.binary()), int(offsets[-1]) - int(offsets[0]))
