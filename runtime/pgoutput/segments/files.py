@@ -65,6 +65,18 @@ class SegmentFile:
         columns.append(_binary(data))
         self._writer().write_batch(pa.record_batch(columns, schema=SCHEMA))
 
+    def add_batch(self, position: int, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
+        """Write rows that are Arrow already, as one row group.
+
+        Args:
+            position: Of the first; the others follow it.
+            lsns: Their LSNs, int64.
+            received_at: When they were read, as in `SCHEMA`.
+            data: The messages.
+        """
+        positions = _numbers(range(position, position + len(data)), pa.int64())
+        self._writer().write_batch(pa.record_batch([positions, lsns, received_at, data], schema=SCHEMA))
+
     def add_keyframe(self, data: Sequence[bytes]) -> None:
         """Write the rows of a keyframe, as one row group."""
         nulls = [pa.nulls(len(data), field.type) for field in SCHEMA if field.nullable]

@@ -58,10 +58,16 @@ class StreamState:
         position: The position of the first message.
         end_lsn: What ended up to here was stored before the session.
         prepared: The transactions that were prepared then.
+        described: The Type and Relation messages that held then.
     """
 
     def __init__(
-        self, source: Source, position: int, end_lsn: int, prepared: tuple[Prepared, ...] = ()
+        self,
+        source: Source,
+        position: int,
+        end_lsn: int,
+        prepared: tuple[Prepared, ...] = (),
+        described: tuple[bytes, ...] = (),
     ) -> None:
         self.end_lsn = self._stored_lsn = self._last_lsn = end_lsn
         self.prepared = {one.gid: one for one in prepared}
@@ -94,6 +100,9 @@ class StreamState:
             messages.Relation: self._relation,
             messages.LogicalMessage: self._logical_message,
         }
+        for message in map(self._decoder.decode, described):
+            if isinstance(message, messages.Relation):
+                self._relations[message.oid] = message
 
     @property
     def in_flight(self) -> int:
@@ -148,6 +157,25 @@ class StreamState:
             return None
         self._others += 1
         return data if kept is message else encode_for(kept, self._version)
+
+    def takes_whole(self, first_lsn: int) -> bool:
+        """Whether transactions that come whole, and end from `first_lsn` on, can be told by `feed_whole`."""
+        return self._current is None and first_lsn >= self._stored_lsn
+
+    def feed_whole(self, transactions: int, end_lsn: int, commit_time: int, lsn: int) -> None:
+        """Take transactions that are a Begin, changes, and a Commit each; all of it is to be stored.
+
+        Args:
+            transactions: How many.
+            end_lsn: Of the last one.
+            commit_time: Likewise.
+            lsn: The last LSN of an envelope of theirs, but for those of changes; 0 if there was none.
+        """
+        self._last_lsn = lsn or self._last_lsn
+        self._others += 2 * transactions
+        self.transactions += transactions
+        self.last_commit_time = commit_time
+        self.end_lsn = max(self.end_lsn, end_lsn)
 
     def _in_force(self) -> Iterator[Message]:
         for described in (*self._decoder.types.values(), *self._relations.values()):

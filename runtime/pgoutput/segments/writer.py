@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput.messages import XLogData
+from pgoutput.segments.batches import follow
 from pgoutput.segments.files import SegmentFile, segment_name
 from pgoutput.segments.model import Metadata, Prepared, Source
 from pgoutput.segments.state import CHANGES, StreamState
@@ -45,6 +48,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     lsn: int
     """What ended up to here is stored already, and will not be stored again."""
     prepared: tuple[Prepared, ...] = ()
+    described: tuple[bytes, ...] = ()
+    """Type and Relation messages that the session has had, if another writer wrote its beginning."""
 
 
 class SegmentWriter:
@@ -74,7 +79,7 @@ class SegmentWriter:
         stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self.state = StreamState(source, start.position, start.lsn, start.prepared)
+        self.state = StreamState(source, start.position, start.lsn, start.prepared, start.described)
         self._folder = folder
         self._source = source
         self._session = start.session
@@ -133,6 +138,40 @@ class SegmentWriter:
                 if self._file.bytes >= self._segment_bytes:
                     self.rotate()
                 rows, times = self._rows, self._received_at
+
+    def write_batch(self, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
+        """Take the next messages, all of which are to be stored, as one row group.
+
+        A segment ends behind a batch, so batches should have a few megabytes.
+
+        Args:
+            lsns: The LSNs of their envelopes, int64.
+            received_at: When they were read, as in `SCHEMA`.
+            data: The messages.
+
+        Raises:
+            DecodeError: As `write`; the batch is not taken, and the writer of no further use.
+            OSError: As `write`.
+        """
+        if not len(data):
+            return
+        self._write_batch()
+        if self._file is None:
+            self._file = self._open()
+        open_, position = self._file, self._position
+        follow(self.state, position, lsns, data)
+        keyframe = open_.keyframe if position == open_.position else []
+
+        def job() -> None:
+            if keyframe:
+                open_.file.add_keyframe(keyframe)
+            open_.file.add_batch(position, lsns, received_at, data)
+
+        self._run(job)
+        self._position += len(data)
+        open_.bytes += pc.sum(pc.binary_length(data)).as_py()
+        if open_.bytes >= self._segment_bytes:
+            self.rotate()
 
     def rotate(self) -> None:
         """End the segment that is being written, if there is one."""
