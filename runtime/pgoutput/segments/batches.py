@@ -99,7 +99,8 @@ def _all_at_once(
 
 def _read(layout: np.dtype[Any], starts: _Numbers, content: _Numbers) -> _Numbers:
     """Messages that begin at `starts`."""
-    return content[starts[:, np.newaxis] + np.arange(layout.itemsize)].view(layout)[:, 0]
+    anywhere = np.ndarray((len(content) - layout.itemsize + 1,), layout, content, strides=(1,))
+    return anywhere[starts]
 
 
 def _one_by_one(

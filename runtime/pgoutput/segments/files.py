@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -74,7 +75,8 @@ class SegmentFile:
             received_at: When they were read, as in `SCHEMA`.
             data: The messages.
         """
-        positions = _numbers(range(position, position + len(data)), pa.int64())
+        numbers = np.arange(position, position + len(data), dtype=np.int64)
+        positions = pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(numbers)])
         self._writer().write_batch(pa.record_batch([positions, lsns, received_at, data], schema=SCHEMA))
 
     def add_keyframe(self, data: Sequence[bytes]) -> None:
