@@ -5,14 +5,15 @@ whole. What its Arrow type cannot hold (infinity and years before 1 or past 9999
 in a decimal, arrays of several dimensions or with bounds of their own, text that is not UTF-8) becomes NULL
 and is handed back as text.
 
-The way back is that of text to binary form.
+There is a way back: from Arrow to text, and from text to binary form.
 """
 
 from pgoutput.values.arrow import to_arrow
 from pgoutput.values.binary import encode_binary, to_binary
 from pgoutput.values.literals import parse_array
 from pgoutput.values.text import Rescued, to_text
-from pgoutput.values.types import MAX_PRECISION, arrow_type, base_types, common_type
+from pgoutput.values.types import MAX_PRECISION, arrow_type, base_types, common_type, default_type
+from pgoutput.values.written import from_arrow
 
 __all__ = [
     "MAX_PRECISION",
@@ -20,7 +21,9 @@ __all__ = [
     "arrow_type",
     "base_types",
     "common_type",
+    "default_type",
     "encode_binary",
+    "from_arrow",
     "parse_array",
     "to_arrow",
     "to_binary",

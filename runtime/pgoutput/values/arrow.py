@@ -8,12 +8,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values.direct import convert_directly
 from pgoutput.values.literals import parse_array
 from pgoutput.values.text import Rescued, read
-from pgoutput.values.types import arrow_type
+from pgoutput.values.types import BOXES, arrow_type
 from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
 
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?"
@@ -50,13 +49,9 @@ def to_arrow(
     if type_ == own_type and (array := convert_directly(cells, type_oid, type_)) is not None:
         return array, {}
     texts, rescued = read(cells, type_oid)
-    array, held = _convert(texts, type_, ";" if type_oid in _BOXES else ",")
+    array, held = _convert(texts, type_, ";" if type_oid in BOXES else ",")
     rescued |= {row: texts[row] for row, is_held in enumerate(held) if not is_held}
     return array, rescued
-
-
-_BOXES: Final = {builtin.array_oid for builtin in catalog.TYPES if builtin.name == "box"}
-"""Arrays whose elements `;` separates (pg_type.typdelim), since a comma is part of each."""
 
 
 def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tuple[pa.Array, list[bool]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -30,6 +30,10 @@ MAX_PRECISION: Final = 38
 """Digits that decimal128 and Spark's DecimalType hold."""
 
 
+BOXES: Final = {builtin.array_oid for builtin in catalog.TYPES if builtin.name == "box"}
+"""Arrays whose elements `;` separates (pg_type.typdelim), since a comma is part of each."""
+
+
 def arrow_type(type_oid: int, type_modifier: int = -1) -> pa.DataType:
     """The Arrow type for a column, from `atttypid` and `atttypmod`.
 
@@ -54,6 +58,53 @@ def _decimal(type_modifier: int) -> pa.DataType | None:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
     return pa.decimal128(precision, scale) if 1 <= precision <= MAX_PRECISION else None
+
+
+def shown_type(type_oid: int) -> str:
+    """A type as errors call it."""
+    if (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
+        return f"the type {element.name}[]"
+    builtin = catalog.BY_OID.get(type_oid)
+    return f"the type with OID {type_oid}" if builtin is None else f"the type {builtin.name}"
+
+
+_DEFAULTS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_int8, "int2"),
+    (pa.types.is_int16, "int2"),
+    (pa.types.is_int32, "int4"),
+    (pa.types.is_int64, "int8"),
+    (pa.types.is_float32, "float4"),
+    (pa.types.is_float64, "float8"),
+    (lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_), "text"),
+    (lambda type_: pa.types.is_binary(type_) or pa.types.is_large_binary(type_), "bytea"),
+    (pa.types.is_date32, "date"),
+    (lambda type_: pa.types.is_timestamp(type_) and type_.tz is None, "timestamp"),
+    (pa.types.is_timestamp, "timestamptz"),
+)
+
+
+def default_type(type_: pa.DataType) -> tuple[int, int]:
+    """The PostgreSQL type for values of an Arrow type: its OID, and `atttypmod`.
+
+    It holds all of them, and `arrow_type` gives the Arrow type again, but for int8, which PostgreSQL lacks,
+    and timestamps of other units than microseconds. A decimal becomes numeric of its precision and scale.
+
+    Raises:
+        ValueError: There is none: for structs, maps, lists in lists, times of day, intervals and others.
+    """
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        oid, modifier = default_type(type_.value_type)
+        if oid in catalog.BY_OID:
+            return catalog.BY_OID[oid].array_oid, modifier
+    if pa.types.is_decimal(type_) and 0 <= type_.scale <= type_.precision:
+        return catalog.BY_NAME["numeric"].oid, (type_.precision << 16 | type_.scale) + 4
+    for applies, name in _DEFAULTS:
+        if applies(type_):
+            return catalog.BY_NAME[name].oid, -1
+    raise ValueError(
+        f"there is no PostgreSQL type for {type_}: make text of its values, of structs and maps with to_json"
+    )
 
 
 def base_types(relation: Relation, types: Mapping[int, Type]) -> Relation:

@@ -16,6 +16,7 @@ from pgoutput.values.binary.reading import Input
 from pgoutput.values.binary.scalars import SCALARS
 from pgoutput.values.binary.search import SEARCH
 from pgoutput.values.outputs import MULTIRANGES, RANGES, VECTORS
+from pgoutput.values.types import shown_type
 
 _SHOWN: Final = 60
 """Characters of a value that an error shows."""
@@ -52,7 +53,7 @@ def to_binary(cells: Sequence[Cell], type_oid: int) -> list[Cell]:
 
 
 def _encoder(type_oid: int) -> Input:
-    convert, name = _input(type_oid), _name(type_oid)
+    convert, name = _input(type_oid), shown_type(type_oid)
 
     def encode(text: str) -> bytes:
         try:
@@ -82,14 +83,7 @@ def _input(type_oid: int) -> Input:
 
 
 def _refuse(type_oid: int, why: str) -> NoReturn:
-    raise ValueError(f"{_name(type_oid)} has no binary form that can be made of text: {why}")
-
-
-def _name(type_oid: int) -> str:
-    if (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
-        return f"the type {element.name}[]"
-    builtin = catalog.BY_OID.get(type_oid)
-    return f"the type with OID {type_oid}" if builtin is None else f"the type {builtin.name}"
+    raise ValueError(f"{shown_type(type_oid)} has no binary form that can be made of text: {why}")
 
 
 _BY_SEND: Final[dict[str, Input]] = {

@@ -1,0 +1,199 @@
+"""Arrow arrays become the server's text, which becomes the same arrays again."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgoutput import catalog
+from pgoutput.messages import Cell
+from pgoutput.values import arrow_type, default_type, from_arrow, to_arrow, to_text
+from tests.values.in_binary import BYTES
+from tests.values.in_text import TEXTS
+
+OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
+ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}
+US, UTC_US = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+
+
+def numeric(precision: int, scale: int) -> int:
+    """The type modifier of a numeric with precision and scale."""
+    return (precision << 16 | scale & 0x7FF) + 4
+
+
+def test_what_the_server_wrote_comes_back() -> None:
+    """For every type: text to Arrow, and back, is the text where Arrow holds it."""
+    held = 0
+    for name in sorted(TEXTS.keys() | BYTES.keys()):
+        cells: list[Cell] = [*to_text(BYTES.get(name, []), OID[name]), None]
+        if name in ("text", "varchar", "json"):
+            cells += to_text(TEXTS[name], OID[name])
+        array, rescued = to_arrow(cells, OID[name])
+        expected = [None if row in rescued else cell for row, cell in enumerate(cells)]
+        for part in (slice(0, None), slice(3, 90)):  # a slice has an offset
+            assert from_arrow(array[part], OID[name]).to_pylist() == expected[part], name
+        held += len(cells) - len(rescued)
+    assert held > 20_000
+
+
+@pytest.mark.parametrize(
+    ("name", "modifier", "values", "texts"),
+    [
+        ("bool", -1, pa.array([True, False, None]), ["t", "f", None]),
+        ("int2", -1, pa.array([-128, 127], pa.int8()), ["-128", "127"]),
+        ("xid8", -1, pa.array([Decimal(2**64 - 1)], pa.decimal128(20, 0)), ["18446744073709551615"]),
+        ("float4", -1, pa.array([0.1, 1e6, 0.0, -0.0, 1e-5], pa.float32()),
+         ["0.1", "1e+06", "0", "-0", "1e-05"]),
+        ("float8", -1, pa.array([1e14, 1e15, 1e23, math.nan, -math.inf]),
+         ["100000000000000", "1e+15", "9.999999999999999e+22", "NaN", "-Infinity"]),
+        ("numeric", numeric(10, 8), pa.array([Decimal("1e-8"), Decimal(0)], pa.decimal128(10, 8)),
+         ["0.00000001", "0.00000000"]),
+        ("numeric", numeric(10, 4), pa.array([Decimal("1.5")], pa.decimal128(4, 1)), ["1.5000"]),
+        ("numeric", -1, pa.array([Decimal("1.50")], pa.decimal128(4, 2)), ["1.50"]),
+        ("numeric", -1, pa.array(["NaN"]), ["NaN"]),
+        ("text", -1, pa.array(["é", ""], pa.large_string()), ["é", ""]),
+        ("bytea", -1, pa.array([b"", b"\0\xff", None]), ["\\x", "\\x00ff", None]),
+        ("date", -1, pa.array([date(1, 1, 1), date(9999, 12, 31)]), ["0001-01-01", "9999-12-31"]),
+        ("date", -1, pa.array([-719_163, 2_932_897], pa.int32()).cast(pa.date32()),
+         ["0001-12-31 BC", "10000-01-01"]),
+        ("timestamp", -1, pa.array([0, 1_500_000, 10_000_000, -1], US),
+         ["1970-01-01 00:00:00", "1970-01-01 00:00:01.5", "1970-01-01 00:00:10",
+          "1969-12-31 23:59:59.999999"]),
+        ("timestamptz", -1, pa.array([0, -62_135_596_800_000_001], pa.timestamp("us", tz="+05:30")),
+         ["1970-01-01 00:00:00+00", "0001-12-31 23:59:59.999999+00 BC"]),
+        ("timestamp", -1, pa.array([5_000], pa.timestamp("ms")), ["1970-01-01 00:00:05"]),
+        ("uuid", -1, pa.array(["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
+         ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
+        ("int4", -1, pa.nulls(2), [None, None]),
+    ],
+)  # fmt: skip
+def test_values(name: str, modifier: int, values: pa.Array, texts: list[str | None]) -> None:
+    found = from_arrow(values, OID[name], modifier)
+    assert found.type == pa.string()
+    assert found.to_pylist() == texts
+    assert from_arrow(values.slice(1), OID[name], modifier).to_pylist() == texts[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "texts"),
+    [
+        ("int4", [[1, None], [], None, [2]], ["{1,NULL}", "{}", None, "{2}"]),
+        ("text", [["", "null", "a b", 'q"\\', ",", "a", "nulls", "é\n"]],
+         ['{"","null","a b","q\\"\\\\",",",a,nulls,"é\n"}']),
+        ("box", [["(2,2),(0,0)", "(1,1),(0,0)"]], ["{(2,2),(0,0);(1,1),(0,0)}"]),
+        ("timestamptz", [[datetime(2000, 1, 1, tzinfo=UTC)]], ['{"2000-01-01 00:00:00+00"}']),
+        ("bytea", [[b"\xff"]], ['{"\\\\xff"}']),
+    ],
+)  # fmt: skip
+def test_arrays(name: str, values: list[Any], texts: list[str | None]) -> None:
+    array = pa.array(values, arrow_type(ARRAY_OID[name]))
+    assert from_arrow(array, ARRAY_OID[name]).to_pylist() == texts
+    assert from_arrow(array.slice(1), ARRAY_OID[name]).to_pylist() == texts[1:]
+    large = array.cast(pa.large_list(array.type.value_type))
+    assert from_arrow(large, ARRAY_OID[name]).to_pylist() == texts
+    decimals = pa.array([[Decimal("1.50"), None]])
+    assert from_arrow(decimals, ARRAY_OID["numeric"]).to_pylist() == ["{1.50,NULL}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "modifier", "values", "why"),
+    [
+        ("int2", -1, pa.array([40_000]), "40000"),
+        ("int4", -1, pa.array([1.5]), "1.5"),
+        ("numeric", numeric(4, 1), pa.array([Decimal("1.25")]), "int2|data loss|rescal"),
+        ("numeric", -1, pa.array([1.5]), "server's text"),
+        ("uuid", -1, pa.array([b"\0"]), "server's text"),
+        ("text", -1, pa.array([True]), "server's text"),
+        ("text", -1, pa.array(["a\0b"]), "zero character"),
+        ("timestamp", -1, pa.array([1], pa.timestamp("ns")), "lose"),
+        ("bool", -1, pa.array([[True]]), "bool"),
+    ],
+)
+def test_what_has_no_place_is_refused(name: str, modifier: int, values: pa.Array, why: str) -> None:
+    with pytest.raises(ValueError, match=rf"a column of .* is none of the type {name}: .*({why})"):
+        from_arrow(values, OID[name], modifier)
+
+
+def test_several_dimensions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"none of the type int4\[\]"):
+        from_arrow(pa.array([[[1]]]), ARRAY_OID["int4"])
+
+
+@pytest.mark.parametrize(
+    ("type_", "name", "modifier"),
+    [
+        (pa.bool_(), "bool", -1),
+        (pa.int8(), "int2", -1),
+        (pa.int64(), "int8", -1),
+        (pa.float32(), "float4", -1),
+        (pa.large_string(), "text", -1),
+        (pa.large_binary(), "bytea", -1),
+        (pa.decimal128(12, 3), "numeric", numeric(12, 3)),
+        (pa.date32(), "date", -1),
+        (US, "timestamp", -1),
+        (UTC_US, "timestamptz", -1),
+    ],
+)
+def test_default_types(type_: pa.DataType, name: str, modifier: int) -> None:
+    assert default_type(type_) == (OID[name], modifier)
+    assert default_type(pa.list_(type_)) == (ARRAY_OID[name], modifier)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.struct([("a", pa.int32())]),
+        pa.map_(pa.string(), pa.int32()),
+        pa.list_(pa.list_(pa.int32())),
+        pa.duration("us"),
+        pa.time64("us"),
+        pa.decimal128(5, -2),
+        pa.uint64(),
+        pa.null(),
+    ],
+)
+def test_types_without_a_default_are_refused(type_: pa.DataType) -> None:
+    with pytest.raises(ValueError, match=r"there is no PostgreSQL type for .*to_json"):
+        default_type(type_)
+
+
+MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
+ESCAPED = st.text('"\\{},; nulNUL\t', max_size=6)
+SCALARS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.bool_(), st.booleans()),
+    (pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.float32(), st.floats(width=32)),
+    (pa.float64(), st.floats()),
+    (pa.string(), TEXT | ESCAPED),
+    (pa.binary(), st.binary(max_size=6)),
+    (pa.decimal128(38, 12), st.decimals(-(10**25), 10**25, places=12)),
+    (pa.decimal128(5, 0), st.integers(-99_999, 99_999).map(Decimal)),
+    (pa.date32(), st.dates()),
+    (US, MOMENTS),
+    (UTC_US, MOMENTS.map(lambda moment: moment.replace(tzinfo=UTC) + timedelta(0))),
+]
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(SCALARS), st.booleans(), st.data())
+def test_what_goes_out_comes_in(
+    scalar: tuple[pa.DataType, st.SearchStrategy[Any]], is_list: bool, data: st.DataObject
+) -> None:
+    type_, values = scalar
+    drawn = data.draw(st.lists(st.none() | (st.lists(st.none() | values, max_size=4) if is_list else values)))
+    array = pa.array(drawn, pa.list_(pa.field("element", type_)) if is_list else type_)
+    oid, modifier = default_type(array.type)
+    assert arrow_type(oid, modifier) == array.type
+    found, rescued = to_arrow(from_arrow(array, oid, modifier).to_pylist(), oid, modifier)
+    assert rescued == {}
+    assert str(found.to_pylist()) == str(array.to_pylist())  # where NaN is NaN, and -0 not 0
