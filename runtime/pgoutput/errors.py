@@ -6,6 +6,7 @@
     ├── DecodeError    bytes that are not a message of the expected version and context
     │   └── StreamError    a message where no server sends it
     ├── EncodeError    an object that has no place on the wire of the chosen version
+    ├── ScenarioError  what no database does, asked of a synthetic one
     ├── CaptureError   a file or folder that does not hold what it should, or is in use
     └── ReplicationError   a server that does not give the stream that was asked for
         └── ConnectionLost     the connection ended, or could not be made; the next one may do
@@ -61,6 +62,10 @@ class EncodeError(PgoutputError):
         super().__init__(text)
         self.message = message
         self.field = field
+
+
+class ScenarioError(PgoutputError):
+    """What no database does, asked of a synthetic one: it would refuse it, or wait for another transaction."""
 
 
 class CaptureError(PgoutputError):

@@ -1,0 +1,8 @@
+"""Streams that no server sent: databases made up for tests, and what a server would send of them."""
+
+from pgoutput.synth.options import Options
+from pgoutput.synth.scenario import Committed, Scenario
+from pgoutput.synth.tables import Table
+from pgoutput.synth.transaction import Savepoint, Transaction
+
+__all__ = ["Committed", "Options", "Savepoint", "Scenario", "Table", "Transaction"]

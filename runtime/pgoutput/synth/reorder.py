@@ -1,0 +1,266 @@
+"""From the log to the stream: transactions in the order of their ends, or in blocks while in progress.
+
+Follows src/backend/replication/logical/decode.c and reorderbuffer.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pgoutput.messages import Message, PrimaryKeepalive, XLogData
+from pgoutput.synth.options import Options
+from pgoutput.synth.plugin import Plugin
+from pgoutput.synth.tables import Cells
+from pgoutput.synth.wal import AnyRecord, Emission, Ending, Idle, Invalidation, RowChange, Truncation
+from pgoutput.versions import CODECS
+
+Buffered: TypeAlias = RowChange | Truncation | Emission | Invalidation
+
+_CHANGE_BYTES: Final = 80
+"""Of a change in memory, besides its rows (sizeof(ReorderBufferChange))."""
+
+
+class _Txn(msgspec.Struct, eq=False):
+    """A transaction in progress (ReorderBufferTXN)."""
+
+    xid: int
+    first_lsn: int
+    changes: list[Buffered] = []
+    """That have not been sent."""
+    size: int = 0
+    streamed: set[int] = set()
+    """Xids that the client has seen in blocks; its own among them once there was a block."""
+    invalidated: set[int] = set()
+    """OIDs of tables that it altered, or others did meanwhile."""
+    prepared: bool = False
+
+
+class ReorderBuffer:
+    """Decodes the log for one connection.
+
+    Args:
+        options: What the client asked for.
+        work_mem: As `Scenario` has it.
+        via_root: Likewise.
+        after_lsn: Transactions that ended up to here are not sent.
+    """
+
+    def __init__(self, options: Options, work_mem: int, via_root: bool, after_lsn: int) -> None:
+        self._options = options
+        self._work_mem = work_mem
+        self._after_lsn = after_lsn
+        self._encode = CODECS[options.proto_version].encode
+        self._plugin = Plugin(options, via_root, self._write)
+        self._txns: dict[int, _Txn] = {}
+        self._out: list[XLogData | PrimaryKeepalive] = []
+        self._now = 0
+        self._sends: Mapping[type[Any], Callable[..., None]] = {
+            RowChange: self._plugin.change,
+            Truncation: self._plugin.truncate,
+            Emission: self._plugin.message,
+        }
+        self._endings: Mapping[str, Callable[[_Txn, Ending], None]] = {
+            "commit": self._commit,
+            "abort": self._abort,
+            "prepare": self._prepare,
+            "commit_prepared": self._commit_prepared,
+            "rollback_prepared": self._rollback_prepared,
+        }
+
+    def decode(self, record: AnyRecord) -> list[XLogData | PrimaryKeepalive]:
+        """What is sent when this record was read.
+
+        Raises:
+            ScenarioError: A value has no binary format here.
+        """
+        self._now = record.time
+        self._out = []
+        if isinstance(record, Idle):
+            self._out.append(PrimaryKeepalive(record.end_lsn, record.time, False))
+        elif isinstance(record, Emission) and not record.transactional:
+            if record.lsn >= self._after_lsn:
+                self._plugin.message(record, False, _nothing)
+        elif isinstance(record, Ending):
+            txn = self._txns.get(record.top)
+            if txn is not None:
+                self._endings[record.kind](txn, record)
+        elif not self._is_filtered(record):
+            self._queue(record)
+        return self._out
+
+    def _write(self, lsn: int, message: Message) -> None:
+        self._out.append(XLogData(lsn, lsn, self._now, self._encode(message)))
+
+    def _is_filtered(self, record: AnyRecord) -> bool:
+        """FilterByOrigin."""
+        return self._options.origin == "none" and record.origin is not None
+
+    # Changes
+
+    def _queue(self, record: Buffered) -> None:
+        """ReorderBufferQueueChange."""
+        txn = self._txns.get(record.top)
+        if txn is None:
+            txn = self._txns[record.top] = _Txn(record.top, record.lsn)
+        txn.changes.append(record)
+        txn.size += _size(record)
+        if isinstance(record, Invalidation):
+            txn.invalidated.update(record.oids)
+        elif self._options.streaming != "off":
+            self._check_memory()
+
+    def _check_memory(self) -> None:
+        """ReorderBufferCheckMemoryLimit: send of the largest while there is too much."""
+        while sum(txn.size for txn in self._txns.values()) > self._work_mem:
+            streamable = [txn for txn in self._txns.values() if any(map(_is_streamable, txn.changes))]
+            if not streamable or streamable[0].changes[-1].lsn < self._after_lsn:
+                return
+            self._send_block(max(streamable, key=lambda txn: txn.size))
+
+    def _send_block(self, txn: _Txn) -> None:
+        """ReorderBufferStreamTXN."""
+        changes = txn.changes
+        if changes:
+            first = txn.xid not in txn.streamed
+            self._plugin.stream_start(changes[0].lsn, txn.xid, first, changes[0].origin)
+            self._replay(txn, True, _nothing)
+            self._plugin.stream_stop(changes[-1].lsn)
+            txn.streamed.update(change.xid for change in changes)
+            txn.streamed.add(txn.xid)
+        self._clear(txn)
+
+    def _replay(self, txn: _Txn, streamed: bool, begin: Callable[[], None]) -> None:
+        """ReorderBufferProcessTXN."""
+        for change in txn.changes:
+            if isinstance(change, Invalidation):
+                for oid in change.oids:
+                    self._plugin.invalidate(oid)
+            else:
+                self._sends[type(change)](change, streamed, begin)
+
+    def _clear(self, txn: _Txn) -> None:
+        """What was replayed is gone, and so is what its catalog looked like."""
+        txn.changes, txn.size = [], 0
+        for oid in txn.invalidated:
+            self._plugin.invalidate(oid)
+
+    # Ends
+
+    def _commit(self, txn: _Txn, end: Ending) -> None:
+        """ReorderBufferCommit, ReorderBufferStreamCommit."""
+        if self._skips(end):
+            self._clear(txn)
+        elif txn.streamed:
+            self._send_block(txn)
+            self._plugin.stream_commit(end)
+        else:
+            begun = _Once(lambda: self._plugin.begin(txn.first_lsn, end))
+            self._replay(txn, False, begun)
+            if begun.done:
+                self._plugin.commit(end)
+            self._clear(txn)
+        self._forget(txn)
+
+    def _prepare(self, txn: _Txn, end: Ending) -> None:
+        """ReorderBufferPrepare."""
+        if not self._options.two_phase:
+            return
+        if self._skips(end):
+            self._clear(txn)
+        elif txn.streamed:
+            self._send_block(txn)
+            self._plugin.stream_prepare(end)
+        else:
+            self._plugin.begin_prepare(txn.first_lsn, end)
+            self._replay(txn, False, _nothing)
+            self._plugin.prepare(end)
+            self._clear(txn)
+        txn.prepared = True
+
+    def _commit_prepared(self, txn: _Txn, end: Ending) -> None:
+        """ReorderBufferFinishPrepared; without two_phase, the commit is all there is."""
+        if not self._options.two_phase:
+            self._commit(txn, end)
+            return
+        if not self._skips(end):
+            self._plugin.commit_prepared(end)
+        self._clear(txn)
+        self._forget(txn)
+
+    def _rollback_prepared(self, txn: _Txn, end: Ending) -> None:
+        """ReorderBufferFinishPrepared; without two_phase, as an abort."""
+        if not self._options.two_phase:
+            self._abort(txn, end)
+            return
+        if not self._skips(end):
+            self._plugin.rollback_prepared(end)
+        self._clear(txn)
+        del self._txns[txn.xid]
+
+    def _abort(self, txn: _Txn, end: Ending) -> None:
+        """DecodeAbort: of a transaction, or of a subtransaction and those inside it."""
+        gone = (*end.children, end.xid)
+        for xid in gone:
+            if xid in txn.streamed:
+                self._plugin.stream_abort(end, xid)
+        if end.xid == end.top:
+            if txn.streamed:
+                self._clear(txn)
+            del self._txns[txn.xid]
+            return
+        txn.changes = [change for change in txn.changes if change.xid not in gone]
+        txn.size = sum(map(_size, txn.changes))
+
+    def _skips(self, end: Ending) -> bool:
+        """Whether the client has it (SnapBuildXactNeedsSkip), or does not want it."""
+        return end.lsn < self._after_lsn or self._is_filtered(end)
+
+    def _forget(self, txn: _Txn) -> None:
+        """The transaction committed: what it altered, others that are open see altered from here on.
+
+        SnapBuildDistributeSnapshotAndInval.
+        """
+        del self._txns[txn.xid]
+        for other in self._txns.values() if txn.invalidated else ():
+            if not other.prepared:
+                other.invalidated |= txn.invalidated
+
+
+class _Once:
+    """Calls something at the first call only.
+
+    Attributes:
+        done: Whether it was called.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self.done = False
+
+    def __call__(self) -> None:
+        if not self.done:
+            self.done = True
+            self._call()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _is_streamable(record: Buffered) -> bool:
+    """Not what is only known inside (REORDER_BUFFER_CHANGE_INVALIDATION)."""
+    return not isinstance(record, Invalidation)
+
+
+def _size(record: Buffered) -> int:
+    """ReorderBufferChangeSize, more or less."""
+    if isinstance(record, RowChange):
+        return _CHANGE_BYTES + _bytes(record.old) + _bytes(record.new)
+    return _CHANGE_BYTES + (len(record.content) if isinstance(record, Emission) else 0)
+
+
+def _bytes(cells: Cells | None) -> int:
+    return sum(len(text) for text in cells or () if text is not None)
