@@ -1,0 +1,56 @@
+"""The messages of which the examples of rules are made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgoutput import messages as m
+from pgoutput.messages import Message, RelationColumn, ReplicaIdentity
+from pgoutput.stream.encoder import encode_for
+
+OID: Final = 16_400
+TOP: Final = 740
+"""Xid of a streamed transaction; its savepoint has the next."""
+SUB: Final = TOP + 1
+
+BEGIN: Final = m.Begin(1_000, 0, 730)
+COMMIT: Final = m.Commit(1_000, 1_048, 0)
+COLUMNS: Final = (RelationColumn(1, "id", 23, -1), RelationColumn(0, "note", 25, -1))
+RELATION: Final = m.Relation(OID, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
+FULL: Final = m.Relation(
+    OID,
+    "public",
+    "t",
+    ReplicaIdentity.FULL,
+    tuple(RelationColumn(1, c.name, c.type_oid, -1) for c in COLUMNS),
+)
+INSERT: Final = m.Insert(OID, ("1", "x"))
+DELETE: Final = m.Delete(OID, key=("1", None))
+
+FIRST: Final = m.StreamStart(TOP, True)
+NEXT: Final = m.StreamStart(TOP, False)
+STOP: Final = m.StreamStop()
+STREAMED_RELATION: Final = m.Relation(OID, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS, xid=TOP)
+STREAMED: Final = m.Insert(OID, ("2", "y"), xid=TOP)
+OF_SAVEPOINT: Final = m.Insert(OID, ("3", "z"), xid=SUB)
+BLOCK: Final = (FIRST, STREAMED_RELATION, STREAMED, OF_SAVEPOINT, STOP)
+STREAM_COMMIT: Final = m.StreamCommit(TOP, 2_000, 2_048, 0)
+STREAM_ABORT: Final = m.StreamAbort(TOP, TOP)
+SAVEPOINT_ABORT: Final = m.StreamAbort(TOP, SUB)
+STREAM_PREPARE: Final = m.StreamPrepare(2_000, 2_048, 0, TOP, "g")
+
+BEGIN_PREPARE: Final = m.BeginPrepare(1_000, 1_048, 0, 735, "g")
+PREPARE: Final = m.Prepare(1_000, 1_048, 0, 735, "g")
+PREPARED: Final = (BEGIN_PREPARE, RELATION, INSERT, PREPARE)
+COMMIT_PREPARED: Final = m.CommitPrepared(3_000, 3_048, 0, 735, "g")
+ROLLBACK_PREPARED: Final = m.RollbackPrepared(1_048, 3_048, 0, 0, 735, "g")
+
+
+def transaction(*changes: Message) -> tuple[Message, ...]:
+    """A transaction with these changes."""
+    return (BEGIN, *changes, COMMIT)
+
+
+def sent(lsn: int, message: Message) -> m.XLogData:
+    """A message as a walsender sends it."""
+    return m.XLogData(lsn, lsn, 0, encode_for(message, 4))

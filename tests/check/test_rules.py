@@ -1,0 +1,194 @@
+"""Every rule has a stream that keeps it and one that breaks it; the streams of real servers keep all."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgoutput import messages as m
+from pgoutput import v4
+from pgoutput.stream import StreamDecoder
+from pgoutput.stream.check import RULES, Checker, Options, Rule, Violation, check
+from pgoutput.stream.check import samples as s
+from tests.check.streams import checked
+from tests.codec.corpus import CAPTURES
+
+STREAMED = Options(streaming="on", two_phase=True)
+
+
+def names(violations: list[Violation]) -> list[str]:
+    return [violation.rule for violation in violations]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_legal_example_passes_and_the_illegal_one_breaks_this_rule_alone(rule: Rule) -> None:
+    assert names(list(check(rule.legal, rule.options))) == []
+    assert names(list(check(rule.illegal, rule.options))) == [rule.name]
+    assert rule.legal != rule.illegal
+
+
+def test_rules_have_names_of_their_own_and_say_what_they_are() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.doc.endswith((".", ".)"))
+        assert rule.source
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_what_servers_sent_is_legal(name: str) -> None:
+    assert list(checked(name)) == []
+
+
+# Violations
+
+
+def test_a_violation_names_message_and_byte() -> None:
+    (found,) = check(s.transaction(s.RELATION, m.Insert(s.OID, ("1",))), STREAMED)
+    because = "Insert.new.count: new has 1 columns, but public.t has 2"
+    assert Violation("column-count", 2, 6, "Insert", "new.count", because) == found
+    assert found.text == f"illegal at message 2, byte 6, because {because}"
+
+
+def test_the_byte_is_where_the_field_is() -> None:
+    (found,) = check((*s.BLOCK[:-1], m.Insert(s.OID, ("4", ""), xid=s.TOP - 1)), STREAMED)
+    assert (found.rule, found.message, found.byte, found.field) == ("block-xid", 4, 1, "xid")
+    raw = v4.encode(m.Delete(s.OID, key=("1", "x")))
+    (found,) = check((s.BEGIN, s.RELATION, raw), STREAMED)
+    assert (found.rule, found.field) == ("key-only", "key[1]")
+    assert raw[found.byte :] == b"x"
+
+
+def test_the_byte_of_an_envelope_is_that_of_its_field() -> None:
+    outer = m.XLogData(1_000, 1_001, 0, v4.encode(s.BEGIN))
+    (found,) = check([outer], STREAMED)
+    assert (found.rule, found.name, found.byte, found.field) == (
+        "envelope-lsns-equal",
+        "XLogData",
+        9,
+        "wal_end",
+    )
+
+
+def test_what_is_no_message_is_a_violation() -> None:
+    checker = Checker(4)
+    for raw in (b"", b"\xff", b"B\0", v4.encode(s.BEGIN) + b"\0"):
+        found = checker.feed(raw)
+        assert found is not None
+        assert found.rule == "message"
+    assert checker.feed(memoryview(v4.encode(s.BEGIN))) is None
+    found = checker.feed(m.Begin(-1, 0, 1))
+    assert found is not None
+    assert (found.rule, found.message, found.field) == ("message", 5, "final_lsn")
+    found = checker.feed_envelope(b"w\0")
+    assert found is not None
+    assert (found.rule, found.message) == ("envelope", 6)
+    with pytest.raises(TypeError):
+        checker.feed("B")  # type: ignore[arg-type]
+
+
+# One fault is told once
+
+
+ROWS = [m.Insert(s.OID, (str(i), "x")) for i in range(100)]
+STREAM = [*s.BLOCK, s.NEXT, s.STREAMED, s.STOP, s.STREAM_COMMIT]
+WHOLE = [s.BEGIN, s.RELATION, *ROWS, s.COMMIT, m.Begin(2_000, 0, 731), *ROWS, m.Commit(2_000, 2_048, 0)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "gone"),
+    [
+        *((STREAM, place) for place in (0, 1, len(s.BLOCK) - 1, len(s.BLOCK), len(s.BLOCK) + 2)),
+        *((WHOLE, place) for place in (0, 1, 102, 103)),
+    ],
+)
+def test_a_message_that_is_missing_is_told_once(stream: list[m.Message], gone: int) -> None:
+    assert names(list(check(stream, STREAMED))) == []
+    assert len(list(check([*stream[:gone], *stream[gone + 1 :]], STREAMED))) == 1
+
+
+def test_a_relation_that_is_wrong_is_told_once_until_it_comes_again() -> None:
+    narrow = m.Relation(s.OID, "public", "t", s.RELATION.replica_identity, s.COLUMNS[:1])
+    rows = (s.INSERT, s.INSERT)
+    found = list(check(s.transaction(narrow, *rows, narrow, *rows, s.RELATION, *rows), STREAMED))
+    assert [violation.message for violation in found] == [2, 5]
+
+
+# What a new connection changes
+
+
+def test_a_new_connection_has_prepared_transactions_and_nothing_else() -> None:
+    checker = Checker(4, streaming="on", two_phase=True)
+    for message in (*s.BLOCK, *s.PREPARED):
+        assert checker.feed(message) is None
+    checker.reconnect(STREAMED)
+    found = checker.feed(s.BEGIN), checker.feed(s.INSERT), checker.feed(s.COMMIT)
+    assert [one and one.rule for one in found] == [None, "relation-before-use", None]
+    again = (*s.BLOCK, s.STREAM_COMMIT)  # it was void
+    assert [checker.feed(message) for message in again] == [None] * len(again)
+
+
+def test_a_prepare_may_come_again_on_a_new_connection() -> None:
+    checker = Checker(4, streaming="on", two_phase=True)
+    assert [checker.feed(message) for message in s.PREPARED] == [None] * len(s.PREPARED)
+    checker.reconnect(STREAMED)
+    again = (*s.PREPARED, s.COMMIT_PREPARED)
+    assert [checker.feed(message) for message in again] == [None] * len(again)
+
+
+# What of the server is odd, and legal all the same
+
+
+def test_commit_prepared_of_what_was_prepared_before_the_stream_is_legal() -> None:
+    assert list(check((s.COMMIT_PREPARED,), STREAMED)) == []
+    assert list(check((s.ROLLBACK_PREPARED,), STREAMED)) == []
+
+
+def test_a_stream_may_stop_anywhere() -> None:
+    for end in range(len(s.BLOCK)):
+        assert list(check(s.BLOCK[:end], STREAMED)) == []
+
+
+def test_an_abort_for_what_was_not_streamed_is_named_in_any_version() -> None:
+    raw = v4.encode(s.SAVEPOINT_ABORT)
+    for options in (Options(proto_version=1), Options(proto_version=2), STREAMED):
+        assert names(list(check((raw,), options))) == ["savepoint-of-streamed"]
+    assert names(list(check((raw,), Options(streaming="parallel")))) == ["message"]
+
+
+def test_relations_of_a_streamed_transaction_are_known_when_it_commits() -> None:
+    def rules(*end: m.Message) -> list[str]:
+        return names(list(check((*s.BLOCK, *end, m.Begin(3_000, 0, 750), s.INSERT), STREAMED)))
+
+    assert rules(s.STREAM_COMMIT) == []
+    assert rules() == rules(s.STREAM_ABORT) == ["relation-before-use"]
+    assert rules(s.STREAM_PREPARE) == ["relation-before-use"]
+
+
+def test_after_a_savepoint_was_rolled_back_the_relation_comes_again() -> None:
+    again = (*s.BLOCK, s.SAVEPOINT_ABORT, s.NEXT)
+    assert names(list(check((*again, s.STREAMED), STREAMED))) == ["relation-before-use"]
+    assert names(list(check((*again, s.STREAMED_RELATION, s.STREAMED), STREAMED))) == []
+
+
+def test_rules_can_be_left_out() -> None:
+    checker = Checker(4, without=["relation-before-use"])
+    assert [checker.feed(one) for one in s.transaction(s.INSERT)] == [None] * 3
+    with pytest.raises(ValueError, match=r"^there is no rule nonsense$"):
+        Checker(4, without=["nonsense"])
+
+
+def test_impossible_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs protocol version 2"):
+        Checker(1, streaming="on")
+
+
+def test_examples_are_what_a_decoder_reads() -> None:
+    for rule in RULES:
+        options = rule.options
+        decoder = StreamDecoder(
+            options.proto_version, streaming=options.streaming, two_phase=options.two_phase
+        )
+        for message in rule.legal:
+            if isinstance(message, m.XLogData):
+                decoder.decode(message.data)
+            elif isinstance(message, m.Message) and not isinstance(message, m.PrimaryKeepalive):
+                assert message == decoder.decode(v4.encode(message))
