@@ -3,6 +3,7 @@
 A column of `pa.string()` is cells in text format, one of `pa.binary()` cells in binary format; NULL is NULL.
 """
 
+from pgoutput.columns.borders import encode_begins, encode_commits
 from pgoutput.columns.encode import encode_deletes, encode_inserts, encode_updates
 
-__all__ = ["encode_deletes", "encode_inserts", "encode_updates"]
+__all__ = ["encode_begins", "encode_commits", "encode_deletes", "encode_inserts", "encode_updates"]

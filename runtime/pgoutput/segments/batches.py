@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import layouts, messages
+from pgoutput import messages
 from pgoutput.errors import StreamError
+from pgoutput.fixed import fixed_dtype
 from pgoutput.segments.state import CHANGES, StreamState
 
 _Numbers: TypeAlias = npt.NDArray[Any]
@@ -20,16 +21,8 @@ _Numbers: TypeAlias = npt.NDArray[Any]
 _IS_CHANGE: Final = np.isin(np.arange(256), list(CHANGES))
 """By the first byte of a message."""
 
-
-def _layout(message: type[messages.Message]) -> np.dtype[Any]:
-    """The bytes of a message that has fixed-width fields only."""
-    fields = layouts.V1.by_name[message.__name__].fields
-    kinds = [(field.name or "flags", f">{'i' if field.signed else 'u'}{field.size}") for field in fields]
-    return np.dtype([("tag", "u1"), *kinds])
-
-
-_BEGIN: Final = _layout(messages.Begin)
-_COMMIT: Final = _layout(messages.Commit)
+_BEGIN: Final = fixed_dtype(messages.Begin)
+_COMMIT: Final = fixed_dtype(messages.Commit)
 
 
 def follow(state: StreamState, position: int, lsns: pa.Array, data: pa.BinaryArray) -> None:
