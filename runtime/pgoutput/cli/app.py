@@ -193,6 +193,33 @@ def replicate(
     replication.replicate(segments, target, follow=follow, history=history)
 
 
+@app.command()
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="As for decode.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="A JSON object per violation, or per rule.")] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Print the rules, each with a legal and an illegal example.")
+    ] = False,
+) -> None:
+    """Tell whether streams are such as servers send; exit code 1 if one is not."""
+    from pgoutput.cli import checking
+
+    console = Console(soft_wrap=True, highlight=False)
+    if rules:
+        checking.show_rules(console, json)
+    elif not files:
+        raise typer.BadParameter("which file or folder is to be checked?", param_hint="FILES")
+    legal = True
+    for path in files or ():
+        with _opened(path, skip_bad=False) as recorded:
+            legal &= checking.check_stream(console, recorded, json)
+    if not legal:
+        raise typer.Exit(1)
+
+
 @contextmanager
 def _opened(path: Path, skip_bad: bool) -> Iterator[Recorded]:
     """A recorded stream. What is skipped of it is told and counted."""
