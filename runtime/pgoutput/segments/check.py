@@ -41,8 +41,12 @@ def find_gaps(segments: Sequence[Metadata], first: int = 1) -> Iterator[str]:
 
 
 def _follow(before: Metadata, after: Metadata) -> bool:
-    """Whether positions go on; a session may leave some out, where several are written at a time."""
-    if after.session > before.session:
+    """Whether positions go on.
+
+    Where several sessions are written at a time, each has a range of its own, and leaves some of it out. That
+    nothing is missing between them, their numbers and LSNs tell.
+    """
+    if after.session > before.session and after.number == before.number + 1:
         return after.first_position >= before.next_position
     return after.first_position == before.next_position
 
