@@ -1,0 +1,152 @@
+"""Recordings to what their servers sent: messages with their LSNs, session by session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from pgoutput import envelope
+from pgoutput.captures import Capture
+from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.messages import Streaming, XLogData
+from pgoutput.standin.commands import boolean
+from pgoutput.standin.options import read_names
+from pgoutput.standin.protocol import Refused
+from pgoutput.stream import StreamDecoder
+
+Received: TypeAlias = tuple[int, int, bytes]
+"""The number of the session, the LSN of the envelope, and the message."""
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording, and how its stream was asked for."""
+
+    path: Path
+    proto_version: int
+    streaming: Streaming
+    two_phase: bool
+    binary: bool
+    messages: bool
+    origin: str
+    publications: tuple[str, ...]
+    """Those that were asked for; none if that is not known."""
+    server_version: str
+    database: str
+    system_identifier: str
+
+    def decoder(self) -> StreamDecoder:
+        """A decoder for a session of it."""
+        return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=True)
+
+    def received(self) -> Iterator[Received]:
+        """What its server sent.
+
+        Raises:
+            CaptureError: It cannot be read.
+        """
+        return _of_segments(self.path) if _is_segments(self.path) else _of_capture(self.path)
+
+
+def open_recording(path: str | Path) -> Recording:
+    """What a capture file, a segment, or the folder of a recording holds.
+
+    Raises:
+        CaptureError: It cannot be read.
+    """
+    path = Path(path)
+    if not _is_segments(path):
+        with Capture(path) as capture:
+            header = capture.header
+        return _recording(
+            path, header.proto_version, header.options, header.slot_two_phase, header.server_version
+        )
+    from pgoutput.segments import find_gaps, list_segments, read_metadata  # they need pyarrow
+
+    paths = list_segments(path) if path.is_dir() else [path]
+    metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
+    for gap in find_gaps(metadata, metadata[0].number if metadata else 1):
+        raise CaptureError(f"{path}: {gap}")
+    asked = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
+    if len(asked) != 1:
+        what = "its sessions were asked for with different options" if asked else "it has no stream"
+        raise CaptureError(f"{path}: {what}: only a recording of one stream can be served")
+    if metadata[0].keyframe:
+        raise CaptureError(f"{path}: it begins in the middle of a recording: serve the whole of it")
+    source = metadata[-1].source
+    return msgspec.structs.replace(
+        _recording(path, source.proto_version, source.options, source.slot_two_phase, source.server_version),
+        database=source.database,
+        system_identifier=source.system_identifier or _SYSTEM,
+        publications=source.publications or _publications(source.options),
+    )
+
+
+_SYSTEM = "7000000000000000001"
+
+
+def _recording(
+    path: Path, proto_version: int, options: dict[str, str], two_phase: bool, server_version: str
+) -> Recording:
+    def is_on(name: str) -> bool:
+        try:
+            return name in options and boolean(name, str(options[name]))
+        except Refused as refused:
+            raise CaptureError(f"{path}: {refused}") from None
+
+    streaming = options.get("streaming", "off")
+    return Recording(
+        path=path,
+        proto_version=proto_version,
+        streaming=streaming,  # type: ignore[arg-type]
+        two_phase=two_phase or is_on("two_phase"),
+        binary=is_on("binary"),
+        messages=is_on("messages"),
+        origin=str(options.get("origin", "any")),
+        publications=_publications(options),
+        server_version=server_version or "18.4",
+        database="",
+        system_identifier=_SYSTEM,
+    )
+
+
+def _publications(options: dict[str, str]) -> tuple[str, ...]:
+    try:
+        return read_names(str(options["publication_names"])) if "publication_names" in options else ()
+    except Refused:
+        return ()
+
+
+def _is_segments(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".parquet"
+
+
+def _of_capture(path: Path) -> Iterator[Received]:
+    with Capture(path) as capture:
+        for record in capture.records():
+            if record.channel == "data":
+                yield 1, 0, record.data
+            elif record.channel == "copydata":
+                try:
+                    outer = envelope.decode(record.data)
+                except DecodeError as error:
+                    raise CaptureError(f"{path}:{record.number}: {error}") from None
+                if isinstance(outer, XLogData):
+                    yield 1, outer.wal_start, outer.data
+
+
+def _of_segments(path: Path) -> Iterator[Received]:
+    from pgoutput.segments import Segment, list_segments  # they need pyarrow
+
+    for one in list_segments(path) if path.is_dir() else [path]:
+        with Segment(one) as segment:
+            if segment.metadata.kind != "stream":
+                continue
+            session = segment.metadata.session
+            for batch in segment.batches():
+                lsns, data = batch["lsn"].to_pylist(), batch["data"].to_pylist()
+                for lsn, message in zip(lsns, data, strict=True):
+                    if lsn is not None:  # not of a keyframe: the messages before have said the same
+                        yield session, lsn, message

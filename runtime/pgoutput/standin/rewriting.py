@@ -1,0 +1,94 @@
+"""PostgreSQL's SQL, as clients write it in look-ups, in SQLite's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""(?P<string> [eE]?'(?:[^']|'')*' )
+    | (?P<quoted> "(?:[^"]|"")*" )
+    | (?P<comment> --[^\n]* | /\*.*?(?:\*/|\Z) )
+    | (?P<cast> ::\s*(?:\w+\s*\.\s*)?\w+(?:\s*\(\s*[\d,\s]*\))?(?:\s*\[\s*\])* )
+    | (?P<catalog> \bpg_catalog\s*\.\s* )
+    | (?P<parameter> \$\d+ )
+    | (?P<nullary> \b(?:current_user|session_user|current_role|current_catalog|current_schema)\b(?!\s*\() )
+    | (?P<function> \bFROM\s+(?:pg_catalog\s*\.\s*)?pg_create_logical_replication_slot\s*(?=\() )
+    | (?P<row> \b(?:to_jsonb?|row_to_json)\s*\(\s*(?P<alias>\w+)\s*\) )
+    | (?P<semicolon> ; )
+    | (?P<rest> \w+ | . )""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+
+def statements(sql: str) -> Iterator[str]:
+    """The statements of a simple query, without comments; semicolons in quotes separate none."""
+    parts: list[str] = []
+    for match in _TOKEN.finditer(sql):
+        if match.lastgroup == "semicolon":
+            yield "".join(parts).strip()
+            parts.clear()
+        else:
+            parts.append(" " if match.lastgroup == "comment" else match[0])
+    if last := "".join(parts).strip():
+        yield last
+
+
+def rewrite(sql: str, row: str) -> str:
+    """A statement for SQLite.
+
+    Casts go, and so does the schema pg_catalog; a function in FROM becomes a SELECT.
+
+    Args:
+        sql: One statement.
+        row: What stands for to_jsonb(s), where s is a slot; with `{alias}` in it.
+    """
+    parts: list[str] = []
+    position = 0
+    while match := _TOKEN.match(sql, position):
+        position = match.end()
+        kind, text = match.lastgroup, match[0]
+        if kind == "row":
+            parts.append(row.format(alias=match["alias"]))
+        elif kind == "string" and text[0] in "eE":
+            parts.append(_unescaped(text))
+        elif kind == "parameter":
+            parts.append("?" + text[1:])
+        elif kind == "nullary":
+            parts.append(f"{text}()")
+        elif kind == "function":
+            end = _closing(sql, position)
+            given = rewrite(sql[position:end], row)
+            parts.append(
+                f"FROM (SELECT created_slot_name{given} AS slot_name, created_slot_lsn{given} AS lsn)"
+            )
+            position = end
+        elif kind not in ("cast", "catalog", "comment"):
+            parts.append(text)
+    return "".join(parts)
+
+
+def parameters(sql: str) -> int:
+    """How many parameters a statement has."""
+    numbers = (int(match[0][1:]) for match in _TOKEN.finditer(sql) if match.lastgroup == "parameter")
+    return max(numbers, default=0)
+
+
+def _closing(sql: str, position: int) -> int:
+    """The place behind the parenthesis that closes the one at `position`."""
+    depth = 0
+    while match := _TOKEN.match(sql, position):
+        position = match.end()
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth == 0:
+            break
+    return position
+
+
+def _unescaped(literal: str) -> str:
+    """E'…' without its escapes; those of C that stand for one character are known."""
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), literal[1:], flags=re.DOTALL)
+
+
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "'": "''"}

@@ -1,0 +1,167 @@
+"""A stream to one client: messages, keepalives, status updates (src/backend/replication/walsender.c)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Final
+
+from pgoutput import envelope
+from pgoutput.errors import DecodeError, PgoutputError
+from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
+from pgoutput.standin.faults import Faults
+from pgoutput.standin.protocol import Refused, read_message
+from pgoutput.standin.pump import Pump, keepalive
+from pgoutput.standin.slots import Slot
+
+_BUFFERED: Final = 1 << 20
+"""Bytes that wait for the client, beyond which keepalives are left out: they would say nothing new."""
+
+
+class Terminated(Exception):
+    """The client has ended the connection, or a fault has."""
+
+
+class WalSender:
+    """Streams to one client.
+
+    Attributes:
+        slot: From which.
+        pid: Of the connection; so are user and application_name.
+        sent_lsn: What ended up to here has been sent.
+        written_lsn: What ended up to here the client says it has.
+
+    Args:
+        pump: What is sent.
+        slot: From which slot.
+        end_lsn: Gives the end of the source's WAL.
+        timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
+        faults: What goes wrong.
+        pid: Of the connection.
+        user: Who is connected.
+        application_name: As the client says.
+    """
+
+    def __init__(
+        self,
+        pump: Pump,
+        slot: Slot,
+        *,
+        start_lsn: int,
+        end_lsn: int,
+        timeout: float,
+        faults: Faults,
+        pid: int,
+        user: str,
+        application_name: str,
+    ) -> None:
+        self.slot = slot
+        self.pid = pid
+        self.user = user
+        self.application_name = application_name
+        self.sent_lsn = self.written_lsn = start_lsn
+        self._pump = pump
+        self._end_lsn = end_lsn
+        self._timeout = 0.0 if faults.stall_keepalive else timeout
+        self._silent = faults.stall_keepalive
+        self._heard = time.monotonic()
+        self._cancelled = asyncio.Event()
+
+    def cancel(self) -> None:
+        """End the stream with an error, as a CancelRequest does."""
+        self._cancelled.set()
+
+    async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Stream until the client ends it.
+
+        Raises:
+            Refused: The stream ends with an error.
+            Terminated: The connection is to end without a word.
+            OSError: The connection is lost.
+            IncompleteReadError: Likewise.
+        """
+        self._writer = writer
+        jobs = (self._receive(reader), self._send(), self._watch(), self._await_cancel())
+        tasks = [asyncio.create_task(job) for job in jobs]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task in done:
+                    task.result()
+        finally:
+            self._pump.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send(self) -> None:
+        try:
+            while (taken := await self._pump.take()) is not None:
+                data, lsn = taken
+                self._writer.write(data)
+                self.sent_lsn = max(self.sent_lsn, lsn)
+                await self._writer.drain()
+        except PgoutputError as error:
+            raise Refused("XX000", f"the stand-in's source has failed: {error}") from None
+        if self._pump.broken:
+            await self._flushed()
+            raise Terminated
+        self.sent_lsn = max(self.sent_lsn, self._end_lsn)
+        self._keepalive()
+        await asyncio.Event().wait()
+
+    async def _flushed(self) -> None:
+        """Wait until the operating system has all of it."""
+        self._writer.transport.set_write_buffer_limits(0)
+        await self._writer.drain()
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        """What the client says, until it ends the stream (ProcessRepliesIfAny)."""
+        while True:
+            tag, body = await read_message(reader)
+            self._heard = time.monotonic()
+            match tag:
+                case b"d":
+                    self._hear(body)
+                case b"c":
+                    return
+                case b"X":
+                    raise Terminated
+                case _:
+                    raise Refused("08P01", f"invalid standby message type {tag!r}", fatal=True)
+
+    def _hear(self, body: bytes) -> None:
+        try:
+            said = envelope.decode(body)
+        except DecodeError as error:
+            raise Refused("08P01", f"invalid standby message: {error}", fatal=True) from None
+        if isinstance(said, StandbyStatusUpdate):
+            self.written_lsn = max(self.written_lsn, said.written_lsn)
+            self.slot.confirmed_flush_lsn = max(self.slot.confirmed_flush_lsn, said.flushed_lsn)
+            if said.reply_requested:
+                self._keepalive()
+        elif not isinstance(said, HotStandbyFeedback):
+            raise Refused("08P01", f"unexpected message {type(said).__name__} of a client", fatal=True)
+
+    async def _watch(self) -> None:
+        """Ask a silent client whether it is there, and give it up in the end (WalSndKeepaliveIfNecessary)."""
+        if not self._timeout:
+            await asyncio.Event().wait()
+        asked = 0.0
+        while (silent := time.monotonic() - self._heard) < self._timeout:
+            if silent >= self._timeout / 2 and asked != self._heard:
+                asked = self._heard
+                self._keepalive(reply_requested=True)
+            await asyncio.sleep(min(1.0, self._timeout / 10))
+        raise Terminated
+
+    async def _await_cancel(self) -> None:
+        await self._cancelled.wait()
+        raise Refused("57014", "canceling statement due to user request")
+
+    def _keepalive(self, *, reply_requested: bool = False) -> None:
+        if self._silent or self._writer.transport.get_write_buffer_size() > _BUFFERED:
+            return
+        with suppress(OSError):
+            self._writer.write(keepalive(self.sent_lsn, reply_requested=reply_requested))
