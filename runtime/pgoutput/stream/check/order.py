@@ -40,9 +40,11 @@ def _back(state: State, message: Message) -> Fault | None:
     lsn: int | None = getattr(message, path)
     if not lsn and isinstance(message, m.StreamAbort):
         return None  # not sent, or the server crashed and there is no record (ReorderBufferAbortOld)
-    if lsn is None or lsn >= state.last_lsn:
+    if lsn is None or lsn > state.last_lsn:
         return None
-    return path, f"{format_lsn(lsn)} is before {format_lsn(state.last_lsn)}, where the last one ended"
+    if lsn == state.last_lsn and not isinstance(message, m.LogicalMessage):
+        return None  # a record begins where the one before ends; a message's LSN is the end of its record
+    return path, f"{format_lsn(lsn)} is not behind {format_lsn(state.last_lsn)}, where the last one ended"
 
 
 def _not_beyond(state: State, message: Any) -> Fault | None:

@@ -1,0 +1,195 @@
+"""Faults of what comes and in which order: messages dropped, repeated, swapped."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgoutput import messages as m
+from pgoutput.messages import Message, MessageFlag
+from pgoutput.testing.faults.model import Fault, Messages, Stream
+
+_OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
+_CLOSERS: Final = (m.Commit, m.Prepare, m.StreamStop)
+_ENDS: Final = (m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
+_INSIDE: Final = (m.Relation, m.Type, m.Insert, m.Update, m.Delete, m.Truncate)
+
+
+def _drop(stream: Stream, position: int) -> Messages:
+    return stream.with_bytes(position)
+
+
+def _drop_one(stream: Stream, position: int, *kinds: type[Message]) -> Messages | None:
+    """Without a message of these kinds, if one follows it: a stream may stop anywhere."""
+    last = position + 1 == len(stream.messages)
+    return None if last or not isinstance(stream.places[position].message, kinds) else _drop(stream, position)
+
+
+def _drop_relation(stream: Stream, position: int) -> Messages | None:
+    return _drop(stream, position) if is_needed(stream, position) else None
+
+
+def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
+    """Whether a change uses the Relation of this place, and no other of its OID has come before.
+
+    Args:
+        stream: The stream.
+        position: The place.
+        rows: The change must have rows.
+    """
+    relation = stream.places[position].message
+    if not isinstance(relation, m.Relation):
+        return False
+    for place in stream.places[:position]:
+        if isinstance(place.message, m.Relation) and place.message.oid == relation.oid:
+            return False
+    for place in stream.places[position + 1 :]:
+        match place.message:
+            case m.Relation(oid=oid) if oid == relation.oid:
+                return False
+            case m.Insert(relation_oid=oid) | m.Update(relation_oid=oid) | m.Delete(relation_oid=oid):
+                if oid == relation.oid:
+                    return True
+            case m.Truncate(relation_oids=oids) if relation.oid in oids and not rows:
+                return True
+    return False
+
+
+def _repeat(stream: Stream, position: int) -> Messages:
+    return stream.with_bytes(position, *[stream.messages[position]] * 2)
+
+
+def _repeat_one(stream: Stream, position: int) -> Messages | None:
+    message = stream.places[position].message
+    once = isinstance(message, (*_OPENERS, *_CLOSERS, *_ENDS, m.Origin, m.Type, m.LogicalMessage))
+    return _repeat(stream, position) if once else None
+
+
+def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
+    if not isinstance(stream.places[position].message, m.Begin):
+        return None
+    for end in range(position, len(stream.messages)):
+        if isinstance(stream.places[end].message, m.Commit):
+            whole = stream.messages[position : end + 1]
+            return (*stream.messages[: end + 1], *whole, *stream.messages[end + 1 :])
+    return None
+
+
+def _swap_opener(stream: Stream, position: int) -> Messages | None:
+    return stream.swapped(position) if isinstance(stream.places[position].message, _OPENERS) else None
+
+
+def _swap_closer(stream: Stream, position: int) -> Messages | None:
+    closes = isinstance(stream.places[position].message, _CLOSERS)
+    if not closes or not position or not isinstance(stream.places[position - 1].message, _INSIDE):
+        return None
+    return stream.swapped(position - 1)
+
+
+def _swap_relation(stream: Stream, position: int) -> Messages | None:
+    if not is_needed(stream, position):
+        return None
+    relation, following = (place.message for place in stream.places[position : position + 2])
+    uses = getattr(following, "relation_oid", None) == getattr(relation, "oid", 0)
+    return stream.swapped(position) if uses else None
+
+
+def _close_early(stream: Stream, position: int) -> Messages | None:
+    """The end of a streamed transaction inside its last block."""
+    message = stream.places[position].message
+    if not isinstance(message, _ENDS) or not position:
+        return None
+    return (
+        stream.swapped(position - 1)
+        if isinstance(stream.places[position - 1].message, m.StreamStop)
+        else None
+    )
+
+
+def _at_once(stream: Stream, position: int) -> Messages | None:
+    """A message that is not transactional behind the opener that follows."""
+    message = stream.places[position].message
+    if not isinstance(message, m.LogicalMessage) or message.flags & MessageFlag.TRANSACTIONAL:
+        return None
+    if position + 1 == len(stream.messages):
+        return None
+    opens = isinstance(stream.places[position + 1].message, m.Begin | m.BeginPrepare)
+    return stream.swapped(position) if opens else None
+
+
+FAULTS: Final = (
+    Fault(
+        name="drop-opener",
+        doc="Begin, Begin Prepare or Stream Start is missing, and more follows.",
+        make=lambda stream, position: _drop_one(stream, position, *_OPENERS),
+    ),
+    Fault(
+        name="drop-closer",
+        doc="Commit, Prepare or Stream Stop is missing, and more follows.",
+        make=lambda stream, position: _drop_one(stream, position, *_CLOSERS),
+    ),
+    Fault(
+        name="drop-type",
+        doc="A Type is missing, and more follows.",
+        make=lambda stream, position: _drop_one(stream, position, m.Type),
+    ),
+    Fault(
+        name="drop-relation",
+        doc="The first Relation of an OID is missing, and a change uses it.",
+        make=_drop_relation,
+    ),
+    Fault(
+        name="repeat-control",
+        doc="What opens or ends a transaction or block, an Origin, Type or logical message comes twice.",
+        make=_repeat_one,
+    ),
+    Fault(
+        name="repeat-transaction",
+        doc="A whole transaction, Begin to Commit, comes twice.",
+        make=_repeat_transaction,
+    ),
+    Fault(
+        name="swap-opener",
+        doc="Begin, Begin Prepare or Stream Start comes one message late.",
+        make=_swap_opener,
+    ),
+    Fault(
+        name="swap-closer",
+        doc="Commit, Prepare or Stream Stop comes one message early.",
+        make=_swap_closer,
+    ),
+    Fault(
+        name="swap-relation",
+        doc="The first Relation of an OID comes behind a change that uses it.",
+        make=_swap_relation,
+    ),
+    Fault(
+        name="end-inside-block",
+        doc="What ends a streamed transaction comes before the Stream Stop of its block.",
+        make=_close_early,
+    ),
+    Fault(
+        name="message-inside",
+        doc="A message that is not transactional comes inside a transaction.",
+        make=_at_once,
+    ),
+    Fault(
+        name="drop",
+        doc="Any message is missing: legal by chance where it is a change among others, the last message, "
+        "or one that was said before, or that ends a transaction which comes no more.",
+        make=_drop,
+        certain=False,
+    ),
+    Fault(
+        name="repeat",
+        doc="Any message comes twice: legal by chance where it is a change or a Relation.",
+        make=_repeat,
+        certain=False,
+    ),
+    Fault(
+        name="swap",
+        doc="Any two neighbours are swapped: legal by chance where both are changes, or do not touch each "
+        "other.",
+        make=Stream.swapped,
+        certain=False,
+    ),
+)
