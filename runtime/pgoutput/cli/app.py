@@ -220,6 +220,105 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command()
+def serve(
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="A recording: a folder of segments, or a capture file.", show_default=False
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(help="MODULE:NAME, a scenario or a function that gives one.", show_default=False),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is one that is free.")] = 0,
+    user: Annotated[
+        str | None,
+        typer.Option(help="The only user, with the password in PGPASSWORD or a file; else any may connect."),
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="The user's password, in the file's first line.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate for TLS, in PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, if it is not in there too.")] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What goes wrong, again and again: drop-after=N, delay=MS, duplicate=N, truncate-message=N, "
+            "flip-bit=N, stall-keepalive. Each Nth message is struck, but never one that is sent again."
+        ),
+    ] = None,
+) -> None:
+    """Serve a recorded or made stream as a PostgreSQL server would; print where, and go on until Ctrl-C."""
+    from pgoutput.cli import serving
+
+    serving.run(
+        serving.find_source(from_, scenario),
+        host,
+        user,
+        port=port,
+        password=serving.find_password(user, password_file),
+        tls=serving.find_tls(tls_cert, tls_key),
+        faults=serving.find_faults(fault or []),
+    )
+
+
+@app.command()
+def synth(
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            help="A new folder, for segments; FILE.jsonl[.gz], a capture file; or -, what a walsender sends.",
+            show_default=False,
+        ),
+    ],
+    tables: Annotated[str, typer.Option(help="How many tables.")] = "20",
+    transactions: Annotated[str, typer.Option(help="How many transactions; 1e6 is a million.")] = "1000",
+    changes: Annotated[str, typer.Option(help="Changes of a transaction: a number, or a range.")] = "10",
+    mix: Annotated[
+        str, typer.Option(help="How often the kinds of changes come.")
+    ] = "insert=6,update=3,delete=1",
+    value_sizes: Annotated[
+        str, typer.Option(help="Bytes of text values: a number, or a range as 10-200.")
+    ] = "10-50",
+    large: Annotated[
+        float, typer.Option(help="The share of transactions that are large, and streamed where that is on.")
+    ] = 0.001,
+    large_changes: Annotated[str, typer.Option(help="Changes of a large transaction.")] = "10000",
+    rolled_back: Annotated[
+        float, typer.Option(help="The share of streamed transactions and savepoints that are rolled back.")
+    ] = 0.1,
+    proto: Annotated[
+        int, typer.Option(min=1, max=LATEST_RELEASED, help="Protocol version of the stream.")
+    ] = LATEST_RELEASED,
+    streaming: Annotated[
+        Literal["off", "on", "parallel"], typer.Option(help="The option `streaming` of the stream.")
+    ] = "off",
+    seed: Annotated[str, typer.Option(help="The same seed and options give the same stream.")] = "0",
+) -> None:
+    """Make a stream of any size that a server could have sent, and its truth: the rows in the end."""
+    from pgoutput.cli import synthesis
+
+    workload = synthesis.make_workload(
+        tables=synthesis.parse_number("--tables", tables),
+        transactions=synthesis.parse_number("--transactions", transactions),
+        changes=synthesis.parse_range("--changes", changes),
+        mix=synthesis.parse_mix(mix),
+        value_sizes=synthesis.parse_range("--value-sizes", value_sizes),
+        large=large,
+        large_changes=synthesis.parse_number("--large-changes", large_changes),
+        rolled_back=rolled_back,
+        proto_version=proto,
+        streaming=streaming,
+        seed=synthesis.parse_number("--seed", seed),
+    )
+    synthesis.synthesize(workload, out)
+
+
 @contextmanager
 def _opened(path: Path, skip_bad: bool) -> Iterator[Recorded]:
     """A recorded stream. What is skipped of it is told and counted."""

@@ -92,13 +92,14 @@ class Streams(Protocol):
 
 
 class StreamsSource:
-    """A Source of what makes streams. It has one table of defaults for what such an object does not say.
+    """A Source of what makes streams.
 
     Attributes:
         server_version: As `Source` has it, and so the others.
 
     Args:
-        streams: What makes them. Each attribute of a `Source` that it has is taken.
+        streams: What makes them. Where it says nothing else, it is a PostgreSQL 18 with any database and any
+            publication that a client names.
     """
 
     def __init__(self, streams: Streams) -> None:
@@ -111,7 +112,7 @@ class StreamsSource:
         self.system_identifier: str = said("system_identifier", "7000000000000000001")
         self.database: str = said("database", "")
         self.publications: tuple[str, ...] | None = said("publications", None)
-        self.tables: Sequence[Relation] = said("tables", ())
+        self.tables: Sequence[Relation] = ()
         self.start_lsn: int = said("start_lsn", 1)
 
     @property
