@@ -11,7 +11,7 @@ from pgoutput.segments import Source
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import LATEST_RELEASED
 
-MOST_TABLES: Final = 10_000
+MOST_TABLES: Final = 500
 LEAST_LARGE: Final = 100
 """Changes of a large transaction: it comes in several blocks."""
 

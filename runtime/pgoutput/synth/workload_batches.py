@@ -17,10 +17,6 @@ from pgoutput.synth.workload_plan import Clock, Numbers, Window, clock, place
 from pgoutput.synth.workload_rows import DELETE, UPDATE, Random, Rows, follow
 from pgoutput.synth.workload_streams import Changes, Said, Streams
 from pgoutput.synth.workload_tables import Table, draw, pools
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
-
-_DELAY: Final = 1_000
-"""Microseconds from a message's time to when it is read."""
 
 _CLASSES: Final = 6
 """Inserts, updates and deletes, each of ordinary and of streamed transactions: they are encoded together."""
@@ -32,8 +28,8 @@ class Made(msgspec.Struct, frozen=True):
     window: Window
     lsns: pa.Int64Array
     """`wal_start` of their envelopes."""
-    times: pa.TimestampArray
-    """When they are read."""
+    times: Numbers
+    """When they are sent, in microseconds since 2000."""
     data: pa.BinaryArray
     truth: list[pa.RecordBatch]
     """By table: the rows that are left, sorted by key."""
@@ -96,8 +92,8 @@ def _ordinary(
 
 def _envelopes(
     window: Window, at: Clock, begins: Numbers, commits: Numbers, said: Sequence[Said]
-) -> tuple[pa.Int64Array, pa.TimestampArray]:
-    """The LSNs of the envelopes, and when they are read.
+) -> tuple[pa.Int64Array, Numbers]:
+    """The LSNs of the envelopes, and when they are sent.
 
     A Begin has that of the first change, a Commit the end of its record (begin_cb_wrapper,
     commit_cb_wrapper).
@@ -110,8 +106,7 @@ def _envelopes(
     lsns[commits - window.position] = at.end_lsn(commits)
     for one in said:
         lsns[one.position - window.position] = one.lsn
-    times = at.time(positions) + (EPOCH_UNIX_MICROSECONDS + _DELAY)
-    return pa.array(lsns), pa.array(times).cast(pa.timestamp("us", "UTC"))
+    return pa.array(lsns), at.time(positions)
 
 
 class _Part(msgspec.Struct, frozen=True):

@@ -87,8 +87,9 @@ def _draw(random: Random, count: int, mix: Mix) -> Numbers:
 
 def _counted_before(marks: Numbers, starts: Numbers, group: Numbers) -> Numbers:
     """How many marks stand before each place in its group."""
-    before = np.cumsum(marks) - marks
-    return before - before[starts][group]
+    before: Numbers = np.cumsum(marks) - marks
+    before -= before[starts][group]
+    return before
 
 
 def _too_many(kinds: Numbers, starts: Numbers, group: Numbers) -> Numbers:

@@ -27,22 +27,9 @@ _POOL: Final = 16_384
 
 _POOL_BYTES: Final = 8 << 20
 
-_WORDS: Final = tuple(
-    [
-        "order",
-        "customer",
-        "shipped",
-        "delayed",
-        "returned",
-        "invoice",
-        "paid",
-        "open",
-        "note",
-        "call",
-        "again",
-        "gift",
-    ]
-)
+_WORDS: Final = (
+    "order", "customer", "shipped", "delayed", "returned", "invoice", "paid", "open", "note", "call", "again",
+)  # fmt: skip
 
 _MOMENT: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _NULLS: Final = 16

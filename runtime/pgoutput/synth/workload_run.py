@@ -1,0 +1,174 @@
+"""A workload from its first window to its last, in several threads."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+import pyarrow as pa
+
+from pgoutput.errors import CaptureError
+from pgoutput.segments.files import sync
+from pgoutput.synth.workload import Workload
+from pgoutput.synth.workload_batches import make
+from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
+from pgoutput.synth.workload_plan import WINDOW_MESSAGES, Window, windows
+from pgoutput.synth.workload_tables import make_tables, pools
+from pgoutput.synth.workload_truth import Truth
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how many transactions and messages have come since it was told last."""
+
+_THREADS: Final = 2
+"""As many windows are made at a time: most of the work is done where Python does not lock others out."""
+
+TRUTH: Final = "truth"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_segments(
+    workload: Workload, folder: Path, told: Progress, window_messages: int = WINDOW_MESSAGES
+) -> None:
+    """Write a workload as a recording, with its truth in the folder `truth` inside.
+
+    The folder is there when all of it is; if anything fails, nothing is left.
+
+    Args:
+        workload: The workload.
+        folder: A new folder, or an empty one.
+        told: Is told how it goes.
+        window_messages: As for `windows`.
+
+    Raises:
+        CaptureError: The folder is not empty, or is being made by another.
+        OSError: It cannot be written.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CaptureError(f"{folder}: a new folder is wanted, or an empty one")
+    with _staged(folder) as stage:
+        made = stage / folder.name
+        made.mkdir()
+        with Truth(made / TRUTH, make_tables(workload.tables)) as truth:
+            _run(workload, ToSegments(workload, made), truth, told, window_messages)
+        made.rename(folder)
+    sync(folder.parent)
+
+
+def write_capture(
+    workload: Workload, path: Path, told: Progress, window_messages: int = WINDOW_MESSAGES
+) -> None:
+    """Write a workload as a capture file, with its truth in a folder beside it: `x.truth` for `x.jsonl.gz`.
+
+    Args:
+        workload: The workload.
+        path: Where no file is yet; compressed, if it ends in .gz.
+        told: Is told how it goes.
+        window_messages: As for `windows`.
+
+    Raises:
+        CaptureError: The file or the folder is there already, or is being made by another.
+        OSError: They cannot be written.
+    """
+    beside = path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{TRUTH}")
+    for one in (path, beside):
+        if one.exists():
+            raise CaptureError(f"{one}: it is there already; remove it, or choose another name")
+    with _staged(path) as stage:
+        output = ToCapture(workload, stage / path.name)
+        with Truth(stage / beside.name, make_tables(workload.tables)) as truth, output:
+            _run(workload, output, truth, told, window_messages)
+        (stage / beside.name).rename(beside)
+        (stage / path.name).rename(path)
+    sync(path.parent)
+
+
+def write_frames(
+    workload: Workload, file: BinaryIO, told: Progress, window_messages: int = WINDOW_MESSAGES
+) -> None:
+    """Write what a walsender would send: CopyData with XLogData. There is no truth beside it.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    _run(workload, ToFrames(file), None, told, window_messages)
+
+
+def _run(
+    workload: Workload, output: Output, truth: Truth | None, told: Progress, window_messages: int
+) -> None:
+    tables = make_tables(workload.tables)
+    pools(workload.value_sizes, workload.seed)  # once, before the threads
+
+    def prepare(window: Window) -> tuple[bytes | pa.Buffer, list[pa.RecordBatch]]:
+        made = make(workload, tables, window)
+        return output.prepare(made), made.truth
+
+    with ThreadPoolExecutor(_THREADS, "pgoutput-synth") as pool:
+        for window, (prepared, left) in _in_order(pool, prepare, windows(workload, window_messages)):
+            output.write(prepared)
+            if truth is not None:
+                truth.add(left)
+            told(len(window.sizes) + len(window.streamed), window.messages)
+
+
+_Prepared: TypeAlias = tuple[bytes | pa.Buffer, list[pa.RecordBatch]]
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, prepare: Callable[[Window], _Prepared], planned: Iterator[Window]
+) -> Iterator[tuple[Window, _Prepared]]:
+    """The windows as they are prepared, in order, with few at a time in memory."""
+    begun: deque[tuple[Window, Future[_Prepared]]] = deque()
+    try:
+        for window in planned:
+            begun.append((window, pool.submit(prepare, window)))
+            if len(begun) > _THREADS:
+                done, future = begun.popleft()
+                yield done, future.result()
+        while begun:
+            done, future = begun.popleft()
+            yield done, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _staged(target: Path) -> Iterator[Path]:
+    """A folder beside a target, for what is not finished; it goes in any case.
+
+    Raises:
+        CaptureError: Another makes the same.
+        OSError: The disk is full.
+    """
+    stage = target.with_name(f".{target.name}.partial")
+    stage.mkdir(parents=True, exist_ok=True)
+    lock = os.open(stage, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CaptureError(
+                f"{target}: another is making it: let it go on, or choose another name"
+            ) from None
+        for left in stage.iterdir():  # by one that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        try:
+            yield stage
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            text = f"{os.strerror(error.errno)}; nothing is left of what was made: make room, or make less"
+            raise OSError(error.errno, text, str(target)) from None
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    finally:
+        with suppress(OSError):
+            os.close(lock)
