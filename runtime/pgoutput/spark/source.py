@@ -1,4 +1,4 @@
-"""The data source `pgoutput`: recordings as batch and streaming DataFrames.
+"""The data source `pgoutput`: recordings as batch and streaming DataFrames, and DataFrames as recordings.
 
 One segment is one partition, read with no other. The offset of a stream is the number of a segment: all up
 to it has been read.
@@ -10,6 +10,8 @@ Options:
 - `table`: For the view `table`: which, as `public.orders`. A table that was renamed has both names, each for
   the time when it was called so.
 - `maxFilesPerTrigger`: How many segments a micro-batch takes at most; else all that are there.
+
+Those of writing are in `pgoutput.spark.writer`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -35,6 +39,8 @@ from pyspark.sql.types import StructType
 from pgoutput.errors import CaptureError
 from pgoutput.spark.filters import Filters, PushFilters
 from pgoutput.spark.readings import READINGS, Reading, read_options
+from pgoutput.spark.target import find_place, read_target
+from pgoutput.spark.writer import RecordingWriter
 from pgoutput.views import Recording
 
 
@@ -66,6 +72,21 @@ class PgoutputDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Reads what is there and what comes."""
         return _StreamReader(self._reading(), self._wanted(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes rows of one table."""
+        target = read_target(self.options, to_arrow_schema(schema, timezone="UTC"))
+        return RecordingWriter(
+            *find_place(self._options.path, target, overwrite=overwrite), overwrite=overwrite
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """There is none.
+
+        Raises:
+            ValueError: Always: it says what there is instead.
+        """
+        raise ValueError("pgoutput writes batches only: append each in foreachBatch, with df.write")
 
     def _reading(self) -> Reading:
         return READINGS[self._options.view](self._options)

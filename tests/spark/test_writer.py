@@ -1,0 +1,420 @@
+"""A DataFrame becomes a recording, and the recording the same DataFrame.
+
+As in test_source.py, the tests run again in processes of their own, in Spark Connect and with executors.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from pgoutput.errors import CaptureError
+from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
+from pgoutput.segments import Segment, Segments, find_gaps, list_segments, read_metadata, segment_name
+from pgoutput.spark import local_session, target, transactions
+from pgoutput.spark.target import find_place, read_target
+from pgoutput.spark.writer import RecordingWriter, Written
+from pgoutput.stream.check import Checker, Options
+from tests.segments import recordings
+from tests.views.rows import in_order, replay
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+SESSIONS = {
+    "classic": {"spark.master": "local[2,3]"},  # a task may fail twice
+    "connect": {"spark.api.mode": "connect", "spark.master": "local[2,3]"},
+    "local-cluster": {"spark.master": "local-cluster[2,1,1024]"},
+}
+KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
+"""The kind of session that is tested."""
+
+TYPES = """
+    id long, b boolean, i1 byte, i2 short, i4 int, f4 float, f8 double, t string, v string, x binary,
+    d decimal(12,3), big decimal(38,0), day date, at timestamp, local timestamp_ntz,
+    longs array<long>, texts array<string>, times array<timestamp>, bytes array<binary>
+"""
+NOON = datetime(2026, 1, 2, 12, 0, 0, 500)
+FULL: tuple[Any, ...] = (
+    *(True, -128, 2**15 - 1, -(2**31), 0.1, 1e23, "é\n\"'\\", "a  ", b"\0\xff", Decimal("-12.500")),
+    *(Decimal(10**37), date(1, 1, 1), NOON.replace(tzinfo=UTC), NOON),
+    *([1, None], ["", "NULL", 'a,"b"', None], [NOON.replace(tzinfo=UTC)], [b"\\"]),
+)
+ROWS = [
+    (1, *FULL),
+    (2, *[None] * len(FULL)),
+    (3, False, *[0] * 3, math.inf, math.nan, *["", ""], b"", *[Decimal(0)] * 2, *[None] * 3, *[[]] * 4),
+    *((number, *FULL) for number in range(4, 40)),
+]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    session = local_session("pgoutput tests", cores=2, config=SESSIONS[KIND])
+    assert ("connect" in type(session).__module__) == (KIND == "connect")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def all_types(session: SparkSession) -> DataFrame:
+    return session.createDataFrame(ROWS, TYPES)
+
+
+def save(rows: DataFrame, folder: Path | str, mode: str = "append", **options: str) -> None:
+    given = {"table": "public.orders"} | options
+    rows.write.format("pgoutput").options(**given).mode(mode).save(str(folder))
+
+
+def table(session: SparkSession, folder: Path, name: str = "public.orders") -> DataFrame:
+    return session.read.format("pgoutput").option("view", "table").option("table", name).load(str(folder))
+
+
+def after(session: SparkSession, folder: Path, name: str = "public.orders") -> DataFrame:
+    return table(session, folder, name).orderBy("sequence").select("after.*").drop("_rescued_data")
+
+
+def shown(rows: DataFrame) -> list[str]:
+    """Rows as text, in which NaN is NaN."""
+    return sorted(map(str, rows.toArrow().to_pylist()))
+
+
+def nullable(schema: StructType) -> StructType:
+    return StructType([StructField(field.name, field.dataType) for field in schema])
+
+
+def see_legal(folder: Path) -> None:
+    """Whether segments join, and are legal streams: each by itself, and all together."""
+    paths = list_segments(folder)
+    assert [path.name for path in sorted(folder.iterdir())] == [path.name for path in paths]
+    assert list(find_gaps([read_metadata(path) for path in paths])) == []
+    together: Checker | None = None
+    for path in paths:
+        with Segment(path) as segment:
+            version = segment.metadata.source.proto_version
+            all_rows = [row for batch in segment.batches() for row in batch.to_pylist()]
+        rows = [row for row in all_rows if row["position"] is not None]  # no keyframe
+        alone = Checker(version)
+        if together is None:
+            together = Checker(version)
+        else:
+            together.reconnect(Options(proto_version=version))
+        for checker in (alone, together):
+            sent = (XLogData(row["lsn"], row["lsn"], 0, row["data"]) for row in rows)
+            assert [checker.feed(one) for one in sent] == [None] * len(rows)
+        with Segments(path) as one:
+            assert len(list(one.transactions())) == read_metadata(path).transactions
+
+
+def test_rows_of_all_types_come_back(session: SparkSession, all_types: DataFrame, tmp_path: Path) -> None:
+    """But for byte, which becomes short: PostgreSQL has no such type."""
+    folder = tmp_path / "recording"
+    save(all_types.repartition(3), folder, key="id")
+    assert [path.name for path in list_segments(folder)] == [segment_name(number) for number in (1, 2, 3)]
+    see_legal(folder)
+    back = after(session, folder)
+    expected = all_types.withColumn("i1", all_types["i1"].cast("short"))
+    assert nullable(back.schema) == nullable(expected.schema)
+    assert shown(back) == shown(expected)
+    (row,) = table(session, folder).select("operation", "key_columns").distinct().collect()
+    assert tuple(row) == ("Insert", ["id"])
+
+
+def test_operations_in_their_order(session: SparkSession, tmp_path: Path) -> None:
+    """Of partitions too: their segments are numbered as they are."""
+    done = [
+        *((number, "Insert", number, f"new {number}") for number in range(60)),
+        *((60 + number, "Update", number, None) for number in range(0, 60, 2)),
+        *((200 + number, "Delete", number, "not sent") for number in range(0, 60, 3)),
+        (400, "Insert", 0, "again"),
+        (401, "Update", 0, "and again"),
+    ]
+    rows = session.createDataFrame(done, "place int, operation string, id int, text string")
+    ordered = rows.repartitionByRange(4, "place").sortWithinPartitions("place").drop("place")
+    save(ordered, tmp_path, key="id", operation="operation", proto_version="1")
+    assert len(list_segments(tmp_path)) == 4
+    see_legal(tmp_path)
+    found = in_order(table(session, tmp_path).toArrow().to_pylist())
+    assert [row["operation"] for row in found] == [kind for _, kind, _, _ in done]
+    texts = {number: text for _, kind, number, text in done if kind != "Delete"}
+    gone = {number for _, kind, number, _ in done if kind == "Delete"} - {0}
+    left = {row["id"]: row["text"] for row in replay(found)}
+    assert left == {number: text for number, text in texts.items() if number not in gone}
+    deleted = next(row for row in found if row["operation"] == "Delete" and row["before"]["id"] == 3)
+    assert (deleted["before"]["text"], deleted["after"]) == (None, None)
+    with Segments(tmp_path) as segments:
+        assert segments.decoder.proto_version == 1
+
+
+def test_more_is_appended_or_replaces(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / ".begun").touch()  # hidden files are nobody's
+    first = session.createDataFrame([(1,), (2,)], "id int").repartition(2)
+    save(first, tmp_path)
+    save(first.selectExpr("id", "'x' AS text").coalesce(1), tmp_path)
+    save(first, tmp_path, table="other.Ünits")
+    (tmp_path / ".begun").unlink()
+    see_legal(tmp_path)
+    assert len(list_segments(tmp_path)) == 5
+    sorted_rows = sorted(map(tuple, after(session, tmp_path).collect()), key=str)
+    assert sorted_rows == [(1, "x"), (1, None), (2, "x"), (2, None)]
+    assert after(session, tmp_path, "other.Ünits").count() == 2
+    history = session.read.format("pgoutput").option("view", "schema").load(str(tmp_path)).orderBy("position")
+    found = [(row.relation.oid, row.relation.name, row.epoch, len(row.columns)) for row in history.collect()]
+    assert found == [(16384, "orders", 1, 1), (16384, "orders", 2, 2), (16385, "Ünits", 1, 1)]
+    save(first.coalesce(1), tmp_path, mode="overwrite")
+    see_legal(tmp_path)
+    assert [path.name for path in list_segments(tmp_path)] == [segment_name(1)]
+    assert sorted(map(tuple, after(session, tmp_path).collect())) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_partitions_without_rows(session: SparkSession, tmp_path: Path, partitions: int) -> None:
+    """They are segments too, so that numbers and positions are known before; and the table is there."""
+    nothing = session.createDataFrame([], "id int, text string").repartition(partitions)
+    save(nothing, tmp_path, key="id")
+    see_legal(tmp_path)
+    back = after(session, tmp_path)
+    assert (back.columns, back.count()) == (["id", "text"], 0)
+    save(session.createDataFrame([(1,)], "id int").repartition(partitions), tmp_path)
+    see_legal(tmp_path)
+    assert after(session, tmp_path).count() == 1
+
+
+def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fails behind the rows where the task runs for the first time."""
+    yield from batches
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber() == 0:
+        raise RuntimeError("the first attempt fails")
+
+
+def fail_at_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fails always, in one of the partitions."""
+    yield from batches
+    task = TaskContext.get()
+    if task is not None and task.partitionId() == 1:
+        raise RuntimeError("this attempt fails")
+
+
+def test_a_task_that_runs_again_leaves_one_segment(session: SparkSession, tmp_path: Path) -> None:
+    rows = session.range(100).repartition(3)
+    save(rows.mapInArrow(fail_first, "id long"), tmp_path)
+    see_legal(tmp_path)
+    assert len(list_segments(tmp_path)) == 3
+    assert sorted(after(session, tmp_path).toArrow()["id"].to_pylist()) == list(range(100))
+
+
+def test_a_job_that_fails_leaves_what_was_there(session: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    failing = session.range(10).repartition(2).mapInArrow(fail_at_last, "id long")
+    with pytest.raises(PySparkException, match="this attempt fails"):
+        save(failing, folder)
+    assert not folder.exists()
+    save(session.range(3), folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for mode in ("append", "overwrite"):
+        with pytest.raises(PySparkException, match="this attempt fails"):
+            save(failing, folder, mode=mode)
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "text"),
+    [
+        ("id", {"table": "orders"}, "needs the option table: which the rows are of, as public.orders"),
+        ("id", {"table": ""}, "needs the option table"),
+        ("id", {"key": "id, no"}, "the option key names 'no', but the columns are id"),
+        ("id", {"operation": "id"}, "the option operation needs the option key"),
+        ("id", {"operation": "no", "key": "id"}, "the option operation names 'no', but the columns are id"),
+        ("id, id AS op", {"operation": "op", "key": "op"}, "the option key names 'op'"),
+        ("id", {"proto_version": "5"}, "the option proto_version is one of 1, 2, 3, 4, not '5'"),
+        ("struct(id) AS s", {}, "the column s: there is no PostgreSQL type for struct<.*to_json"),
+        ("array(array(id)) AS s", {}, "the column s: there is no PostgreSQL type for list<"),
+        ("INTERVAL 1 DAY AS s", {}, "the column s: there is no PostgreSQL type for duration"),
+        ("id", {"path": "s3://bucket/x?region=eu"}, "s3://bucket/x.*: segments are written to folders"),
+        ("'a' || chr(0) AS t", {}, "the column t: a column of .*zero character"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_said(
+    session: SparkSession, tmp_path: Path, sql: str, options: dict[str, str], text: str
+) -> None:
+    folder = options.pop("path", str(tmp_path / "recording"))
+    with pytest.raises(PySparkException, match=f"(?s){text}"):
+        save(session.sql(f"SELECT {sql} FROM range(5)"), folder, **options)
+    assert not any(tmp_path.iterdir())
+
+
+def test_folders_of_others_are_left_alone(session: SparkSession, tmp_path: Path) -> None:
+    rows = session.range(3)
+    recorded, noted, file = tmp_path / "recorded", tmp_path / "noted", tmp_path / "file"
+    recorded.mkdir()
+    recordings.write(recorded, recordings.source("pg18_p1"), recordings.sent("pg18_p1"), 400)
+    noted.mkdir()
+    (noted / "notes").write_text("mine")
+    file.touch()
+    names = sorted(path.name for path in recorded.iterdir())
+    for mode in ("append", "overwrite"):
+        for folder, text in (
+            (recorded, "segment 1 is of a server's stream: use another folder"),
+            (noted, "other things are in it, as notes: use another folder"),
+            (file, "it is a file, and a recording is a folder"),
+        ):
+            with pytest.raises(PySparkException, match=text):
+                save(rows, folder, mode=mode)
+    assert sorted(path.name for path in recorded.iterdir()) == names
+    assert (noted / "notes").read_text() == "mine"
+
+
+def test_streams_are_refused(session: SparkSession, tmp_path: Path) -> None:
+    rows = session.readStream.format("rate").load().writeStream.format("pgoutput")
+    rows = rows.option("path", f"{tmp_path}/out").option("checkpointLocation", f"{tmp_path}/checkpoint")
+    with pytest.raises(PySparkException, match="writes batches only: append each in foreachBatch"):
+        rows.start().awaitTermination(60)
+    assert not (tmp_path / "out").exists()
+
+
+# Without Spark
+
+
+OPERATION = {"key": "id", "operation": "op"}
+ID_AND_TEXT = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+
+def writer(
+    folder: Path,
+    schema: pa.Schema = ID_AND_TEXT,
+    options: Mapping[str, str] = {},
+    *,
+    overwrite: bool = False,
+) -> RecordingWriter:
+    found = read_target({"table": "public.orders", **options}, schema)
+    return RecordingWriter(*find_place(str(folder), found, overwrite=overwrite), overwrite=overwrite)
+
+
+def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
+    for size in sizes:
+        yield pa.record_batch({"id": list(range(size)), "text": ["x" * 100] * size})
+
+
+def write(one: RecordingWriter, partition: int, attempt: int, *sizes: int) -> Written:
+    return one._write(partition, attempt, batches(*sizes))
+
+
+def test_a_batch_is_a_transaction_and_a_large_one_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "_MOST_BYTES", 4_000)
+    one = writer(tmp_path)
+    one.commit([write(one, 0, 7, 3, 0, 100, 5), write(one, 1, 8, 1)])
+    see_legal(tmp_path)
+    with Segments(tmp_path) as segments:
+        found = list(segments.transactions())
+    sizes = [len(transaction.changes) for transaction in found]
+    assert (sizes[0], sizes[-2:], sum(sizes)) == (3, [5, 1], 109)
+    assert len(sizes) == 3 + len(sizes[1:-2]) > 5
+    assert len({transaction.xid for transaction in found}) == len(found)
+    assert found[-2].end_lsn == target.STRIDE < found[-1].commit_lsn
+    relation = found[0].changes[0].relations[0]
+    assert relation.replica_identity == ReplicaIdentity.NOTHING
+    assert not any(column.flags & ColumnFlag.KEY for column in relation.columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        ({"id": [1, None]}, {"key": "id"}, "the column id is of the key, and NULL in some rows"),
+        ({"id": [1], "op": ["insert"]}, OPERATION, "the column op is one of Insert, .*, not 'insert'"),
+        ({"id": [1, 2], "op": ["Insert", None]}, OPERATION, "the column op is one of Insert, .*, not None"),
+        ({"id": [1], "op": [1]}, OPERATION, "the column op is one of Insert, .*, not 1"),
+    ],
+)
+def test_rows_that_cannot_be_are_said(
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, str], text: str
+) -> None:
+    batch = pa.record_batch(columns)
+    one = writer(tmp_path / "new", batch.schema, options)
+    with pytest.raises(ValueError, match=text):
+        one._write(0, 1, iter([batch]))
+    one.abort([])
+    assert not any(tmp_path.iterdir())
+
+
+def test_two_attempts_of_a_task(tmp_path: Path) -> None:
+    """As with speculation: only one of them is told to the driver."""
+    one = writer(tmp_path)
+    write(one, 0, 1, 10)
+    second = write(one, 0, 2, 10)
+    one.commit([second])
+    see_legal(tmp_path)
+    assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [13]
+
+
+def test_partitions_that_no_task_had(tmp_path: Path) -> None:
+    one = writer(tmp_path)
+    one.commit([None, write(one, 2, 1, 10)])
+    see_legal(tmp_path)
+    assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [0, 0, 13]
+    none = writer(tmp_path / "none")
+    none.commit([])
+    see_legal(tmp_path / "none")
+
+
+def test_two_writers_at_a_time(tmp_path: Path) -> None:
+    one, other = writer(tmp_path), writer(tmp_path)
+    written, late = write(one, 0, 1, 1), write(other, 0, 2, 2)
+    one.commit([written])
+    with pytest.raises(CaptureError, match="another writer was at work here at the same time"):
+        other.commit([late])
+    other.abort([late])
+    see_legal(tmp_path)
+    assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [4]
+
+
+def test_a_disk_that_refuses_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = writer(tmp_path)
+    first.commit([write(first, 0, 1, 5)])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    again = writer(tmp_path, overwrite=True)
+    written = [write(again, partition, partition, 1) for partition in range(3)]
+    rename = Path.rename
+
+    def refuse(path: Path, other: Path) -> Path:
+        if other == tmp_path / segment_name(2):
+            raise OSError(28, "No space left on device")
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        again.commit(list(written))
+    again.abort(list(written))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.skipif(KIND != "classic", reason="this is such a process")
+@pytest.mark.parametrize("kind", [kind for kind in SESSIONS if kind != KIND])
+def test_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
+    """All of this, in a process of their own, which leaves none behind."""
+    environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
+    if kind == "connect":
+        environment["SPARK_TESTING"] = "1"  # its server takes a port that is free
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+        f"--basetemp={tmp_path}/of",
+        __file__,
+    ]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stdout[-5000:]
+    assert " passed, 2 skipped" in process.stdout, process.stdout[-5000:]
