@@ -1,0 +1,344 @@
+"""Why a corruption of a stream may be legal by chance: an argument that shares nothing with the checker.
+
+What has no argument here must be seen by the checker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from pgoutput import messages as m
+from pgoutput.messages import MessageFlag, ReplicaIdentity
+from pgoutput.stream import StreamDecoder
+from pgoutput.testing.faults import Stream
+from pgoutput.testing.faults.model import Place
+
+ROWS = (m.Insert, m.Update, m.Delete, m.Truncate)
+CHANGES = (*ROWS, m.LogicalMessage)
+ENDS = (m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
+
+
+def why_dropped(stream: Stream, position: int) -> str | None:
+    """Why the message at this place may be missing."""
+    place, later = stream.places[position], stream.places[position + 1 :]
+    if not later:
+        return "a stream may stop anywhere"
+    match place.message:
+        case m.Origin():
+            return "few transactions have an origin"
+        case m.LogicalMessage(flags=flags) if not flags & MessageFlag.TRANSACTIONAL:
+            return "a message that is not transactional stands alone"
+        case m.Insert() | m.Update() | m.Delete() | m.Truncate() | m.LogicalMessage():
+            if stream.options.proto_version < 3 or not isinstance(place.opener, m.Begin):
+                return "a change may be missing"
+            return "a change among others" if _has_other_changes(stream, position) else None
+        case m.Relation():
+            before = stream.places[position - 1].message
+            return None if isinstance(before, m.Type) else _why_no_relation(stream, position)
+        case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
+            return "a savepoint may be kept"
+        case m.StreamCommit(xid=xid) | m.StreamAbort(xid=xid):
+            return None if _comes_again(later, xid) else "the transaction may go on"
+        case m.StreamPrepare(xid=xid):
+            return None if _comes_again(later, xid) else "the transaction may go on"
+        case m.CommitPrepared(gid=gid) | m.RollbackPrepared(gid=gid):
+            again = any(getattr(one.message, "gid", None) == gid for one in later)
+            return None if again else "the transaction may stay prepared"
+    return None
+
+
+def _has_other_changes(stream: Stream, position: int) -> bool:
+    def changes(places: tuple[Place, ...]) -> bool:
+        for place in places:
+            if isinstance(place.message, m.Begin | m.Commit):
+                return False
+            if isinstance(place.message, CHANGES):
+                return True
+        return False
+
+    return changes(stream.places[position + 1 :]) or changes(stream.places[:position][::-1])
+
+
+def _comes_again(later: tuple[Place, ...], xid: int) -> bool:
+    kinds = (m.Begin, m.BeginPrepare, m.StreamStart, *ENDS)
+    return any(isinstance(one.message, kinds) and one.message.xid == xid for one in later)
+
+
+def _why_no_relation(stream: Stream, position: int) -> str | None:
+    """Why no change needs the Relation of this place."""
+    relation, block = stream.places[position].message, stream.places[position].block
+    assert isinstance(relation, m.Relation)
+    for place in stream.places[position + 1 :]:
+        message = place.message
+        if isinstance(message, m.Relation) and message.oid == relation.oid:
+            break
+        if relation.oid in _oids(message):
+            known = _known_before(stream, position, relation.oid, block)
+            if known is None or len(known.columns) != len(relation.columns):
+                return None
+            return "it was said before"
+    return "no change needs it"
+
+
+def _known_before(stream: Stream, position: int, oid: int, block: int | None) -> m.Relation | None:
+    for place in stream.places[:position][::-1]:
+        if isinstance(place.message, m.StreamAbort) and place.message.xid == block:
+            return None
+        if isinstance(place.message, m.Relation) and place.message.oid == oid and place.block == block:
+            return place.message
+    return None
+
+
+def _oids(message: Any) -> tuple[int, ...]:
+    if isinstance(message, m.Insert | m.Update | m.Delete):
+        return (message.relation_oid,)
+    return message.relation_oids if isinstance(message, m.Truncate) else ()
+
+
+def why_repeated(stream: Stream, position: int) -> str | None:
+    """Why the message at this place may come twice."""
+    message = stream.places[position].message
+    if isinstance(message, ROWS):
+        return "a change may be made twice"
+    if isinstance(message, m.Relation) and not isinstance(stream.places[position - 1].message, m.Type):
+        return "a server repeats relations as it likes"
+    return None
+
+
+def why_swapped(stream: Stream, position: int) -> str | None:
+    """Why the messages at this place and the next may change places."""
+    one, other = stream.places[position].message, stream.places[position + 1].message
+    if isinstance(one, CHANGES) and isinstance(other, CHANGES):
+        both = isinstance(one, m.LogicalMessage) and isinstance(other, m.LogicalMessage)
+        return None if both else "changes may come in any order"
+    if isinstance(one, m.Relation) and isinstance(other, m.Relation):
+        typed = isinstance(stream.places[position - 1].message, m.Type)
+        return None if typed else "relations may come in any order"
+    if isinstance(one, m.Relation) and isinstance(other, CHANGES):
+        if isinstance(stream.places[position - 1].message, m.Type):
+            return None
+        return _why_not_its(stream, position, one, other)
+    if isinstance(one, CHANGES) and isinstance(other, m.Relation):
+        return "a relation may come earlier, while no change of it is between"
+    if isinstance(one, ENDS) and isinstance(other, ENDS):
+        lsns = [getattr(message, "abort_lsn", 0) for message in (one, other)]
+        return "an abort without LSN has no place in the order" if None in lsns else None
+    return None
+
+
+def _why_not_its(stream: Stream, position: int, relation: m.Relation, change: Any) -> str | None:
+    if relation.oid not in _oids(change):
+        return "the change is of another relation"
+    known = _known_before(stream, position, relation.oid, stream.places[position].block)
+    same = known is not None and len(known.columns) == len(relation.columns)
+    return "it was said before" if same else None
+
+
+# Bits
+
+
+def why_flipped(stream: Stream, number: int, byte: int, flipped: bytes) -> str | None:
+    """Why a message may have another value in the field in which this byte is."""
+    asked = stream.options
+    decoder = StreamDecoder(asked.proto_version, streaming=asked.streaming, two_phase=asked.two_phase)
+    decoder.in_stream = stream.places[number].block is not None
+    piece = next(one for one in decoder.walk(stream.messages[number]) if one.start <= byte < one.end)
+    place = stream.places[number]
+    free = FREE.get((type(place.message).__name__, re.sub(r"\[\d+\]", "", piece.path)))
+    if free is None:
+        return None
+    if isinstance(free, str):
+        return free
+    return free(stream, number, decoder.decode(flipped))
+
+
+def _later_xid(stream: Stream, number: int, message: Any) -> str | None:
+    top = stream.places[number].block or message.xid
+    xid = message.subxid if isinstance(message, m.StreamAbort) else message.xid
+    later = 0 < (xid - top) % 2**32 < 2**31 and xid >= 3
+    return "another subtransaction" if later else None
+
+
+def _free_xid(stream: Stream, number: int, message: Any) -> str | None:
+    if message.xid < 3 or message.xid in stream.places[number].streamed:
+        return None
+    if isinstance(message, m.Begin):
+        return "any transaction"
+    known = message.gid in stream.places[number].prepared
+    return None if known else "it was prepared before the stream"
+
+
+def _free_gid(stream: Stream, number: int, message: Any) -> str | None:
+    if isinstance(message, m.StreamPrepare):
+        later = stream.places[number + 1 :]
+        return None if _comes_again(later, message.xid) else "any gid"
+    xids = [one.xid for one in stream.places[number].prepared.values()]
+    return None if message.xid in xids else "it was prepared before the stream"
+
+
+def _in_order(stream: Stream, number: int, message: Any) -> str | None:
+    """Whether what ends, and what comes at once, is in the order of the WAL still."""
+    made = [*(place.message for place in stream.places)]
+    made[number] = message
+    spans = [span for one in made if (span := _span(one)) is not None]
+    inside = _lsns_inside(stream, number, message)
+    ordered = all(start < end for start, end in spans) and all(a[1] <= b[0] for a, b in pairwise(spans))
+    return "an LSN that is in order still" if ordered and inside else None
+
+
+def _span(message: Any) -> tuple[float, float] | None:
+    match message:
+        case m.Commit() | m.StreamCommit() | m.CommitPrepared():
+            return message.commit_lsn, message.end_lsn
+        case m.Prepare() | m.StreamPrepare():
+            return message.prepare_lsn, message.end_lsn
+        case m.RollbackPrepared():
+            return message.rollback_end_lsn - 0.5, message.rollback_end_lsn
+        case m.StreamAbort(abort_lsn=lsn) if lsn:
+            return lsn - 0.5, lsn
+        case m.LogicalMessage(flags=flags, lsn=lsn) if not flags & MessageFlag.TRANSACTIONAL:
+            return lsn - 0.5, lsn
+    return None
+
+
+def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
+    """Whether a transactional message is between its neighbours and the end of its transaction."""
+    if not isinstance(message, m.LogicalMessage) or not message.flags & MessageFlag.TRANSACTIONAL:
+        return True
+    opener, block = stream.places[number].opener, stream.places[number].block
+    lsns: list[float] = []
+    for i, place in enumerate(stream.places):
+        one = message if i == number else place.message
+        of_same = place.opener is opener if block is None else place.block == block
+        if isinstance(one, m.LogicalMessage) and of_same and one.flags & MessageFlag.TRANSACTIONAL:
+            lsns.append(one.lsn)
+    for place in stream.places[number:]:
+        ends = isinstance(place.message, m.StreamCommit) and place.message.xid == block
+        if ends or (isinstance(place.message, m.Commit | m.Prepare) and place.opener is opener):
+            lsns.append(getattr(place.message, "commit_lsn", 0) or getattr(place.message, "prepare_lsn", 0))
+            lsns[-1] += 0.5  # the LSN of a message is where its record ends
+            break
+    return all(a < b for a, b in pairwise(lsns)) and lsns[0] > 0
+
+
+def _other_relation(stream: Stream, number: int, message: Any) -> str | None:
+    """Whether the change is one of another relation that is known, and looks the same."""
+    old = stream.places[number].message
+    block = stream.places[number].block
+    known = [_known_before(stream, number, oid, block) for oid in (*_oids(old), *_oids(message))]
+    if any(relation is None for relation in known) or len(set(_oids(message))) < len(_oids(message)):
+        return None
+    if isinstance(message, m.Truncate):
+        return "another relation"
+    shapes = {(len(one.columns), one.replica_identity) for one in known if one is not None}
+    return "another relation that looks the same" if len(shapes) == 1 else None
+
+
+def _unneeded(stream: Stream, number: int, message: Any) -> str | None:
+    return _why_no_relation(stream, number) if message.oid else None
+
+
+def _built_in(stream: Stream, number: int, message: m.Relation) -> str | None:
+    old = stream.places[number].message
+    assert isinstance(old, m.Relation)
+    own = [[c.type_oid for c in one.columns if c.type_oid >= 10_000] for one in (old, message)]
+    valid = all(column.type_oid for column in message.columns)
+    return "another type that is built in" if own[0] == own[1] and valid else None
+
+
+def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
+    """A key of other columns, or another identity, that no old row contradicts."""
+    if message.replica_identity in (ReplicaIdentity.FULL, ReplicaIdentity.NOTHING):
+        wanted = message.replica_identity == ReplicaIdentity.FULL
+        if any(bool(column.flags) != wanted for column in message.columns):
+            return None
+    for place in stream.places[number + 1 :]:
+        one = place.message
+        if isinstance(one, m.Relation) and one.oid == message.oid:
+            break
+        if isinstance(one, m.Update | m.Delete) and one.relation_oid == message.oid:
+            identity = message.replica_identity
+            if (one.old is not None) != (identity == ReplicaIdentity.FULL):
+                return None
+            if not any(column.flags for column in message.columns):
+                return None
+            if one.key is not None and any(
+                bool(column.flags) != (cell is not None)
+                for column, cell in zip(message.columns, one.key, strict=True)
+            ):
+                return None
+    return "another key, which no change contradicts"
+
+
+def _distinct(stream: Stream, number: int, message: m.Relation) -> str | None:
+    names = [column.name for column in message.columns]
+    return "any name" if len(set(names)) == len(names) and "" not in names else None
+
+
+def _named(stream: Stream, number: int, message: Any) -> str | None:
+    return "any name" if message.name else None
+
+
+_Free = str | Callable[[Stream, int, Any], str | None]
+
+FREE: Mapping[tuple[str, str], _Free] = {
+    ("Begin", "xid"): _free_xid,
+    ("Commit", "end_lsn"): _in_order,
+    ("CommitPrepared", "commit_lsn"): _in_order,
+    ("CommitPrepared", "commit_time"): "any time",
+    ("CommitPrepared", "end_lsn"): _in_order,
+    ("CommitPrepared", "gid"): _free_gid,
+    ("CommitPrepared", "xid"): _free_xid,
+    ("Delete", "key"): "any value",
+    ("Delete", "old"): "any value",
+    ("Delete", "relation_oid"): _other_relation,
+    ("Delete", "xid"): _later_xid,
+    ("Insert", "new"): "any value",
+    ("Insert", "relation_oid"): _other_relation,
+    ("Insert", "xid"): _later_xid,
+    ("LogicalMessage", "content"): "any bytes",
+    ("LogicalMessage", "lsn"): _in_order,
+    ("LogicalMessage", "prefix"): "any text",
+    ("Origin", "name"): "any name",
+    ("Origin", "origin_lsn"): lambda stream, number, _: (
+        "any LSN" if not stream.places[number].block else None
+    ),
+    ("Relation", "columns.flags"): _other_key,
+    ("Relation", "columns.name"): _distinct,
+    ("Relation", "columns.type_modifier"): "any modifier",
+    ("Relation", "columns.type_oid"): _built_in,
+    ("Relation", "name"): _named,
+    ("Relation", "namespace"): "any name",
+    ("Relation", "oid"): _unneeded,
+    ("Relation", "replica_identity"): _other_key,
+    ("Relation", "xid"): _later_xid,
+    ("RollbackPrepared", "gid"): _free_gid,
+    ("RollbackPrepared", "rollback_end_lsn"): _in_order,
+    ("RollbackPrepared", "rollback_time"): "any time",
+    ("RollbackPrepared", "xid"): _free_xid,
+    ("StreamAbort", "abort_lsn"): _in_order,
+    ("StreamAbort", "abort_time"): "any time",
+    ("StreamAbort", "subxid"): _later_xid,
+    ("StreamCommit", "commit_lsn"): _in_order,
+    ("StreamCommit", "commit_time"): "any time",
+    ("StreamCommit", "end_lsn"): _in_order,
+    ("StreamPrepare", "end_lsn"): _in_order,
+    ("StreamPrepare", "gid"): _free_gid,
+    ("StreamPrepare", "prepare_lsn"): _in_order,
+    ("StreamPrepare", "prepare_time"): "any time",
+    ("Truncate", "options"): "any options",
+    ("Truncate", "relation_oids"): _other_relation,
+    ("Truncate", "xid"): _later_xid,
+    ("Type", "name"): "any name",
+    ("Type", "namespace"): "any name",
+    ("Type", "xid"): _later_xid,
+    ("Update", "key"): "any value",
+    ("Update", "new"): "any value",
+    ("Update", "old"): "any value",
+    ("Update", "relation_oid"): _other_relation,
+    ("Update", "xid"): _later_xid,
+}
+"""The fields whose value nothing else in a stream decides, with the reason, or what tells whether it does."""
