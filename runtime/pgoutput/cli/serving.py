@@ -93,7 +93,11 @@ def run(source: Source | Streams, host: str, user: str | None, **options: Any) -
     async def main() -> None:
         loop = asyncio.get_running_loop()
         serving = asyncio.ensure_future(serve(source, host=host, user=user, listening=listening, **options))
-        stop_at_signals(lambda: loop.call_soon_threadsafe(serving.cancel) and None)
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(serving.cancel)
+
+        stop_at_signals(stop)
         await asyncio.wait([serving])
         if not serving.cancelled():
             serving.result()

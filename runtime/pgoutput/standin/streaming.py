@@ -18,6 +18,9 @@ from pgoutput.standin.slots import Slot
 _BUFFERED: Final = 1 << 20
 """Bytes that wait for the client, beyond which keepalives are left out: they would say nothing new."""
 
+_LINGER_SECONDS: Final = 2.0
+"""That a client has to notice that the connection is broken, before it is closed."""
+
 
 class Terminated(Exception):
     """The client has ended the connection, or a fault has."""
@@ -105,16 +108,17 @@ class WalSender:
         except PgoutputError as error:
             raise Refused("XX000", f"the stand-in's source has failed: {error}") from None
         if self._pump.broken:
-            await self._flushed()
-            raise Terminated
+            await self._break()
         self.sent_lsn = max(self.sent_lsn, self._end_lsn)
         self._keepalive()
         await asyncio.Event().wait()
 
-    async def _flushed(self) -> None:
-        """Wait until the operating system has all of it."""
-        self._writer.transport.set_write_buffer_limits(0)
-        await self._writer.drain()
+    async def _break(self) -> None:
+        """Say nothing more, but listen: a reset would take away what the client has not read."""
+        with suppress(NotImplementedError):  # TLS has no such half
+            self._writer.write_eof()
+        await asyncio.sleep(_LINGER_SECONDS)
+        raise Terminated
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         """What the client says, until it ends the stream (ProcessRepliesIfAny)."""

@@ -1,0 +1,141 @@
+"""Real clients, each as a function that reads a slot and gives the messages that came."""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import psycopg2
+import psycopg2.extras
+from psycopg import pq
+
+from pgoutput import envelope
+from pgoutput.capture import Options, Recorder
+from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgoutput.segments import Segments
+from pgoutput.wire import format_lsn
+from tests.server import WHEEL_VERSION, _installation
+
+SLOT = "lake"
+PATIENCE = 60.0
+
+COMMAND = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+
+Client = Callable[[str, int, Path], list[bytes]]
+"""Reads the slot at a DSN up to an LSN, or until the connection breaks; may use a folder."""
+
+
+def create_slot(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
+
+
+def with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
+    """The replication cursor of psycopg 2; acknowledges each commit."""
+    connection = psycopg2.connect(dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection)
+    received: list[bytes] = []
+    try:
+        with connection.cursor() as cursor:
+            cursor.start_replication(
+                slot_name=SLOT, options={"proto_version": "1", "publication_names": "p"}, decode=False
+            )
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:
+                message = cursor.read_message()
+                if message is not None:
+                    received.append(message.payload)
+                    if message.payload[:1] == b"C":
+                        cursor.send_feedback(  # type: ignore[no-untyped-call]
+                            flush_lsn=message.data_start, force=True
+                        )
+                elif cursor.wal_end >= end_lsn:
+                    cursor.send_feedback(  # type: ignore[no-untyped-call]
+                        flush_lsn=cursor.wal_end, force=True
+                    )
+                    return received
+                else:
+                    select.select([cursor], [], [], 1.0)
+    except psycopg2.Error:
+        return received
+    finally:
+        connection.close()
+    raise AssertionError("it did not end")
+
+
+def with_psycopg3(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
+    """The libpq of psycopg 3; acknowledges each commit."""
+    connection = psycopg.connect(f"{dsn} replication=database", autocommit=True)
+    received: list[bytes] = []
+    libpq = connection.pgconn
+    try:
+        assert libpq.exec_(COMMAND.encode()).status == pq.ExecStatus.COPY_BOTH
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            size, data = libpq.get_copy_data(1)
+            if size == 0:
+                select.select([libpq.socket], [], [], 1.0)
+                libpq.consume_input()
+                continue
+            if size < 0:
+                return received
+            message = envelope.decode(bytes(data))
+            if isinstance(message, XLogData):
+                received.append(message.data)
+                if message.data[:1] == b"C":
+                    _acknowledge(libpq, message.wal_end)
+            elif isinstance(message, PrimaryKeepalive) and message.wal_end >= end_lsn:
+                _acknowledge(libpq, message.wal_end)
+                libpq.put_copy_end()
+                libpq.flush()  # and -1 will follow
+    except psycopg.Error:
+        return received
+    finally:
+        connection.close()
+    raise AssertionError("it did not end")
+
+
+def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
+    libpq.put_copy_data(envelope.encode(StandbyStatusUpdate(lsn, lsn, lsn, 0, False)))
+    libpq.flush()
+
+
+def with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
+    """`pgoutput capture`, which connects again by itself."""
+    options = Options(proto_version=1, streaming="off")
+    recorder = Recorder(dsn, SLOT, ["p"], folder / "recording", options=options, segment_seconds=0.1)
+    recorder.run(until=end_lsn, seconds=PATIENCE)
+    with Segments(folder / "recording") as segments:
+        return [record.data for record in segments.records()]
+
+
+def run_pg_recvlogical(dsn: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    root, programs, *_ = _installation(WHEEL_VERSION)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    command = [str(root / programs / "bin/pg_recvlogical"), f"--dbname={dsn}", f"--slot={SLOT}", *arguments]
+    return subprocess.run(
+        command, env=environment | options.pop("env", {}), capture_output=True, timeout=PATIENCE, check=False
+    )
+
+
+def with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path) -> bytes:
+    """pg_recvlogical, which writes a line end behind each message; the bytes that it has written."""
+    file = folder / "received"
+    file.unlink(missing_ok=True)
+    run_pg_recvlogical(
+        dsn,
+        *("--start", "--no-loop", f"--file={file}", f"--endpos={format_lsn(end_lsn)}"),
+        *("--option=proto_version=1", "--option=publication_names=p", "--status-interval=1"),
+    )
+    return file.read_bytes()
+
+
+def commits(payloads: list[bytes]) -> list[int]:
+    """The ends of the transactions that have come whole."""
+    return [struct.unpack_from(">Q", one, 10)[0] for one in payloads if one[:1] == b"C"]

@@ -1,0 +1,86 @@
+"""Streams to serve: of many small transactions, and as capture files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pgoutput import messages, v1
+from pgoutput.captures import Header, write_header, write_record
+from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
+
+TRANSACTION = 98
+"""Rows that each transaction inserts, so that it has 100 messages; the first has a Relation besides."""
+
+STEP = 1000
+"""Bytes of WAL that a transaction takes."""
+
+COMMIT = 48
+"""Those of its commit, which are the last."""
+
+RELATION = messages.Relation(
+    oid=16384,
+    namespace="public",
+    name="t",
+    replica_identity=ReplicaIdentity.DEFAULT,
+    columns=(RelationColumn(ColumnFlag.KEY, "id", 23, -1),),
+)
+
+
+class Repeated:
+    """Makes streams of transactions that are all alike.
+
+    Attributes:
+        end_lsn: The end of the last one.
+    """
+
+    def __init__(self, transactions: int) -> None:
+        self.transactions = transactions
+        self.end_lsn = (transactions + 1) * STEP
+        self.started: list[int] = []
+        """The LSNs after which streams were asked for."""
+
+    def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
+        self.started.append(after_lsn)
+        return self._stream(after_lsn)
+
+    def _stream(self, after_lsn: int) -> Iterator[XLogData]:
+        described = False
+        for number in range(1, self.transactions + 1):
+            end_lsn = (number + 1) * STEP
+            commit_lsn = end_lsn - COMMIT
+            if commit_lsn < after_lsn:
+                continue
+            begin = v1.encode(messages.Begin(commit_lsn, number, number))
+            yield XLogData(commit_lsn, commit_lsn, 0, begin)
+            if not described:
+                yield XLogData(0, 0, 0, v1.encode(RELATION))
+                described = True
+            for row in inserts(number):
+                yield XLogData(commit_lsn, commit_lsn, 0, row)
+            commit = v1.encode(messages.Commit(commit_lsn, end_lsn, number))
+            yield XLogData(end_lsn, end_lsn, 0, commit)
+
+    def payloads(self, after_lsn: int = 0) -> list[bytes]:
+        """All that a client gets that has what ended up to an LSN."""
+        return [one.data for one in self._stream(after_lsn)]
+
+
+@cache
+def inserts(number: int) -> tuple[bytes, ...]:
+    """The rows of a transaction."""
+    first = number * TRANSACTION
+    return tuple(
+        v1.encode(messages.Insert(relation_oid=RELATION.oid, new=(str(first + row),)))
+        for row in range(TRANSACTION)
+    )
+
+
+def write_capture(path: Path, payloads: list[bytes]) -> Path:
+    """A capture file of protocol version 1, as the SQL interface gives it: without envelopes."""
+    header = Header(proto_version=1, options={"publication_names": '"p"'}, server_version="18.4")
+    lines = (write_record("data", payload) for payload in payloads)
+    path.write_bytes(write_header(header) + b"".join(lines))
+    return path
