@@ -189,19 +189,35 @@ def _in_order(stream: Stream, number: int, message: Any) -> str | None:
     return "an LSN that is in order still" if ordered and inside else None
 
 
-def _span(message: Any) -> tuple[float, float] | None:
+def _span(message: Any) -> tuple[int, int] | None:
+    """Twice the LSNs where the record begins and ends; one that says only its end begins half before."""
     match message:
         case m.Commit() | m.StreamCommit() | m.CommitPrepared():
-            return message.commit_lsn, message.end_lsn
+            return 2 * message.commit_lsn, 2 * message.end_lsn
         case m.Prepare() | m.StreamPrepare():
-            return message.prepare_lsn, message.end_lsn
+            return 2 * message.prepare_lsn, 2 * message.end_lsn
         case m.RollbackPrepared():
-            return message.rollback_end_lsn - 0.5, message.rollback_end_lsn
+            return 2 * message.rollback_end_lsn - 1, 2 * message.rollback_end_lsn
         case m.StreamAbort(abort_lsn=lsn) if lsn:
-            return lsn - 0.5, lsn
+            return 2 * lsn - 1, 2 * lsn
         case m.LogicalMessage(flags=flags, lsn=lsn) if not flags & MessageFlag.TRANSACTIONAL:
-            return lsn - 0.5, lsn
+            return 2 * lsn - 1, 2 * lsn
     return None
+
+
+def _replayed(stream: Stream, number: int, message: m.StreamPrepare) -> str | None:
+    """Also an earlier LSN, if it is committed right behind."""
+    following = [place.message for place in stream.places[number + 1 : number + 2]]
+    committed = any(isinstance(one, m.CommitPrepared) and one.gid == message.gid for one in following)
+    if committed and message.prepare_lsn < message.end_lsn:
+        return "it was prepared before the slot sent such"
+    return _in_order(stream, number, message)
+
+
+def _other_block(stream: Stream, number: int, message: m.StreamStart) -> str | None:
+    empty = isinstance(stream.places[number + 1].message, m.StreamStop)
+    known = message.xid in stream.places[number].streamed and not message.first_segment
+    return "an empty block of another transaction" if empty and known else None
 
 
 def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
@@ -209,7 +225,7 @@ def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
     if not isinstance(message, m.LogicalMessage) or not message.flags & MessageFlag.TRANSACTIONAL:
         return True
     opener, block = stream.places[number].opener, stream.places[number].block
-    lsns: list[float] = []
+    lsns: list[int] = []
     for i, place in enumerate(stream.places):
         one = message if i == number else place.message
         of_same = place.opener is opener if block is None else place.block == block
@@ -218,8 +234,8 @@ def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
     for place in stream.places[number:]:
         ends = isinstance(place.message, m.StreamCommit) and place.message.xid == block
         if ends or (isinstance(place.message, m.Commit | m.Prepare) and place.opener is opener):
-            lsns.append(getattr(place.message, "commit_lsn", 0) or getattr(place.message, "prepare_lsn", 0))
-            lsns[-1] += 0.5  # the LSN of a message is where its record ends
+            end = getattr(place.message, "commit_lsn", 0) or getattr(place.message, "prepare_lsn", 0)
+            lsns.append(end + 1)  # the LSN of a message is where its record ends
             break
     return all(a < b for a, b in pairwise(lsns)) and lsns[0] > 0
 
@@ -325,10 +341,11 @@ FREE: Mapping[tuple[str, str], _Free] = {
     ("StreamCommit", "commit_lsn"): _in_order,
     ("StreamCommit", "commit_time"): "any time",
     ("StreamCommit", "end_lsn"): _in_order,
-    ("StreamPrepare", "end_lsn"): _in_order,
+    ("StreamPrepare", "end_lsn"): _replayed,
     ("StreamPrepare", "gid"): _free_gid,
-    ("StreamPrepare", "prepare_lsn"): _in_order,
+    ("StreamPrepare", "prepare_lsn"): _replayed,
     ("StreamPrepare", "prepare_time"): "any time",
+    ("StreamStart", "xid"): _other_block,
     ("Truncate", "options"): "any options",
     ("Truncate", "relation_oids"): _other_relation,
     ("Truncate", "xid"): _later_xid,

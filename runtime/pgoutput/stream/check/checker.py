@@ -45,7 +45,7 @@ class Checker:
     reader would, so that what follows from the same fault is told once, mostly.
 
     Attributes:
-        messages: How many were fed.
+        fed: How many messages were fed.
 
     Args:
         proto_version: The protocol version that the client asked for.
@@ -76,7 +76,7 @@ class Checker:
             binary=binary,
             messages=messages,
         )
-        self.messages = 0
+        self.fed = 0
         self._state = State(options)
         self._connect(options, without)
 
@@ -102,12 +102,14 @@ class Checker:
         Raises:
             TypeError: It is neither.
         """
-        number = self._state.number = self.messages
-        self.messages += 1
+        number = self._state.number = self.fed
+        self.fed += 1
+        if type(data) is bytes:
+            return self._feed(data, None)
         if isinstance(data, XLogData):
             return self._feed(data.data, data)
         if not isinstance(data, Message):
-            return self._feed(data if isinstance(data, bytes) else bytes(memoryview(data)), None)
+            return self._feed(bytes(memoryview(data)), None)
         if isinstance(data, PrimaryKeepalive | PrimaryStatusUpdate):
             return None
         name = type(data).__name__
@@ -124,10 +126,8 @@ class Checker:
         try:
             outer = envelope.decode(data)
         except DecodeError as error:
-            self.messages += 1
-            return Violation(
-                ENVELOPE, self.messages - 1, error.offset, error.message, error.field, str(error)
-            )
+            self.fed += 1
+            return Violation(ENVELOPE, self.fed - 1, error.offset, error.message, error.field, str(error))
         return self.feed(outer)
 
     def _connect(self, options: Options, without: Collection[str]) -> None:
@@ -192,7 +192,7 @@ class Checker:
                 because = f"a stream block is open, but {name} has no xid"
             else:
                 because = f"no stream block is open, but {name} has an xid, {message.xid}"
-                if state.open is None:
+                if state.open is None and version >= _FIRST_WITH_BLOCKS:
                     state.open_block(message.xid)
             return message, Violation(XID_IN_BLOCKS, state.number, 1, name, "xid", because)
         return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))

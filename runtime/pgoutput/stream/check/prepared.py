@@ -73,12 +73,10 @@ def _resolved_otherwise(state: State, message: m.CommitPrepared | m.RollbackPrep
 
 
 def _gid_of_another(state: State, message: m.CommitPrepared | m.RollbackPrepared) -> Fault | None:
-    if message.gid in state.parked:
+    gid = state.gids.get(message.xid)
+    if gid is None or message.gid in state.parked:
         return None
-    for gid, parked in state.parked.items():
-        if parked.prepare.xid == message.xid:
-            return "gid", f"transaction {message.xid} is prepared as {gid!r}, not {message.gid!r}"
-    return None
+    return "gid", f"transaction {message.xid} is prepared as {gid!r}, not {message.gid!r}"
 
 
 def _long_gid(state: State, message: m.Prepare) -> Fault | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from pgoutput import messages as m
@@ -62,10 +63,21 @@ def _truncates_nothing(state: State, message: m.Truncate) -> Fault | None:
 
 
 def _truncates_twice(state: State, message: m.Truncate) -> Fault | None:
-    for i, oid in enumerate(message.relation_oids):
-        if oid in message.relation_oids[:i]:
-            return f"relation_oids[{i}]", f"the relation {oid} is listed twice"
-    return None
+    oids = message.relation_oids
+    if len(set(oids)) == len(oids):
+        return None
+    i = _first_repeated(oids)
+    return f"relation_oids[{i}]", f"the relation {oids[i]} is listed twice"
+
+
+def _first_repeated(items: Sequence[object]) -> int:
+    """The place of the first one that is there before as well."""
+    seen = set()
+    for i, item in enumerate(items):
+        if item in seen:
+            return i
+        seen.add(item)
+    raise ValueError("none is there twice")
 
 
 def _types_missing(state: State, message: m.Relation) -> Fault | None:
@@ -76,7 +88,10 @@ def _types_missing(state: State, message: m.Relation) -> Fault | None:
     for i, column in enumerate(message.columns):
         if column.type_oid in missing:
             return f"columns[{i}].type_oid", f"no Type message for {column.type_oid} stands right before"
-    return "tag", f"the Type messages right before are for {state.types}, and its columns need {wanted}"
+    there = Counter(state.types) - Counter(wanted)
+    if there:
+        return "tag", f"the Type message for {next(iter(there))} right before is for none of its columns"
+    return "tag", "the Type messages right before are not in the order of its columns"
 
 
 def _types_unused(state: State, message: Message) -> Fault | None:
@@ -109,12 +124,10 @@ def _bad_name(state: State, message: m.Relation) -> Fault | None:
     names = [column.name for column in message.columns]
     if len(set(names)) == len(names) and "" not in names:
         return None
-    for i, name in enumerate(names):
-        if not name:
-            return f"columns[{i}].name", "a column has a name"
-        if name in names[:i]:
-            return f"columns[{i}].name", f"two columns have the name {name!r}"
-    return None
+    if "" in names:
+        return f"columns[{names.index('')}].name", "a column has a name"
+    i = _first_repeated(names)
+    return f"columns[{i}].name", f"two columns have the name {names[i]!r}"
 
 
 def _invalid_oid(state: State, message: m.Relation) -> Fault | None:

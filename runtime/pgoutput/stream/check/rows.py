@@ -49,8 +49,8 @@ def _key_null(state: State, message: _Old) -> Fault | None:
     key = message.key
     if key is None or None not in key or (known := state.known(message.relation_oid)) is None:
         return None
-    for i, cell in enumerate(key[: known.width]):
-        if cell is None and i not in known.others:
+    for i in known.keys:
+        if i < len(key) and key[i] is None:
             column = known.relation.columns[i].name
             return f"key[{i}]", f"{column!r} is part of the replica identity, so it is not NULL"
     return None
@@ -76,7 +76,7 @@ def _no_identity(state: State, message: _Old) -> Fault | None:
     if known is None:
         return None
     relation = known.relation
-    if relation.replica_identity == ReplicaIdentity.FULL or len(known.others) < known.width:
+    if relation.replica_identity == ReplicaIdentity.FULL or known.keys:
         return None
     name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
     return "relation_oid", f"{name} has no replica identity, so that no row of it can be updated or deleted"

@@ -25,8 +25,10 @@ class Known(msgspec.Struct, frozen=True):
     """Of the message, to tell which of two is newer."""
     relation: m.Relation
     width: int
+    keys: tuple[int, ...]
+    """Places of the columns that are part of the replica identity."""
     others: tuple[int, ...]
-    """Places of the columns that are not part of the replica identity."""
+    """Places of those that are not."""
 
 
 class Streamed(msgspec.Struct):
@@ -80,6 +82,7 @@ class State:
         streamed: The transactions that came in blocks and have not ended, by xid.
         owners: The transactions that their savepoints' xids belong to.
         parked: The prepared transactions, by gid.
+        gids: Their gids, by xid.
         resolved: The gids whose transactions were committed or rolled back, and were not prepared again.
         last_lsn: The end of what has ended last.
         replayed: A transaction that was prepared with an LSN before `last_lsn`.
@@ -92,6 +95,7 @@ class State:
 
     def __init__(self, options: Options) -> None:
         self.parked: dict[str, Parked] = {}
+        self.gids: dict[int, str] = {}
         self.number = -1
         self._effects: Mapping[type[Message], Callable[[Any], None]] = {
             m.Begin: self._begin,
@@ -175,7 +179,9 @@ class State:
 
     def _prepare(self, message: m.Prepare | m.StreamPrepare) -> None:
         self.open = None
+        self._unpark(message.gid)
         self.parked[message.gid] = Parked(message)
+        self.gids[message.xid] = message.gid
         self.resolved.discard(message.gid)
         if message.prepare_lsn < self.last_lsn:
             self.replayed = message
@@ -224,12 +230,17 @@ class State:
 
     def _resolve(self, message: m.CommitPrepared | m.RollbackPrepared) -> None:
         self.open = self.replayed = None
-        self.parked.pop(message.gid, None)
+        self._unpark(message.gid)
         self.resolved.add(message.gid)
         if isinstance(message, m.CommitPrepared):
             self.last_lsn = message.end_lsn
         else:
             self.last_lsn = message.rollback_end_lsn
+
+    def _unpark(self, gid: str) -> None:
+        parked = self.parked.pop(gid, None)
+        if parked is not None:
+            self.gids.pop(parked.prepare.xid, None)
 
     def _relation(self, message: m.Relation) -> None:
         if self.open is not None and self.open.work is not None:
@@ -237,8 +248,11 @@ class State:
             self._belongs(message.xid)
         else:
             relations = self.relations
-        others = tuple(i for i, column in enumerate(message.columns) if not column.flags & ColumnFlag.KEY)
-        relations[message.oid] = Known(self.number, message, len(message.columns), others)
+        places: tuple[list[int], list[int]] = ([], [])
+        for i, column in enumerate(message.columns):
+            places[not column.flags & ColumnFlag.KEY].append(i)
+        width = len(message.columns)
+        relations[message.oid] = Known(self.number, message, width, *map(tuple, places))
         self.excused.discard(message.oid)
         self.types = []
 

@@ -66,9 +66,9 @@ def _busy_xid(state: State, message: m.Begin | m.BeginPrepare | m.StreamStart) -
         return "xid", f"transaction {xid} is coming in blocks, and has not ended"
     if xid in state.owners:
         return "xid", f"{xid} is a subtransaction of {state.owners[xid]}, which has not ended"
-    for gid, parked in state.parked.items():
-        if xid == parked.prepare.xid and not parked.resent:
-            return "xid", f"transaction {xid} is prepared as {gid!r}, and has not ended"
+    gid = state.gids.get(xid)
+    if gid is not None and not state.parked[gid].resent:
+        return "xid", f"transaction {xid} is prepared as {gid!r}, and has not ended"
     return None
 
 
