@@ -42,7 +42,7 @@ class Written(WriterCommitMessage):
 
 
 class RecordingWriter(DataSourceArrowWriter):
-    """Writes rows of one table.
+    """Writes rows of one table; is made by the driver, and makes the folder in which tasks write.
 
     Args:
         target: The table.
@@ -56,6 +56,7 @@ class RecordingWriter(DataSourceArrowWriter):
         self._overwrite = overwrite
         self._is_new = not place.folder.exists()
         self._scratch = place.folder / f".{uuid.uuid4().hex}.partial"
+        self._scratch.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a partition, from within a task, which may not be the only one that does."""
@@ -66,7 +67,7 @@ class RecordingWriter(DataSourceArrowWriter):
 
     def _write(self, partition: int, attempt: int, rows: Iterator[pa.RecordBatch]) -> Written:
         folder = self._scratch / str(attempt)
-        folder.mkdir(parents=True)
+        folder.mkdir()
         try:
             return Written(partition, write_partition(folder, self._target, self._place, partition, rows))
         except BaseException:
@@ -105,7 +106,11 @@ class RecordingWriter(DataSourceArrowWriter):
                 self._place.folder.rmdir()
 
     def _remove_scratch(self) -> None:
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        # Renamed first, so that tasks that are still at work find no place where to make another file.
+        gone = self._scratch.with_suffix(".gone")
+        with suppress(OSError):
+            self._scratch.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _move(moves: Sequence[tuple[Path, Path]]) -> None:
