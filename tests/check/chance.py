@@ -73,6 +73,8 @@ def _why_no_relation(stream: Stream, position: int) -> str | None:
     assert isinstance(relation, m.Relation)
     for place in stream.places[position + 1 :]:
         message = place.message
+        if place.block != block:
+            continue  # what another transaction streams has its own Relation messages
         if isinstance(message, m.Relation) and message.oid == relation.oid:
             break
         if relation.oid in _oids(message):
@@ -273,6 +275,8 @@ def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
             return None
     for place in stream.places[number + 1 :]:
         one = place.message
+        if place.block != stream.places[number].block:
+            continue
         if isinstance(one, m.Relation) and one.oid == message.oid:
             break
         if isinstance(one, m.Update | m.Delete) and one.relation_oid == message.oid:

@@ -62,7 +62,7 @@ def positions(fault: Fault, of: Stream, count: int) -> list[int]:
 def test_what_is_certainly_illegal_is_seen(fault: Fault) -> None:
     made = 0
     for of in (*map(stream, NAMES), TWO_PREPARED):
-        for position in positions(fault, of, 4):
+        for position in positions(fault, of, 2):
             messages = fault.make(of, position)
             assert messages is not None
             assert first(messages, of.options) is not None, (position, of.places[position])
@@ -75,7 +75,7 @@ def test_what_is_certainly_illegal_is_seen(fault: Fault) -> None:
 def test_what_is_dropped_repeated_or_swapped_is_seen_or_legal_by_chance(kind: str, name: str) -> None:
     of = stream(name)
     caught = legal = 0
-    for position in positions(BY_NAME[kind], of, 120):
+    for position in positions(BY_NAME[kind], of, 40):
         messages = BY_NAME[kind].make(of, position)
         assert messages is not None
         if first(messages, of.options) is not None:
@@ -92,7 +92,7 @@ def test_what_is_dropped_repeated_or_swapped_is_seen_or_legal_by_chance(kind: st
 def test_a_flipped_bit_is_seen_or_legal_by_chance(name: str) -> None:
     of = stream(name)
     caught = 0
-    for number, byte, bit in some_bits(of, 250):
+    for number, byte, bit in some_bits(of, 100):
         messages, data = flipped(of, number, byte, bit)
         if first(messages, of.options) is not None:
             caught += 1
