@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from pgoutput import messages as m
+from pgoutput import v4
 from pgoutput.errors import CaptureError
 from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
 from pgoutput.segments import Segment, Segments, find_gaps, list_segments, read_metadata, segment_name
@@ -376,6 +379,20 @@ def test_rows_that_cannot_be_are_said(
     assert not any(tmp_path.iterdir())
 
 
+def test_operations_stay_where_they_are(tmp_path: Path) -> None:
+    kinds = Random(8).choices(["Insert", "Update", "Delete"], k=200)
+    rows = {"id": list(range(200)), "op": kinds, "text": [None, "x"] * 100}
+    batch = pa.record_batch(rows)
+    found = read_target({"table": "public.orders", **OPERATION}, batch.schema)
+    oid = found.relation.oid
+    expected = []
+    for number, kind, text in zip(*rows.values(), strict=True):
+        new = (str(number), text)
+        deleted = m.Delete(oid, key=(str(number), None))
+        expected.append({"Insert": m.Insert(oid, new), "Update": m.Update(oid, new=new)}.get(kind, deleted))
+    assert [v4.decode(one) for one in transactions.encode_rows(found, batch).to_pylist()] == expected
+
+
 def test_two_attempts_of_a_task(tmp_path: Path) -> None:
     """As with speculation: only one of them is told to the driver."""
     one = writer(tmp_path)
@@ -391,6 +408,7 @@ def test_partitions_that_no_task_had(tmp_path: Path) -> None:
     one.commit([None, write(one, 2, 1, 10)])
     see_legal(tmp_path)
     assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [0, 0, 13]
+    assert {len(read_metadata(path).relations) for path in list_segments(tmp_path)} == {1}
     none = writer(tmp_path / "none")
     none.commit([])
     see_legal(tmp_path / "none")
