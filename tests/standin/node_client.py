@@ -1,7 +1,7 @@
 """npm's pg-logical-replication reads from a stand-in: `python -m tests.standin.node_client`.
 
-It reads 100,000 messages over connections that break, each transaction once. It needs node and npm, and fetches
-the client from npm's registry.
+It reads 100,000 messages over connections that break, each transaction once. It needs node and npm, and
+fetches the client from npm's registry.
 """
 
 from __future__ import annotations

@@ -1,0 +1,101 @@
+"""Who may connect, and how: passwords, TLS, databases."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import time
+from pathlib import Path
+
+import psycopg
+import psycopg2
+import psycopg2.extras
+import pytest
+import trustme
+
+from pgoutput.standin import StandIn
+from tests.standin.raw import Raw, fields
+from tests.standin.streams import Repeated
+
+STREAM = Repeated(1)
+
+
+@pytest.mark.parametrize(
+    "password", ["secret", "pass word, with = and ,", "I\u00adX \u2168 \u00e4", "a" * 200]
+)
+def test_scram(password: str) -> None:
+    with StandIn(STREAM, user="me", password=password) as server:
+        info = {"host": "127.0.0.1", "port": str(server.port), "user": "me", "dbname": "x"}
+        with psycopg.connect(**info, password=password) as connection:
+            assert connection.execute("SELECT current_user").fetchone() == ("me",)
+        psycopg2.connect(**info, password=password).close()
+        for wrong in ({"password": "wrong"}, {"password": password, "user": "you"}):
+            with pytest.raises(psycopg.OperationalError, match="password authentication failed for user"):
+                psycopg.connect(**(info | wrong))
+
+
+def test_a_password_is_not_a_password_without_proof() -> None:
+    with StandIn(STREAM, user="me", password="secret") as server, Raw(server) as raw:
+        raw.startup(user="me")
+        assert raw.read() == (b"R", b"\0\0\0\x0aSCRAM-SHA-256\0\0")
+        first = b"n,,n=,r=abc"
+        raw.send(b"p", b"SCRAM-SHA-256\0" + len(first).to_bytes(4, "big") + first)
+        tag, challenge = raw.read()
+        assert challenge[:4] == b"\0\0\0\x0b"
+        nonce = challenge[4:].split(b",")[0]
+        assert nonce.startswith(b"r=abc")
+        raw.send(b"p", b"c=biws," + nonce + b",p=" + base64.b64encode(bytes(32)))
+        assert fields(raw.read()[1])["C"] == "28P01"
+        assert raw.has_ended
+
+
+@pytest.mark.parametrize(
+    "first", [b"", b"n,,", b"p=tls-unique,,n=,r=a", b"n,,n=,r=", b"n,a=b,n=,r=a", b"\xff", b"y,,n=,x=a"]
+)
+def test_what_is_no_scram_is_refused(first: bytes) -> None:
+    with StandIn(STREAM, user="me", password="secret") as server, Raw(server) as raw:
+        raw.startup(user="me")
+        raw.read()
+        raw.send(b"p", b"SCRAM-SHA-256\0" + len(first).to_bytes(4, "big") + first)
+        assert fields(raw.read()[1])["C"] == "08P01"
+        assert raw.has_ended
+
+
+def test_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    root = tmp_path / "root.pem"
+    authority.cert_pem.write_to_path(str(root))
+    with StandIn(STREAM, tls=context, user="me", password="secret") as server:
+        dsn = f"{server.dsn} sslmode=verify-full sslrootcert={root}"
+        with psycopg.connect(dsn) as connection:
+            assert connection.pgconn.ssl_in_use
+        replication = psycopg2.connect(dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection)
+        with replication.cursor() as cursor:
+            cursor.create_replication_slot("a", output_plugin="pgoutput")
+            cursor.start_replication("a", options={"proto_version": "1", "publication_names": "p"})
+            deadline = time.monotonic() + 10
+            while cursor.read_message() is None:
+                assert time.monotonic() < deadline
+        replication.close()
+        with psycopg.connect(f"{server.dsn} sslmode=disable") as connection:
+            assert not connection.pgconn.ssl_in_use
+    with StandIn(STREAM) as server, pytest.raises(psycopg.OperationalError, match="does not support SSL"):
+        psycopg.connect(f"{server.dsn} sslmode=require")
+
+
+def test_a_database_that_is_not_there() -> None:
+    class Named(Repeated):
+        database = "shop"
+
+    with StandIn(Named(1)) as server:
+        assert "dbname=shop" in server.dsn
+        psycopg.connect(server.dsn).close()
+        with pytest.raises(psycopg.OperationalError, match='database "other" does not exist'):
+            psycopg.connect(server.dsn, dbname="other")
+
+
+def test_a_user_needs_a_password() -> None:
+    with pytest.raises(ValueError, match="a user and a password go together"), StandIn(STREAM, user="me"):
+        pass

@@ -1,0 +1,154 @@
+"""What clients look up over ordinary connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import psycopg2
+import pytest
+
+from pgoutput.standin import RecordedSource, StandIn
+from tests.standin.raw import Raw
+from tests.standin.streams import Repeated
+
+CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StandIn]:
+    with StandIn(RecordedSource(CAPTURE)) as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_create_logical_replication_slot('a', 'pgoutput', false, true)")
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "rows"),
+    [
+        ("SELECT 1", ["?column?"], [(1,)]),
+        ("SELECT pg_catalog.pg_is_in_recovery()", ["pg_is_in_recovery"], [(False,)]),
+        ("SHOW wal_level", ["wal_level"], [("logical",)]),
+        ("SHOW wal_sender_timeout", ["wal_sender_timeout"], [("60s",)]),
+        ("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'", ["setting"], [("60000",)]),
+        ("SELECT current_setting('server_version_num')::int", ["current_setting"], [("180004",)]),
+        ("SELECT pubname FROM pg_publication", ["pubname"], [("p",)]),
+        (
+            "SELECT s.slot_name, plugin, active, two_phase, active_pid FROM pg_replication_slots s",
+            ["slot_name", "plugin", "active", "two_phase", "active_pid"],
+            [("a", "pgoutput", False, True, None)],
+        ),
+        ("SELECT slot_name FROM pg_replication_slots WHERE NOT active", ["slot_name"], [("a",)]),
+        ("SELECT count(*) FROM pg_catalog.pg_replication_slots /* ; */ -- ;", ["count"], [(1,)]),
+        ("SELECT typname FROM pg_type WHERE oid = 1700", ["typname"], [("numeric",)]),
+        (
+            "SELECT attname, atttypid FROM pg_attribute JOIN pg_class c ON attrelid = c.oid"
+            " WHERE relname = E't_def' ORDER BY attnum",
+            ["attname", "atttypid"],
+            [("id", 23), ("a", 25), ("b", 23)],
+        ),
+        (
+            "SELECT schemaname FROM pg_publication_tables WHERE pubname = 'p' AND tablename = 't_def'",
+            ["schemaname"],
+            [("app",)],
+        ),
+        ("SELECT pg_wal_lsn_diff('0/10', '0/1') AS diff", ["diff"], [(15,)]),
+        ("SELECT EXISTS (SELECT 1 FROM pg_roles)", ["exists"], [(True,)]),
+    ],
+)
+def test_look_ups(server: StandIn, query: str, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        cursor = connection.execute(query.encode())
+        assert [column.name for column in cursor.description or ()] == names
+        assert cursor.fetchall() == rows
+        in_binary = connection.cursor(binary=True).execute(query.encode()).fetchall()
+        assert in_binary == rows
+
+
+def test_parameters_and_transactions(server: StandIn) -> None:
+    with psycopg.connect(server.dsn) as connection:  # which begins transactions by itself
+        query = "SELECT setting FROM pg_settings WHERE name = %s AND 1 = %s"
+        for _ in range(7):  # the last ones are prepared
+            assert connection.execute(query, ["wal_level", 1]).fetchall() == [("logical",)]
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in answers only look-ups"):
+            connection.execute("SELECT * FROM orders")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT 1")
+        connection.rollback()
+        connection.execute("SET application_name = 'it''s me'")
+        assert connection.info.parameter_status("application_name") == "it's me"
+        connection.commit()
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="UTF8 only"):
+            connection.execute("SET client_encoding TO 'LATIN1'")
+
+
+def test_slots_through_sql(server: StandIn) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        create = "SELECT * FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+        created = connection.execute(create, ["b"]).fetchone()
+        assert created is not None
+        assert created[0] == "b"
+        with pytest.raises(psycopg.errors.DuplicateObject, match='slot "b" already exists'):
+            connection.execute(create, ["b"])
+        advanced = connection.execute("SELECT pg_replication_slot_advance('b', 'FF/0')").fetchone()
+        assert advanced is not None
+        end = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert end is not None
+        assert advanced[0] == f"(b,{end[0]})"
+        query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = 'b'"
+        assert len(connection.execute(query).fetchall()) == 1
+        with pytest.raises(psycopg.errors.UndefinedObject, match='slot "b" does not exist'):
+            connection.execute("SELECT pg_drop_replication_slot('b')")
+
+
+def test_a_described_query_does_nothing(server: StandIn) -> None:
+    with Raw(server) as raw:  # psycopg would wait for the server, and keep it from running: both are here
+        raw.startup()
+        raw.read_to(b"Z")
+        raw.send(b"P", b"\0SELECT pg_drop_replication_slot('a')\0\0\0")
+        raw.send(b"D", b"S\0")
+        raw.send(b"S")
+        described = dict(raw.read_to(b"Z"))[b"T"]
+        assert described.startswith(b"\0\1pg_drop_replication_slot\0")
+        assert raw.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'a'")[1][0] == b"D"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ATTACH DATABASE '/tmp/x' AS x",
+        "SELECT load_extension('x')",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT n FROM r",
+        "SELECT hex(zeroblob(1000000000))",
+        "SELECT * FROM sqlite_master, pg_type, pg_type, pg_type, pg_type",
+        "WITH x AS (SELECT 1) DELETE FROM pg_publication",
+        "SELECT FROM WHERE",
+        "SELECT 'abc",
+        "VACUUM",
+        "COPY t TO STDOUT",
+    ],
+)
+def test_what_is_no_look_up_is_refused(server: StandIn, query: str) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in answers only"):
+            connection.execute(query.encode())
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_psycopg_2_on_an_ordinary_connection(server: StandIn) -> None:
+    connection = psycopg2.connect(server.dsn)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT slot_name, active FROM pg_replication_slots WHERE slot_name = %s", ("a",))
+        assert cursor.fetchall() == [("a", False)]
+    connection.close()
+
+
+def test_publications_of_a_scenario_are_those_that_clients_create() -> None:
+    with StandIn(Repeated(1)) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute('CREATE PUBLICATION "My One" FOR ALL TABLES')
+        assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == [("My One",)]
+        with pytest.raises(psycopg.errors.DuplicateObject):
+            connection.execute('CREATE PUBLICATION "My One"')

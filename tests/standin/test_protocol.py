@@ -1,0 +1,286 @@
+"""The protocol, byte by byte: startup, commands, streams, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pgoutput import envelope
+from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgoutput.standin import StandIn
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from tests.standin.raw import Raw, fields, replication
+from tests.standin.streams import STEP, Repeated
+
+START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+CREATE = "CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with StandIn(Repeated(3)) as server:
+        yield server
+
+
+def test_a_connection_begins_as_with_a_server(server: StandIn) -> None:
+    with Raw(server) as raw:
+        raw.socket.sendall(struct.pack(">II", 8, 80877103))  # SSLRequest
+        assert raw.file.read(1) == b"N"
+        raw.socket.sendall(struct.pack(">II", 8, 80877104))  # GSSENCRequest
+        assert raw.file.read(1) == b"N"
+        raw.startup(application_name="me")
+        began = raw.read_to(b"Z")
+    assert began[0] == (b"R", b"\0\0\0\0")
+    assert (b"S", b"server_version\x0018.4\0") in began
+    assert (b"S", b"application_name\0me\0") in began
+    assert [tag for tag, _ in began[-2:]] == [b"K", b"Z"]
+    assert began[-1] == (b"Z", b"I")
+
+
+def test_newer_protocols_are_negotiated_down(server: StandIn) -> None:
+    with Raw(server) as raw:
+        raw.startup(version=3 << 16 | 2, **{"_pq_.command_tag_format": "x"})
+        assert raw.read() == (b"v", struct.pack(">ii", 3 << 16, 1) + b"_pq_.command_tag_format\0")
+        assert raw.read() == (b"R", b"\0\0\0\0")
+    with Raw(server) as raw:
+        raw.startup(version=2 << 16)
+        error = fields(raw.read()[1])
+        assert (error["S"], error["C"]) == ("FATAL", "0A000")
+        assert error["M"].startswith("unsupported frontend protocol 2.0")
+        assert raw.has_ended
+
+
+def test_identify_system(server: StandIn) -> None:
+    with replication(server) as raw:
+        described, row, complete, ready = raw.ask("IDENTIFY_SYSTEM")
+    assert described[1][:2] == b"\0\4"
+    assert [name in described[1] for name in (b"systemid\0", b"timeline\0", b"xlogpos\0", b"dbname\0")]
+    assert row[1].endswith(b"\0\0\0\x011" + b"\0\0\0\x050/FA0" + b"\0\0\0\x08postgres")
+    assert complete == (b"C", b"IDENTIFY_SYSTEM\0")
+    assert ready == (b"Z", b"I")
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "text"),
+    [
+        ("START_REPLICATION SLOT b LOGICAL 0/0", "42704", 'replication slot "b" does not exist'),
+        (CREATE, "42710", 'replication slot "a" already exists'),
+        (
+            "CREATE_REPLICATION_SLOT A-B LOGICAL pgoutput",
+            "42601",
+            'syntax error at or near "-"',
+        ),
+        (
+            'CREATE_REPLICATION_SLOT "A" LOGICAL pgoutput',
+            "42602",
+            'replication slot name "A" contains invalid character',
+        ),
+        (
+            "CREATE_REPLICATION_SLOT b LOGICAL wal2json",
+            "58P01",
+            'could not access file "wal2json": a stand-in has the plugin pgoutput only',
+        ),
+        (
+            "CREATE_REPLICATION_SLOT b LOGICAL pgoutput (SNAPSHOT 'export')",
+            "0A000",
+            "a stand-in has no tables, and so no snapshot to export",
+        ),
+        ("CREATE_REPLICATION_SLOT b PHYSICAL", "0A000", "a stand-in has logical slots only"),
+        ("DROP_REPLICATION_SLOT b", "42704", 'replication slot "b" does not exist'),
+        (
+            "READ_REPLICATION_SLOT a",
+            "0A000",
+            "cannot use READ_REPLICATION_SLOT with a logical replication slot",
+        ),
+        ("START_REPLICATION SLOT a LOGICAL 0/0", "22023", "proto_version option missing"),
+        (
+            "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1')",
+            "22023",
+            "publication_names option missing",
+        ),
+        (
+            START.replace("'1'", "'5'"),
+            "0A000",
+            "client sent proto_version=5 but server only supports protocol 4 or lower",
+        ),
+        (
+            START.replace("'1'", "'0'"),
+            "0A000",
+            "client sent proto_version=0 but server only supports protocol 1 or higher",
+        ),
+        (START.replace("'1'", "'x'"), "22023", "invalid proto_version"),
+        (
+            START.replace("'1'", "'1', streaming 'on'"),
+            "0A000",
+            "requested proto_version=1 does not support streaming, need 2 or higher",
+        ),
+        (
+            START.replace("'1'", "'3', streaming 'parallel'"),
+            "0A000",
+            "requested proto_version=3 does not support parallel streaming, need 4 or higher",
+        ),
+        (
+            START.replace("'1'", "'2', two_phase 'on'"),
+            "0A000",
+            "requested proto_version=2 does not support two-phase commit, need 3 or higher",
+        ),
+        (START.replace("'1'", "'1', nonsense 'on'"), "XX000", "unrecognized pgoutput option: nonsense"),
+        (START.replace("'1'", "'1', binary 'maybe'"), "42601", "binary requires a Boolean value"),
+        (START.replace("'1'", "'1', origin 'me'"), "22023", 'unrecognized origin value: "me"'),
+        (START.replace("'p'", "'p q'"), "42602", "invalid publication_names syntax"),
+        ("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1'", "42601", "syntax error at end of input"),
+        (
+            "BASE_BACKUP",
+            "0A000",
+            "BASE_BACKUP is not for logical replication, and the stand-in does not have it",
+        ),
+        ("CREATE TABLE t ()", "0A000", None),
+    ],
+)
+def test_what_a_server_refuses_is_refused_alike(
+    server: StandIn, command: str, state: str, text: str | None
+) -> None:
+    with replication(server) as raw:
+        raw.ask(CREATE)
+        (tag, body), ready = raw.ask(command)
+        assert tag == b"E"
+        error = fields(body)
+        assert error["C"] == state
+        assert text in (None, error["M"])
+        assert ready == (b"Z", b"I")
+        assert raw.ask("IDENTIFY_SYSTEM")[-2] == (b"C", b"IDENTIFY_SYSTEM\0")  # it goes on
+
+
+def test_a_stream_and_its_end(server: StandIn) -> None:
+    with replication(server) as raw:
+        raw.ask(CREATE)
+        raw.query(START)
+        assert raw.read() == (b"W", b"\0\0\0")
+        received = []
+        while not isinstance(one := envelope.decode(raw.read()[1]), PrimaryKeepalive):
+            assert isinstance(one, XLogData)
+            received.append(one)
+        assert [one.data for one in received] == Repeated(3).payloads()
+        assert abs(received[0].send_time + EPOCH_UNIX_MICROSECONDS - time.time_ns() // 1000) < 60_000_000
+        assert (one.wal_end, one.reply_requested) == (4 * STEP, False)
+
+        raw.send(b"d", envelope.encode(HotStandbyFeedback(0, 0, 0, 0, 0)))
+        raw.send(b"d", envelope.encode(StandbyStatusUpdate(3 * STEP, 2 * STEP, 2 * STEP, 0, True)))
+        answer = envelope.decode(raw.read()[1])
+        assert isinstance(answer, PrimaryKeepalive)
+        assert answer.wal_end == 4 * STEP
+
+        raw.send(b"c")
+        ended = raw.read_to(b"Z")
+        assert [tag for tag, _ in ended] == [b"c", b"C", b"C", b"Z"]
+        assert [body for _, body in ended[1:3]] == [b"COPY 0\0", b"START_REPLICATION\0"]
+
+        # The same connection again: what was not confirmed comes again, with its Relation.
+        raw.query(START)
+        assert raw.read()[0] == b"W"
+        again = [envelope.decode(raw.read()[1]) for _ in range(101)]
+        assert [one.data for one in again if isinstance(one, XLogData)] == Repeated(3).payloads(2 * STEP)[
+            :101
+        ]
+
+
+def test_a_later_start_than_was_confirmed_is_taken_an_earlier_one_is_not(server: StandIn) -> None:
+    with replication(server) as raw:
+        raw.ask(CREATE)
+        raw.query(START.replace("0/0", f"0/{3 * STEP:X}"))
+        raw.read()
+        first = envelope.decode(raw.read()[1])
+        assert isinstance(first, XLogData)
+        assert first.data == Repeated(3).payloads(3 * STEP)[0]
+        raw.send(b"d", envelope.encode(StandbyStatusUpdate(4 * STEP, 4 * STEP, 4 * STEP, 0, False)))
+        raw.send(b"c")
+        raw.read_to(b"Z")
+        raw.query(START)
+        raw.read()
+        assert isinstance(envelope.decode(raw.read()[1]), PrimaryKeepalive)  # nothing is left
+
+
+def test_a_slot_streams_to_one_client(server: StandIn) -> None:
+    with replication(server) as one, replication(server) as other:
+        one.ask(CREATE)
+        one.query(START)
+        one.read()
+        for command in (START, "DROP_REPLICATION_SLOT a", "SELECT pg_drop_replication_slot('a')"):
+            error = fields(other.ask(command)[0][1])
+            assert error["C"] == "55006"
+            assert error["M"].startswith('replication slot "a" is active for PID 10')
+        other.query("DROP_REPLICATION_SLOT a WAIT")
+        time.sleep(0.05)
+        one.send(b"X")
+        assert other.read() == (b"C", b"DROP_REPLICATION_SLOT\0")
+
+
+def test_temporary_slots_end_with_their_connection(server: StandIn) -> None:
+    with replication(server) as raw:
+        raw.ask("CREATE_REPLICATION_SLOT a TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing', TWO_PHASE)")
+    with replication(server) as raw:
+        deadline = time.monotonic() + 10
+        while raw.ask("SELECT slot_name FROM pg_replication_slots")[1][0] == b"D":
+            assert time.monotonic() < deadline
+        assert raw.ask(CREATE)[-2] == (b"C", b"CREATE_REPLICATION_SLOT\0")
+
+
+def test_alter_replication_slot(server: StandIn) -> None:
+    with replication(server) as raw:
+        raw.ask(CREATE)
+        assert raw.ask("ALTER_REPLICATION_SLOT a (FAILOVER true, TWO_PHASE)")[0][0] == b"C"
+        row = raw.ask("SELECT failover, two_phase FROM pg_replication_slots")[1]
+        assert row == (b"D", b"\0\2\0\0\0\x01t\0\0\0\x01t")
+
+
+def test_a_stream_is_cancelled_by_whoever_has_the_key(server: StandIn) -> None:
+    with Raw(server) as raw:
+        raw.startup(replication="database")
+        key = dict(raw.read_to(b"Z"))[b"K"]
+        raw.ask(CREATE)
+        raw.query(START)
+        raw.read()
+        with Raw(server) as other:
+            other.socket.sendall(struct.pack(">II", 16, 80877102) + key[:4] + b"\0\0\0\0")  # a wrong one
+            assert other.has_ended
+        with Raw(server) as other:
+            other.socket.sendall(struct.pack(">II", 16, 80877102) + key)
+        read = raw.read_to(b"Z")
+        assert fields(read[-2][1])["C"] == "57014"
+        raw.send(b"c")  # what a client still sends of the copy is ignored
+        assert raw.ask("SHOW server_version")[0][0] == b"T"
+
+
+def test_a_silent_client_is_asked_and_then_given_up() -> None:
+    with StandIn(Repeated(0), sender_timeout=0.4) as server, replication(server) as raw:
+        raw.ask(CREATE)
+        raw.query(START)
+        raw.read()
+        kept = [envelope.decode(raw.read()[1]) for _ in range(2)]
+        assert [one.reply_requested for one in kept if isinstance(one, PrimaryKeepalive)] == [False, True]
+        raw.send(b"d", envelope.encode(StandbyStatusUpdate(1, 1, 1, 0, False)))
+        asked = envelope.decode(raw.read()[1])
+        assert isinstance(asked, PrimaryKeepalive)
+        assert asked.reply_requested
+        assert raw.has_ended
+
+
+def test_the_extended_protocol(server: StandIn) -> None:
+    with Raw(server) as raw:
+        raw.startup()
+        raw.read_to(b"Z")
+        raw.send(b"P", b"s\0SELECT name, setting FROM pg_settings WHERE name = $1\0\0\0")
+        raw.send(b"D", b"Ss\0")
+        raw.send(b"B", b"\0s\0" + b"\0\0" + b"\0\1\0\0\0\x09wal_level" + b"\0\0")
+        raw.send(b"E", b"\0\0\0\0\0")
+        raw.send(b"S")
+        assert [tag for tag, _ in raw.read_to(b"Z")] == [b"1", b"t", b"T", b"2", b"D", b"C", b"Z"]
+        raw.send(b"P", b"\0DELETE FROM t\0\0\0")
+        raw.send(b"B", b"\0\0\0\0\0\0\0\0")
+        raw.send(b"E", b"\0\0\0\0\0")
+        raw.send(b"E", b"\0\0\0\0\0")  # is skipped, as all is up to the Sync
+        raw.send(b"S")
+        assert [tag for tag, _ in raw.read_to(b"Z")] == [b"1", b"2", b"E", b"Z"]

@@ -1,0 +1,171 @@
+"""Recordings are served as they were sent; and from anywhere on, with nothing lost and nothing twice."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pgoutput.captures import Capture
+from pgoutput.errors import CaptureError, ReplicationError
+from pgoutput.messages import XLogData
+from pgoutput.segments import list_segments, record_capture
+from pgoutput.standin import RecordedSource, Wanted
+from pgoutput.standin.recordings import open_recording
+from pgoutput.stream import Transaction, Transactions
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+FILES = sorted(CAPTURES.glob("*.jsonl.gz"))
+SOME = [path for path in FILES if "pg18" in path.name or "_ws_" in path.name or "2pc" in path.name]
+END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}
+
+
+def wanted(path: Path) -> Wanted:
+    recording = open_recording(path)
+    return Wanted(
+        proto_version=recording.proto_version,
+        publication_names=recording.publications,
+        streaming=recording.streaming,
+        two_phase=recording.two_phase,
+        binary=recording.binary,
+        messages=recording.messages,
+        origin=recording.origin,  # type: ignore[arg-type]
+    )
+
+
+def sent(source: RecordedSource, path: Path, after_lsn: int) -> list[XLogData]:
+    return [one for one in source.start(wanted(path), after_lsn) if isinstance(one, XLogData)]
+
+
+def payloads(path: Path) -> list[bytes]:
+    with Capture(path) as capture:
+        return [one.data for one in capture.messages() if one.message is not None]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
+def test_a_new_slot_gets_the_bytes_that_were_recorded(path: Path) -> None:
+    source = RecordedSource(path)
+    assert [one.data for one in sent(source, path, source.start_lsn)] == payloads(path)
+
+
+@pytest.mark.parametrize("path", SOME, ids=lambda path: path.name.partition(".")[0])
+def test_a_client_that_breaks_off_anywhere_gets_the_rest(path: Path) -> None:
+    source = RecordedSource(path)
+    full = sent(source, path, source.start_lsn)
+    whole = _read(path, full, [])
+    assert len(whole) > 20
+    for cut in range(1, len(full), max(1, len(full) // 15)):
+        before = full[:cut]
+        ends = (
+            int.from_bytes(one.data[at : at + 8]) for one in before if (at := END_LSN.get(one.data[:1], 0))
+        )
+        after = max(ends, default=source.start_lsn)
+        assert _read(path, before, sent(source, path, after)) == whole, cut
+
+
+def _read(path: Path, *connections: list[XLogData]) -> list[Transaction]:
+    """What a client has committed, over several connections. A stream that is not legal raises."""
+    recording = open_recording(path)
+    transactions = Transactions(recording.decoder())
+    read: list[Transaction] = []
+    for connection in connections:
+        decoder = recording.decoder()
+        transactions.reconnect(decoder)
+        for one in connection:
+            transaction = transactions.feed(decoder.decode(one.data))
+            if transaction is not None:
+                read.append(transaction)
+    for transaction in read:  # a Relation that is sent again is part of another transaction
+        for number, change in enumerate(transaction.changes):
+            relations = tuple(replace(relation, xid=None) for relation in change.relations)
+            transaction.changes[number] = replace(change, relations=relations)
+    return read
+
+
+@pytest.mark.parametrize("name", ["pg18_ws_p4_par_2pc_msg", "pg14_ws_p2_stream_msg"])
+def test_envelopes_have_the_lsns_that_were_recorded(name: str) -> None:
+    path = CAPTURES / f"{name}.jsonl.gz"
+    source = RecordedSource(path)
+    with Capture(path) as capture:
+        envelopes = [one.envelope for one in capture.messages()]
+    recorded = [(one.wal_start, one.data) for one in envelopes if isinstance(one, XLogData)]
+    assert [(one.wal_start, one.data) for one in sent(source, path, source.start_lsn)] == recorded
+
+
+def test_messages_without_envelopes_get_lsns_that_are_in_them() -> None:
+    path = CAPTURES / "pg18_p4_par_2pc.jsonl.gz"
+    source = RecordedSource(path)
+    messages = sent(source, path, source.start_lsn)
+    for one, following in zip(messages, [*messages[1:], None], strict=True):
+        assert one.wal_start == one.wal_end
+        tag = one.data[:1]
+        if tag in b"RY" or (tag in b"BbS" and following is not None and following.data[:1] == b"O"):
+            assert one.wal_start == 0
+        else:
+            assert source.start_lsn < one.wal_start <= source.end_lsn or tag in b"SEIUDTOMA"
+        if tag in END_LSN:
+            assert one.wal_start == int.from_bytes(one.data[END_LSN[tag] : END_LSN[tag] + 8])
+
+
+def test_segments_are_served_like_the_capture_that_they_are_of(tmp_path: Path) -> None:
+    path = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
+    record_capture(path, tmp_path / "r", segment_bytes=4096)
+    assert len(list_segments(tmp_path / "r")) > 3
+    source = RecordedSource(tmp_path / "r")
+    full = sent(source, tmp_path / "r", source.start_lsn)
+    # A recorder leaves out Stream Aborts of what was not streamed; this capture has none.
+    assert [one.data for one in full] == payloads(path)
+    later = full[len(full) // 2 :]
+    after = next(int.from_bytes(one.data[10:18]) for one in later if one.data[:1] == b"C")
+    capture = RecordedSource(path)
+    assert sent(source, tmp_path / "r", after) == sent(capture, path, after)
+
+
+def test_part_of_a_recording_is_refused(tmp_path: Path) -> None:
+    record_capture(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=4096)
+    segments = list_segments(tmp_path)
+    with pytest.raises(CaptureError, match="begins in the middle of a recording: serve the whole"):
+        RecordedSource(segments[-1])
+    segments[1].unlink()
+    with pytest.raises(CaptureError, match="segment 2 is missing"):
+        RecordedSource(tmp_path)
+
+
+def test_half_a_transaction_at_the_end_is_not_served(tmp_path: Path) -> None:
+    path = CAPTURES / "pg18_p1.jsonl.gz"
+    whole = payloads(path)
+    last = max(number for number, data in enumerate(whole) if data[:1] == b"C")
+    lines = _lines(path)
+    (tmp_path / "c.jsonl").write_bytes(b"".join(lines[: last + 1]))  # the header, and all but that Commit
+    source = RecordedSource(tmp_path / "c.jsonl")
+    begin = max(number for number, data in enumerate(whole[:last]) if data[:1] == b"B")
+    served = sent(source, tmp_path / "c.jsonl", source.start_lsn)
+    assert [one.data for one in served] == whole[:begin]
+
+
+def test_options_that_would_change_the_bytes_are_refused() -> None:
+    path = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
+    source = RecordedSource(path)
+    with pytest.raises(ReplicationError) as refused:
+        source.start(Wanted(proto_version=4, publication_names=("p",), streaming="on", binary=True), 0)
+    assert str(refused.value) == (
+        "this stream was recorded with proto_version 4, streaming parallel, two_phase on, binary off, "
+        "messages on, origin any: ask for that, and not for streaming on, two_phase off, binary on, messages off"
+    )
+    with pytest.raises(ReplicationError, match="recorded with the publications p: ask for all of them"):
+        RecordedSource(CAPTURES / "pg18_p1.jsonl.gz").start(
+            Wanted(proto_version=1, publication_names=("q",)), 0
+        )
+
+
+def test_options_that_change_nothing_may_differ() -> None:
+    source = RecordedSource(CAPTURES / "pg18_p1.jsonl.gz")
+    one = list(source.start(Wanted(proto_version=1, publication_names=("p",)), 0))
+    other = list(source.start(Wanted(proto_version=4, publication_names=("p",), streaming="parallel"), 0))
+    assert one == other
+
+
+def _lines(path: Path) -> list[bytes]:
+    return gzip.open(path).readlines()
