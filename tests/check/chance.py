@@ -268,11 +268,13 @@ def _built_in(stream: Stream, number: int, message: m.Relation) -> str | None:
 
 
 def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
-    """A key of other columns, or another identity, that no old row contradicts."""
+    """A key of other columns, or another identity, that no old row contradicts; a partition's cannot."""
     if message.replica_identity in (ReplicaIdentity.FULL, ReplicaIdentity.NOTHING):
         wanted = message.replica_identity == ReplicaIdentity.FULL
         if any(bool(column.flags) != wanted for column in message.columns):
             return None
+    behind = (place.message for place in stream.places[number + 1 :])
+    partitioned = isinstance(next((one for one in behind if not isinstance(one, m.Type)), None), m.Relation)
     for place in stream.places[number + 1 :]:
         one = place.message
         if place.block != stream.places[number].block:
@@ -283,6 +285,8 @@ def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
             identity = message.replica_identity
             if (one.old is not None) != (identity == ReplicaIdentity.FULL):
                 return None
+            if partitioned:
+                continue
             if not any(column.flags for column in message.columns):
                 return None
             if one.key is not None and any(

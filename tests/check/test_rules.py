@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
+from pgoutput import envelope, v4
 from pgoutput import messages as m
-from pgoutput import v4
 from pgoutput.stream import StreamDecoder
 from pgoutput.stream.check import RULES, Checker, Options, Rule, Violation, check
 from pgoutput.stream.check import samples as s
-from tests.check.streams import checked
-from tests.codec.corpus import CAPTURES
+from tests.check.streams import checked, checker, options
+from tests.codec.corpus import CAPTURES, read
 
 STREAMED = Options(streaming="on", two_phase=True)
 
@@ -112,6 +114,25 @@ def test_a_relation_that_is_wrong_is_told_once_until_it_comes_again() -> None:
     assert [violation.message for violation in found] == [2, 5]
 
 
+# Envelopes
+
+
+def test_every_flipped_bit_of_an_envelopes_lsns_is_seen() -> None:
+    lines = [line.envelope for line in read("pg18_ws_p4_par_2pc_msg")[1][:60]]
+    sent = [one for one in lines if isinstance(one, m.XLogData | m.PrimaryKeepalive)]
+    held = checker(options(read("pg18_ws_p4_par_2pc_msg")[0]))
+    for one in sent:
+        raw = envelope.encode(one)
+        if isinstance(one, m.XLogData):
+            for bit in range(8, 8 * 17, 5):
+                flipped = bytearray(raw)
+                flipped[bit // 8] ^= 1 << bit % 8
+                found = copy.deepcopy(held).feed_envelope(flipped)
+                assert found is not None
+                assert found.rule == "envelope-lsns-equal"
+        assert held.feed_envelope(raw) is None
+
+
 # What a new connection changes
 
 
@@ -149,8 +170,8 @@ def test_a_stream_may_stop_anywhere() -> None:
 
 def test_an_abort_for_what_was_not_streamed_is_named_in_any_version() -> None:
     raw = v4.encode(s.SAVEPOINT_ABORT)
-    for options in (Options(proto_version=1), Options(proto_version=2), STREAMED):
-        assert names(list(check((raw,), options))) == ["savepoint-of-streamed"]
+    for asked in (Options(proto_version=1), Options(proto_version=2), STREAMED):
+        assert names(list(check((raw,), asked))) == ["savepoint-of-streamed"]
     assert names(list(check((raw,), Options(streaming="parallel")))) == ["message"]
 
 
@@ -167,6 +188,25 @@ def test_after_a_savepoint_was_rolled_back_the_relation_comes_again() -> None:
     again = (*s.BLOCK, s.SAVEPOINT_ABORT, s.NEXT)
     assert names(list(check((*again, s.STREAMED), STREAMED))) == ["relation-before-use"]
     assert names(list(check((*again, s.STREAMED_RELATION, s.STREAMED), STREAMED))) == []
+
+
+def test_rows_of_a_partition_have_the_old_values_of_its_own_identity() -> None:
+    """As PostgreSQL 18 sends them with publish_via_partition_root, where identities differ."""
+    leaf = m.Relation(s.OID + 1, "public", "t1", s.RELATION.replica_identity, s.COLUMNS)
+    whole_key = m.Update(s.OID, ("1", "y"), key=("1", "x"))
+    assert names(list(check(s.transaction(s.RELATION, leaf, whole_key), STREAMED))) == []
+    assert names(list(check(s.transaction(s.RELATION, whole_key), STREAMED))) == ["key-only"]
+    no_old = m.Update(s.OID, ("1", "y"))
+    assert names(list(check(s.transaction(s.FULL, leaf, no_old), STREAMED))) == []
+    assert names(list(check(s.transaction(s.FULL, no_old), STREAMED))) == ["old-row-needed"]
+
+
+def test_what_was_prepared_before_the_slot_sent_such_comes_right_before_its_commit() -> None:
+    """As PostgreSQL 18 sends it to a slot whose two_phase was set later: with the old LSNs."""
+    before = (m.Begin(2_000, 0, 731), s.RELATION, s.INSERT, m.Commit(2_000, 2_048, 0))
+    assert names(list(check((*before, *s.PREPARED, s.COMMIT_PREPARED), STREAMED))) == []
+    late = (*before, *s.PREPARED, m.LogicalMessage(0, 2_100, "p", b""))
+    assert names(list(check(late, STREAMED))) == ["prepare-order"]
 
 
 def test_rules_can_be_left_out() -> None:

@@ -8,7 +8,7 @@ from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity, TupleData
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Options, Rule
-from pgoutput.stream.check.state import State
+from pgoutput.stream.check.state import Known, State
 
 _Old: TypeAlias = m.Update | m.Delete
 
@@ -27,6 +27,12 @@ def _count(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | Non
     return None
 
 
+def _itself(state: State, message: _Old) -> Known | None:
+    """What is known of the relation, if its own replica identity decides which old values come."""
+    known = state.known(message.relation_oid)
+    return None if known is None or known.partitioned else known
+
+
 def _unchanged(state: State, message: _Old) -> Fault | None:
     cells, field = (message.key, "key") if message.key is not None else (message.old, "old")
     if cells is None or UNCHANGED not in cells:
@@ -36,7 +42,7 @@ def _unchanged(state: State, message: _Old) -> Fault | None:
 
 def _beside_key(state: State, message: _Old) -> Fault | None:
     key = message.key
-    if key is None or (known := state.known(message.relation_oid)) is None:
+    if key is None or (known := _itself(state, message)) is None:
         return None
     for i in known.others:
         if i < len(key) and key[i] is not None:
@@ -47,7 +53,7 @@ def _beside_key(state: State, message: _Old) -> Fault | None:
 
 def _key_null(state: State, message: _Old) -> Fault | None:
     key = message.key
-    if key is None or None not in key or (known := state.known(message.relation_oid)) is None:
+    if key is None or None not in key or (known := _itself(state, message)) is None:
         return None
     for i in known.keys:
         if i < len(key) and key[i] is None:
@@ -72,8 +78,7 @@ def _identity(state: State, message: _Old) -> Fault | None:
 
 
 def _no_identity(state: State, message: _Old) -> Fault | None:
-    known = state.known(message.relation_oid)
-    if known is None:
+    if (known := _itself(state, message)) is None:
         return None
     relation = known.relation
     if relation.replica_identity == ReplicaIdentity.FULL or known.keys:
@@ -85,7 +90,7 @@ def _no_identity(state: State, message: _Old) -> Fault | None:
 def _old_missing(state: State, message: m.Update) -> Fault | None:
     if message.old is not None or message.key is not None:
         return None
-    known = state.known(message.relation_oid)
+    known = _itself(state, message)
     if known is None or known.relation.replica_identity != ReplicaIdentity.FULL:
         return None
     return "new.tag", "the relation has REPLICA IDENTITY FULL, but the old row is missing"
@@ -136,9 +141,10 @@ RULES: Final = (
     ),
     Rule(
         name="key-only",
-        doc="A key is as wide as the row, and NULL in the columns that are not part of the replica "
-        "identity. (Rows that are sent as those of a partitioned table keep to it where its identity "
-        "is that of its partitions.)",
+        doc="A key is as wide as the row, and NULL in the columns that are not part of the replica identity. "
+        "(This rule and the next, old-row-needed and replica-identity-needed are not held against a relation "
+        "whose Relation came right before another: rows of a partition may be sent as those of its "
+        "partitioned table, but have the old values that the partition's replica identity wants.)",
         source="ExtractReplicaIdentity",
         on=_OLD,
         broken=_beside_key,
@@ -147,7 +153,7 @@ RULES: Final = (
     ),
     Rule(
         name="key-complete",
-        doc="The columns of a key are not NULL. (As above.)",
+        doc="The columns of a key are not NULL.",
         source="ExtractReplicaIdentity (Assert !nulls)",
         on=_OLD,
         broken=_key_null,

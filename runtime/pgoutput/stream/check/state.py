@@ -29,6 +29,9 @@ class Known(msgspec.Struct, frozen=True):
     """Places of the columns that are part of the replica identity."""
     others: tuple[int, ...]
     """Places of those that are not."""
+    partitioned: bool = False
+    """Whether another Relation came right behind, as that of a partition does: rows may be sent as those of
+    the partitioned table, with the old values that the partition's replica identity wants."""
 
 
 class Streamed(msgspec.Struct):
@@ -87,6 +90,7 @@ class State:
         last_lsn: The end of what has ended last.
         replayed: A transaction that was prepared with an LSN before `last_lsn`.
         types: The OIDs of the Type messages that have come and whose Relation has not.
+        described: Where the Relation is that came right before, and its OID.
         silent: Whether the last opener's XLogData had no LSN, as before an Origin.
         excused: OIDs of relations of which a violation was told: changes of them are looked at again when
             their next Relation has come.
@@ -130,6 +134,7 @@ class State:
         self.last_lsn = 0
         self.replayed: m.Prepare | m.StreamPrepare | None = None
         self.types: list[int] = []
+        self.described: tuple[dict[int, Known], int] | None = None
         self.silent = False
         self.excused: set[int] = set()
         self.lost = False
@@ -140,8 +145,8 @@ class State:
         """Follow a message, legal or not."""
         if self.open is not None:
             self.open.messages += 1
-        if self.types and not isinstance(message, m.Relation | m.Type):
-            self.types = []
+        if (self.described or self.types) and not isinstance(message, m.Relation | m.Type):
+            self.described, self.types = None, []
         self.replayed = None
         effect = self._effects.get(type(message))
         if effect is not None:
@@ -248,11 +253,16 @@ class State:
             self._belongs(message.xid)
         else:
             relations = self.relations
-        places: tuple[list[int], list[int]] = ([], [])
+        keys: list[int] = []
+        others: list[int] = []
         for i, column in enumerate(message.columns):
-            places[not column.flags & ColumnFlag.KEY].append(i)
+            (keys if column.flags & ColumnFlag.KEY else others).append(i)
         width = len(message.columns)
-        relations[message.oid] = Known(self.number, message, width, *map(tuple, places))
+        relations[message.oid] = Known(self.number, message, width, tuple(keys), tuple(others))
+        if self.described is not None:
+            where, oid = self.described
+            where[oid] = msgspec.structs.replace(where[oid], partitioned=True)
+        self.described = relations, message.oid
         self.excused.discard(message.oid)
         self.types = []
 

@@ -58,6 +58,18 @@ def _old(stream: Stream, position: int) -> tuple[str, TupleData] | None:
     return None if found is None or found[0] == "new" else found
 
 
+def _old_of_itself(stream: Stream, position: int) -> tuple[str, TupleData] | None:
+    """As `_old`, where the relation's own replica identity decides: not for rows of partitions."""
+    oid = getattr(stream.places[position].message, "relation_oid", None)
+    for before in range(position, -1, -1):
+        message = stream.places[before].message
+        if isinstance(message, Relation) and message.oid == oid:
+            following = (place.message for place in stream.places[before + 1 :])
+            behind = next(one for one in following if not isinstance(one, m.Type))
+            return None if isinstance(behind, Relation) else _old(stream, position)
+    return None
+
+
 def _unchanged_old(stream: Stream, position: int) -> Messages | None:
     if (found := _old(stream, position)) is None or not found[1]:
         return None
@@ -70,14 +82,14 @@ def _replaced(cells: TupleData, place: int, cell: str | None) -> TupleData:
 
 
 def _beside_key(stream: Stream, position: int) -> Messages | None:
-    found = _old(stream, position)
+    found = _old_of_itself(stream, position)
     if found is None or found[0] != "key" or None not in found[1]:
         return None
     return _with(stream, position, key=_replaced(found[1], found[1].index(None), "0"))
 
 
 def _key_null(stream: Stream, position: int) -> Messages | None:
-    found = _old(stream, position)
+    found = _old_of_itself(stream, position)
     if found is None or found[0] != "key":
         return None
     place = next(i for i, cell in enumerate(found[1]) if cell is not None)
@@ -92,7 +104,7 @@ def _other_old(stream: Stream, position: int) -> Messages | None:
 
 
 def _no_old(stream: Stream, position: int) -> Messages | None:
-    found = _old(stream, position)
+    found = _old_of_itself(stream, position)
     update = isinstance(stream.places[position].message, m.Update)
     return _with(stream, position, old=None) if update and found is not None and found[0] == "old" else None
 
