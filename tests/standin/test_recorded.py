@@ -152,7 +152,8 @@ def test_options_that_would_change_the_bytes_are_refused() -> None:
         source.start(Wanted(proto_version=4, publication_names=("p",), streaming="on", binary=True), 0)
     assert str(refused.value) == (
         "this stream was recorded with proto_version 4, streaming parallel, two_phase on, binary off, "
-        "messages on, origin any: ask for that, and not for streaming on, two_phase off, binary on, messages off"
+        "messages on, origin any: ask for that, and not for streaming on, two_phase off, binary on, "
+        "messages off"
     )
     with pytest.raises(ReplicationError, match="recorded with the publications p: ask for all of them"):
         RecordedSource(CAPTURES / "pg18_p1.jsonl.gz").start(

@@ -144,6 +144,9 @@ class Replication:
                 messages = hub.source.start(wanted, after)
             except PgoutputError as error:
                 raise Refused("0A000", str(error)) from None
+            except Exception as error:  # as in WalSender
+                text = f"the stand-in's source has failed: {type(error).__name__}: {error}"
+                raise Refused("XX000", text) from None
             sender = hub.senders[backend.pid] = WalSender(
                 Pump(messages, hub.faults, slot.progress, after),
                 slot,

@@ -152,7 +152,8 @@ class StandIn:
     @property
     def dsn(self) -> str:
         """Where it is, as libpq takes it. The password is in it, if there is one."""
-        secret = f" password={self._password}" if self._password else ""
+        quoted = (self._password or "").replace("\\", "\\\\").replace("'", "\\'")
+        secret = f" password='{quoted}'" if quoted else ""
         user = self._user or "postgres"
         return f"host=127.0.0.1 port={self.port} user={user} dbname={self._database}{secret}"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from pgoutput import envelope
-from pgoutput.errors import DecodeError, PgoutputError
+from pgoutput.errors import DecodeError
 from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
 from pgoutput.standin.faults import Faults
 from pgoutput.standin.protocol import Refused, read_message
@@ -99,19 +99,23 @@ class WalSender:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self) -> None:
-        try:
-            while (taken := await self._pump.take()) is not None:
-                data, lsn = taken
-                self._writer.write(data)
-                self.sent_lsn = max(self.sent_lsn, lsn)
-                await self._writer.drain()
-        except PgoutputError as error:
-            raise Refused("XX000", f"the stand-in's source has failed: {error}") from None
+        while (taken := await self._take()) is not None:
+            data, lsn = taken
+            self._writer.write(data)
+            self.sent_lsn = max(self.sent_lsn, lsn)
+            await self._writer.drain()
         if self._pump.broken:
             await self._break()
         self.sent_lsn = max(self.sent_lsn, self._end_lsn)
         self._keepalive()
         await asyncio.Event().wait()
+
+    async def _take(self) -> tuple[bytes, int] | None:
+        try:
+            return await self._pump.take()
+        except Exception as error:  # a scenario is its user's own, and may raise anything
+            text = f"the stand-in's source has failed: {type(error).__name__}: {error}"
+            raise Refused("XX000", text) from None
 
     async def _break(self) -> None:
         """Say nothing more, but listen: a reset would take away what the client has not read."""
