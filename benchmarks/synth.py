@@ -32,9 +32,9 @@ MORE: Final = 20
 """So many times the server's transactions are made."""
 
 MORE_MEMORY: Final = 1.25
-"""How much the memory may grow from the small run to the large one, which is 100 times as large."""
+"""How much the memory may grow from the small run to the large one, which is 10 times as large."""
 
-WORKLOAD: Final = Workload(transactions=100_000, large=0, seed=7)
+WORKLOAD: Final = Workload(transactions=40_000, large=0, seed=7)
 ROUNDS: Final = 3
 
 
@@ -61,7 +61,7 @@ def main() -> int:
     ratios = [one / other for one, other in zip(rates, received, strict=True)]
     ratio, listed = statistics.median(ratios), ", ".join(f"{ratio:.1f}" for ratio in ratios)
     print(f"Making has {ratio:.1f} times the speed of receiving (rounds: {listed}).")
-    small = synth(MORE * WORKLOAD.transactions // 100)
+    small = synth(MORE * WORKLOAD.transactions // 10)
     large = max(made, key=lambda one: one.peak)
     for one in (small, large):
         print(f"{one.messages:,} messages take {one.peak >> 20} MB")

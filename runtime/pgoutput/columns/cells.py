@@ -65,7 +65,8 @@ def cells(column: pa.Array, unchanged: pa.BooleanArray | None, path: str) -> Ite
         EncodeError: A value is longer than any can be.
         TypeError: The column is neither text nor binary.
     """
-    column = column.cast(_LARGE.get(column.type, column.type))
+    if column.type in _LARGE:
+        column = column.cast(_LARGE[column.type])
     if column.type not in _TAGS:
         raise TypeError(f"{path}: a column of {column.type} is not cells: string (text) or binary is wanted")
     tag = _TAGS[column.type]
@@ -91,4 +92,4 @@ def cells(column: pa.Array, unchanged: pa.BooleanArray | None, path: str) -> Ite
         if unchanged is not None:
             heads["tag"][np.asarray(unchanged.fill_null(False))] = _UNCHANGED
         yield Bytes.some(rows, np.where(null, 1, _HEAD.itemsize))
-    yield Bytes(column.cast(pa.binary()), int(offsets[-1]) - int(offsets[0]))
+    yield Bytes(column.view(pa.binary()), int(offsets[-1]) - int(offsets[0]))

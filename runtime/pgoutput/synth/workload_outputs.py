@@ -26,7 +26,7 @@ _BATCH: Final = 65_536
 """Rows of a segment's row group."""
 
 _SEGMENTS: Final = 2
-"""Of a window. Most transactions that are open at the border of two are so by chance, as in any recording."""
+"""Of a window. Their border is anywhere, also inside of transactions."""
 
 _READ: Final = EPOCH_UNIX_MICROSECONDS + 1_000
 """When a message is read, less when it is sent, which counts from 2000."""
