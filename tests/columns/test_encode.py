@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pgoutput import messages as m
 from pgoutput import v1, v4
-from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
+from pgoutput.columns import encode_cells, encode_deletes, encode_inserts, encode_updates
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.wire import UNCHANGED
@@ -123,6 +123,20 @@ def test_what_null_hides_is_not_sent() -> None:
     assert column.to_pylist() == ["a", None]
     made = encode_inserts(1, [column])
     assert made.to_pylist() == [v1.encode(m.Insert(1, ("a",))), v1.encode(m.Insert(1, (None,)))]
+
+
+def test_cells_that_are_encoded_once() -> None:
+    keys, rest = (
+        pa.array(["1", "2", "3"]),
+        encode_cells([pa.array(["x", None, "z"]), pa.array([b"", b"b", None])]),
+    )
+    rows: list[TupleData] = [("1", "x", b""), ("2", None, b"b"), ("3", "z", None)]
+    assert encode_inserts(1, [keys, rest]).to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
+    some = encode_updates(1, [keys[1:], rest.slice(1, 3)]).to_pylist()
+    assert some == [v1.encode(m.Update(1, row)) for row in rows[1:]]
+    assert encode_deletes(1, old=[rest.take(pa.array([2]))]).to_pylist() == [
+        v1.encode(m.Delete(1, old=("z", None)))
+    ]
 
 
 def test_a_zero_character_is_fine() -> None:

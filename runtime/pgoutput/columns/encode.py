@@ -12,25 +12,24 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgoutput import messages
-from pgoutput.columns.cells import Bytes, cells
+from pgoutput.columns.cells import Bytes, Cells, cells, join
 from pgoutput.errors import EncodeError
 from pgoutput.versions import CODECS, LATEST
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
 """For each column where its cells are UNCHANGED; None: nowhere."""
 
+Columns: TypeAlias = Sequence[pa.Array | Cells]
+"""The cells of rows, by column; `Cells` are those of several."""
+
 Xid: TypeAlias = int | pa.Array | None
 """Of the transaction or subtransaction, inside stream blocks only: of all messages, or of each."""
 
-_MOST_BYTES: Final = (1 << 31) - 1
-"""What an array of `pa.binary()` can hold."""
-
 
 def encode_inserts(
-    relation_oid: int, columns: Sequence[pa.Array], *, unchanged: Masks | None = None, xid: Xid = None
+    relation_oid: int, columns: Columns, *, unchanged: Masks | None = None, xid: Xid = None
 ) -> pa.BinaryArray:
     """The Insert of each row.
 
@@ -52,10 +51,10 @@ def encode_inserts(
 
 def encode_updates(
     relation_oid: int,
-    columns: Sequence[pa.Array],
+    columns: Columns,
     *,
-    key: Sequence[pa.Array] | None = None,
-    old: Sequence[pa.Array] | None = None,
+    key: Columns | None = None,
+    old: Columns | None = None,
     unchanged: Masks | None = None,
     xid: Xid = None,
 ) -> pa.BinaryArray:
@@ -84,8 +83,8 @@ def encode_updates(
 def encode_deletes(
     relation_oid: int,
     *,
-    key: Sequence[pa.Array] | None = None,
-    old: Sequence[pa.Array] | None = None,
+    key: Columns | None = None,
+    old: Columns | None = None,
     xid: Xid = None,
 ) -> pa.BinaryArray:
     """The Delete of each row.
@@ -110,13 +109,14 @@ class _Tuple(msgspec.Struct, frozen=True):
     """The columns of one tuple of the messages."""
 
     field: str
-    columns: Sequence[pa.Array]
+    columns: Columns
     unchanged: Masks | None = None
 
     @property
     def sample(self) -> tuple[None, ...]:
         """A tuple of as many cells, each of one byte."""
-        return (None,) * len(self.columns)
+        width = sum(one.columns if isinstance(one, Cells) else 1 for one in self.columns)
+        return (None,) * width
 
     @property
     def rows(self) -> set[int]:
@@ -131,7 +131,7 @@ class _Tuple(msgspec.Struct, frozen=True):
             yield from cells(column, mask, f"{self.field}[{i}]")
 
 
-def _before(key: Sequence[pa.Array] | None, old: Sequence[pa.Array] | None) -> Iterator[_Tuple]:
+def _before(key: Columns | None, old: Columns | None) -> Iterator[_Tuple]:
     if key is not None:
         yield _Tuple("key", key)
     if old is not None:
@@ -148,17 +148,10 @@ def _encode(sample: messages.Message, tuples: Sequence[_Tuple], xid: Xid) -> pa.
             own_xids = isinstance(xid, pa.Array) and not parts
             parts.append(_with_xids(before, xid) if own_xids else before)
             parts.extend(one.parts())
+        return join(parts, rows)
     except EncodeError as error:
-        raise EncodeError(f"{name}.{error}", message=name, field=error.field) from None
-    size = sum(rows * len(part) if isinstance(part, bytes) else part.size for part in parts)
-    if size > _MOST_BYTES:
-        text = f"{name}: {rows} messages have {size} bytes, more than 2 GB: give fewer"
-        raise EncodeError(text, message=name)
-    if all(isinstance(one, bytes) for one in parts):  # then nothing has the length
-        parts.append(Bytes.fixed(np.empty((rows, 0), np.uint8)))
-    joined = [pa.scalar(one, pa.binary()) if isinstance(one, bytes) else one.array for one in parts]
-    options = {"null_handling": "replace", "null_replacement": ""}
-    return pc.binary_join_element_wise(*joined, pa.scalar(b"", pa.binary()), **options)
+        where = f"{name}." if error.field else f"{name}: "
+        raise EncodeError(f"{where}{error}", message=name, field=error.field) from None
 
 
 def _rows(tuples: Sequence[_Tuple], xid: Xid) -> int:
@@ -183,7 +176,7 @@ def _between(sample: messages.Message, tuples: Sequence[_Tuple], xid: Xid) -> li
     fixed: list[bytes] = []
     end = len(encoded)
     for one in reversed(tuples):
-        end -= len(one.columns)
+        end -= len(one.sample)
         start = end - _BEFORE_CELLS if len(fixed) < len(tuples) - 1 else 0
         fixed.insert(0, encoded[start:end])
         end = start

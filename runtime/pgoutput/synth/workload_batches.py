@@ -10,13 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.columns import encode_begins, encode_commits, encode_deletes, encode_inserts, encode_updates
+from pgoutput.columns import (
+    Cells,
+    encode_begins,
+    encode_commits,
+    encode_deletes,
+    encode_inserts,
+    encode_updates,
+)
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_plan import Clock, Numbers, Window, clock, place
 from pgoutput.synth.workload_rows import DELETE, UPDATE, Random, Rows, follow
 from pgoutput.synth.workload_streams import Changes, Said, Streams
-from pgoutput.synth.workload_tables import Table, draw, pools
+from pgoutput.synth.workload_tables import Pool, Table, draw, make_pools
 
 _CLASSES: Final = 6
 """Inserts, updates and deletes, each of ordinary and of streamed transactions: they are encoded together."""
@@ -59,9 +66,9 @@ def make(workload: Workload, tables: Sequence[Table], window: Window) -> Made:
     ]
     positions = [begins, commits, np.array([one.position for one in said], np.int64)]
     truth = []
-    for number, table in enumerate(tables):
+    for number, (table, pool) in enumerate(zip(tables, make_pools(workload), strict=True)):
         some = slice(*np.searchsorted(rows.groups, [number * lanes, (number + 1) * lanes]).tolist())
-        part = _Part(workload, table, window, ops, rows, some)
+        part = _Part(pool, table, window, ops, rows, some)
         arrays, places, left = part.make(random, committed, lanes)
         encoded += arrays
         positions.append(places)
@@ -112,7 +119,7 @@ def _envelopes(
 class _Part(msgspec.Struct, frozen=True):
     """The changes of one table."""
 
-    workload: Workload
+    pool: Pool
     table: Table
     window: Window
     ops: Changes
@@ -134,16 +141,16 @@ class _Part(msgspec.Struct, frozen=True):
         keys = numbers[by_class] - first_row + (self.window.position + 1)
         texts = pc.cast(pa.array(keys), pa.string())
         new = int(counts[:4].sum())
-        values = pools(self.workload.value_sizes, self.workload.seed)
-        columns = [texts[:new], *(draw(values[kind], random, new) for kind in self.table.kinds)]
+        places = draw(random, len(self.pool.cells), new)
+        rest = self.pool.cells.take(pa.array(places))
         ops = order[by_class]
-        encoded = list(self._encode(counts, texts, columns, self.ops.xids[ops]))
+        encoded = list(self._encode(counts, texts, rest, self.ops.xids[ops]))
         last_row = first_row + len(inserts)
-        left = self._left(columns, by_class, np.arange(first_row, last_row), committed, lanes)
+        left = self._left(texts, places, by_class, np.arange(first_row, last_row), committed, lanes)
         return encoded, self.ops.positions[ops], left
 
     def _encode(
-        self, counts: Numbers, keys: pa.StringArray, columns: list[pa.StringArray], xids: Numbers
+        self, counts: Numbers, keys: pa.StringArray, rest: Cells, xids: Numbers
     ) -> Iterator[pa.BinaryArray]:
         oid = self.table.relation.oid
         ends = np.cumsum(counts).tolist()
@@ -157,11 +164,12 @@ class _Part(msgspec.Struct, frozen=True):
                 yield encode_deletes(oid, key=key, **options)
             else:
                 encode = encode_updates if number in _UPDATES else encode_inserts
-                yield encode(oid, [column[start:end] for column in columns], **options)
+                yield encode(oid, [keys[start:end], rest.slice(start, end)], **options)
 
     def _left(
         self,
-        columns: list[pa.StringArray],
+        keys: pa.StringArray,
+        places: Numbers,
         by_class: Numbers,
         rows: Numbers,
         committed: Numbers,
@@ -169,10 +177,12 @@ class _Part(msgspec.Struct, frozen=True):
     ) -> pa.RecordBatch:
         last = self.rows.last[rows]
         kept = self.rows.live[rows] & committed[self.rows.groups[last] % lanes]
-        places = np.empty(len(by_class), np.int64)
-        places[by_class] = np.arange(len(by_class))
-        indices = pa.array(places[last[kept] - self.some.start])
-        return pa.record_batch([column.take(indices) for column in columns], schema=self.table.schema)
+        by_change = np.empty(len(by_class), np.int64)
+        by_change[by_class] = np.arange(len(by_class))
+        left = by_change[last[kept] - self.some.start]
+        drawn = pa.array(places[left])
+        columns = [keys.take(pa.array(left)), *(column.take(drawn) for column in self.pool.columns)]
+        return pa.record_batch(columns, schema=self.table.schema)
 
 
 _UPDATES: Final = (1, 3)

@@ -21,7 +21,7 @@ from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_batches import make
 from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
 from pgoutput.synth.workload_plan import WINDOW_MESSAGES, Window, windows
-from pgoutput.synth.workload_tables import make_tables, pools
+from pgoutput.synth.workload_tables import make_pools, make_tables
 from pgoutput.synth.workload_truth import Truth
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -105,7 +105,7 @@ def _run(
     workload: Workload, output: Output, truth: Truth | None, told: Progress, window_messages: int
 ) -> None:
     tables = make_tables(workload.tables)
-    pools(workload.value_sizes, workload.seed)  # once, before the threads
+    make_pools(workload)  # once, before the threads
 
     def prepare(window: Window) -> tuple[bytes | pa.Buffer, list[pa.RecordBatch]]:
         made = make(workload, tables, window)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput.catalog import BY_NAME
+from pgoutput.columns import Cells, encode_cells
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.synth.workload import Range, Workload
 
@@ -26,6 +27,11 @@ _POOL: Final = 16_384
 """Different values of a kind."""
 
 _POOL_BYTES: Final = 8 << 20
+
+_POOLS_BYTES: Final = 64 << 20
+"""Of the rows of all tables, about; but each has some."""
+
+_LEAST_ROWS: Final = 64
 
 _WORDS: Final = (
     "order", "customer", "shipped", "delayed", "returned", "invoice", "paid", "open", "note", "call", "again",
@@ -131,14 +137,35 @@ def _table(number: int) -> Table:
 
 
 @cache
-def pools(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
+def _values(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
     """Some values of each kind; those of rows are drawn from them."""
     workload = Workload(value_sizes=value_sizes, large=0)
     made = [kind.make(np.random.default_rng([seed, 1, i]), workload) for i, kind in enumerate(KINDS)]
     return tuple(pa.array(values, pa.string()) for values in made)
 
 
-def draw(pool: pa.StringArray, random: Random, count: int) -> pa.StringArray:
-    """Values of a pool, at random."""
-    places: Any = random.integers(0, len(pool), size=count, dtype=np.uint16)
-    return pool.take(pa.array(places))
+class Pool(msgspec.Struct, frozen=True):
+    """Rows of a table but for their keys. Those of a workload are drawn from them."""
+
+    columns: list[pa.StringArray]
+    cells: Cells
+    """The same on the wire."""
+
+
+@lru_cache(maxsize=1)
+def make_pools(workload: Workload) -> list[Pool]:
+    """A pool for each table."""
+    values = _values(workload.value_sizes, workload.seed)
+    room = _POOLS_BYTES / workload.tables / workload.message_bytes
+    rows = max(_LEAST_ROWS, min(_POOL, int(room)))
+    made = []
+    for number, table in enumerate(make_tables(workload.tables)):
+        random = np.random.default_rng([workload.seed, 3, number])
+        columns = [values[kind].take(pa.array(draw(random, len(values[kind]), rows))) for kind in table.kinds]
+        made.append(Pool(columns, encode_cells(columns)))
+    return made
+
+
+def draw(random: Random, size: int, count: int) -> Any:
+    """Places in something of this size, at random."""
+    return random.integers(0, size, size=count, dtype=np.uint16)

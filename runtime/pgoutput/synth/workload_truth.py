@@ -13,7 +13,11 @@ import pyarrow.parquet as pq
 from pgoutput.segments.files import sync
 from pgoutput.synth.workload_tables import Table
 
-_WRITING: Final[dict[str, Any]] = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
+_WRITING: Final[dict[str, Any]] = {
+    "compression": "snappy",
+    "use_dictionary": False,
+    "write_statistics": False,
+}
 
 
 class Truth:
