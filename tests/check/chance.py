@@ -158,9 +158,14 @@ def why_flipped(stream: Stream, number: int, byte: int, flipped: bytes) -> str |
 
 
 def _later_xid(stream: Stream, number: int, message: Any) -> str | None:
-    top = stream.places[number].block or message.xid
-    xid = message.subxid if isinstance(message, m.StreamAbort) else message.xid
-    later = 0 < (xid - top) % 2**32 < 2**31 and xid >= 3
+    """Whether the xid is still one of the transaction: its own, or a later one."""
+    aborts = isinstance(message, m.StreamAbort)
+    xid = message.subxid if aborts else message.xid
+    top = message.xid if aborts else stream.places[number].block
+    if xid == top:
+        again = aborts and _comes_again(stream.places[number + 1 :], top)
+        return None if again else "the transaction itself"
+    later = (xid - top) % 2**32 < 2**31 and xid >= 3
     return "another subtransaction" if later else None
 
 
