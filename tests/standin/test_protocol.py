@@ -71,7 +71,7 @@ def test_identify_system(server: StandIn) -> None:
         (
             "CREATE_REPLICATION_SLOT A-B LOGICAL pgoutput",
             "42601",
-            'syntax error at or near "-"',
+            "syntax error",
         ),
         (
             'CREATE_REPLICATION_SLOT "A" LOGICAL pgoutput',
@@ -95,11 +95,11 @@ def test_identify_system(server: StandIn) -> None:
             "0A000",
             "cannot use READ_REPLICATION_SLOT with a logical replication slot",
         ),
-        ("START_REPLICATION SLOT a LOGICAL 0/0", "22023", "proto_version option missing"),
+        ("START_REPLICATION SLOT a LOGICAL 0/0", "22023", 'option "proto_version" missing'),
         (
             "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1')",
             "22023",
-            "publication_names option missing",
+            'option "publication_names" missing',
         ),
         (
             START.replace("'1'", "'5'"),
@@ -114,24 +114,24 @@ def test_identify_system(server: StandIn) -> None:
         (START.replace("'1'", "'x'"), "22023", "invalid proto_version"),
         (
             START.replace("'1'", "'1', streaming 'on'"),
-            "0A000",
+            "22023",
             "requested proto_version=1 does not support streaming, need 2 or higher",
         ),
         (
             START.replace("'1'", "'3', streaming 'parallel'"),
-            "0A000",
+            "22023",
             "requested proto_version=3 does not support parallel streaming, need 4 or higher",
         ),
         (
             START.replace("'1'", "'2', two_phase 'on'"),
-            "0A000",
+            "22023",
             "requested proto_version=2 does not support two-phase commit, need 3 or higher",
         ),
         (START.replace("'1'", "'1', nonsense 'on'"), "XX000", "unrecognized pgoutput option: nonsense"),
         (START.replace("'1'", "'1', binary 'maybe'"), "42601", "binary requires a Boolean value"),
         (START.replace("'1'", "'1', origin 'me'"), "22023", 'unrecognized origin value: "me"'),
         (START.replace("'p'", "'p q'"), "42602", "invalid publication_names syntax"),
-        ("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1'", "42601", "syntax error at end of input"),
+        ("START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1'", "42601", "syntax error"),
         (
             "BASE_BACKUP",
             "0A000",

@@ -34,8 +34,10 @@ def shop():
 
 
 @contextmanager
-def serving(*arguments: str | Path, folder: Path, **environment: str) -> Iterator[tuple[str, int]]:
-    """A stand-in in a process of its own: its DSN, and its process id. SIGTERM ends it."""
+def serving(
+    *arguments: str | Path, folder: Path, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A stand-in in a process of its own: its DSN, and the process. SIGTERM ends it, if nothing has."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pgoutput.cli", "serve", *map(str, arguments)],
         cwd=folder,
@@ -46,8 +48,9 @@ def serving(*arguments: str | Path, folder: Path, **environment: str) -> Iterato
     )
     assert process.stdout is not None
     try:
-        yield process.stdout.readline().strip(), process.pid
-        process.terminate()
+        yield process.stdout.readline().strip(), process
+        if process.poll() is None:
+            process.terminate()
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out, err) == (0, "", "")
     finally:
@@ -88,13 +91,14 @@ def test_a_password_from_the_environment_or_a_file_and_ctrl_c(tmp_path: Path) ->
         psycopg.connect(dsn, password="secret").close()
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(dsn, password="wrong")
-    with serving(*given, "--password-file", "password", folder=tmp_path) as (dsn, pid):
+    with serving(*given, "--password-file", "password", folder=tmp_path) as (dsn, process):
         connection = psycopg.connect(dsn, password="from a file", autocommit=True)
-        os.kill(pid, signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         assert select.select([connection.fileno()], [], [], 10)[0]  # it is told
         with pytest.raises(psycopg.OperationalError, match="terminating connection due to administrator"):
             connection.execute("SELECT 1")
         connection.close()
+        process.wait(10)
 
 
 @pytest.mark.parametrize(

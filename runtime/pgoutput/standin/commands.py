@@ -102,7 +102,7 @@ class _Tokens:
         while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
-                raise _syntax_error(text[position])
+                raise self.error()
             position = match.end()
             if match.lastgroup is not None:
                 self._tokens.append((match.lastgroup, match[match.lastgroup]))
@@ -162,12 +162,7 @@ class _Tokens:
 
     def error(self) -> Refused:
         """The error that the next token cannot stand there."""
-        return _syntax_error(self._tokens[-1][1] if self._tokens else None)
-
-
-def _syntax_error(near: str | None) -> Refused:
-    place = "at end of input" if near is None else f'at or near "{near}"'
-    return Refused("42601", f"syntax error {place}")
+        return Refused("42601", "syntax error")
 
 
 _NAME: Final = ("word", "quoted")

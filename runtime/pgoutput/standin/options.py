@@ -39,7 +39,7 @@ def read_options(options: Options, server_version: int, two_phase: bool) -> Want
         given[name] = read(value)
     for name in ("proto_version", "publication_names"):
         if name not in given:
-            raise Refused("22023", f"{name} option missing")
+            raise Refused("22023", f'option "{name}" missing')
     _check_version(given["proto_version"], server_version)
     for name, needs in _NEEDS.items():
         value = {True: "on", False: "off"}.get(given.get(name, False), given.get(name))
@@ -49,7 +49,7 @@ def read_options(options: Options, server_version: int, two_phase: bool) -> Want
         if given["proto_version"] < needed:
             what = needs.get(str(value), needs["on"])
             raise Refused(
-                "0A000",
+                "22023",
                 f"requested proto_version={given['proto_version']} does not support {what}, "
                 f"need {needed} or higher",
             )
@@ -95,6 +95,8 @@ def read_names(value: str | None) -> tuple[str, ...]:
     """
     names: list[str] = []
     position, text = 0, value or ""
+    if not text.strip():
+        return ()
     while True:
         match = _IDENTIFIER.match(text, position)
         if match is None:

@@ -102,7 +102,10 @@ class Replication:
         flags = {name: boolean(name, given.pop(name)) for name in _ALTERABLE if name in given}
         snapshot = given.pop("snapshot", "nothing")
         if given:
-            raise Refused("42601", f"unrecognized option: {next(iter(given))}")
+            raise Refused("XX000", f"unrecognized option: {next(iter(given))}")
+        if snapshot not in ("export", "use", "nothing"):
+            text = f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{snapshot}"'
+            raise Refused("22023", text)
         if snapshot != "nothing":
             raise Refused(
                 "0A000",
@@ -123,7 +126,7 @@ class Replication:
         slot.active_pid = None
         for name, value in command.options:
             if name not in _ALTERABLE:
-                raise Refused("42601", f"unrecognized option: {name}")
+                raise Refused("XX000", f"unrecognized option: {name}")
             setattr(slot, name, boolean(name, value))
 
     async def _start(
