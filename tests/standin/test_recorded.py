@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pgoutput.captures import Capture
+from pgoutput import messages, v2, v3
+from pgoutput.captures import Capture, Header, write_header, write_record
 from pgoutput.errors import CaptureError, ReplicationError
 from pgoutput.messages import XLogData
-from pgoutput.segments import list_segments, record_capture
+from pgoutput.segments import SegmentWriter, Source, Start, list_segments, record_capture
 from pgoutput.standin import RecordedSource, Wanted
 from pgoutput.standin.recordings import open_recording
 from pgoutput.stream import Transaction, Transactions
@@ -97,8 +98,8 @@ def test_envelopes_have_the_lsns_that_were_recorded(name: str) -> None:
 def test_messages_without_envelopes_get_lsns_that_are_in_them() -> None:
     path = CAPTURES / "pg18_p4_par_2pc.jsonl.gz"
     source = RecordedSource(path)
-    messages = sent(source, path, source.start_lsn)
-    for one, following in zip(messages, [*messages[1:], None], strict=True):
+    found = sent(source, path, source.start_lsn)
+    for one, following in zip(found, [*found[1:], None], strict=True):
         assert one.wal_start == one.wal_end
         tag = one.data[:1]
         if tag in b"RY" or (tag in b"BbS" and following is not None and following.data[:1] == b"O"):
@@ -170,3 +171,50 @@ def test_options_that_change_nothing_may_differ() -> None:
 
 def _lines(path: Path) -> list[bytes]:
     return gzip.open(path).readlines()
+
+
+def test_what_was_prepared_before_the_slot_sent_such_comes_with_its_commit(tmp_path: Path) -> None:
+    prepared = (500, 520, 1, 7, "g")
+    stream = [
+        messages.Begin(1900, 1, 6),
+        messages.Commit(1900, 2000, 1),
+        messages.BeginPrepare(*prepared),
+        messages.Prepare(*prepared),
+        messages.CommitPrepared(2100, 2150, 1, 7, "g"),
+    ]
+    path = tmp_path / "c.jsonl"
+    header = Header(proto_version=3, options={"publication_names": "p"}, slot_two_phase=True)
+    lines = [write_record("data", v3.encode(message)) for message in stream]
+    path.write_bytes(b"".join([write_header(header), *lines]))
+    source = RecordedSource(path)
+    assert [one.data[:1] for one in sent(source, path, 2000)] == [b"b", b"P", b"K"]
+    assert sent(source, path, 2150) == []
+
+
+def test_what_a_session_did_not_finish_comes_once(tmp_path: Path) -> None:
+    def write(session: int, number: int, position: int, written: list[messages.Message]) -> None:
+        start = Start(session=session, number=number, position=position, lsn=0)
+        writer = SegmentWriter(tmp_path, source, start)
+        writer.write((XLogData(1, 1, 0, v2.encode(message)) for message in written), 0)
+        writer.rotate()
+
+    source = Source(
+        system_identifier="1",
+        server_version="18.4",
+        database="shop",
+        slot="s",
+        publications=("p",),
+        proto_version=2,
+        options={"streaming": "on"},
+    )
+    block = [
+        messages.StreamStart(xid=7, first_segment=True),
+        messages.Truncate(xid=7, options=messages.TruncateOption(0), relation_oids=()),
+        messages.StreamStop(),
+    ]
+    commit = messages.StreamCommit(7, 100, 120, 1)
+    write(1, 1, 0, [*block, messages.Begin(90, 1, 6)])
+    write(2, 2, 4, [*block, commit])
+    served = sent(RecordedSource(tmp_path), tmp_path, 0)
+    assert [v2.decode(one.data, in_stream=one.data[:1] == b"T") for one in served] == [*block, commit]
+    assert RecordedSource(tmp_path).database == "shop"
