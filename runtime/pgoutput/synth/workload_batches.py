@@ -29,6 +29,14 @@ _CLASSES: Final = 6
 """Inserts, updates and deletes, each of ordinary and of streamed transactions: they are encoded together."""
 
 
+class Left(msgspec.Struct, frozen=True):
+    """The rows of a table that are left, sorted by key."""
+
+    keys: Numbers
+    places: Numbers
+    """Of what is in their other columns, in the table's pool."""
+
+
 class Made(msgspec.Struct, frozen=True):
     """A window's messages, in their order, and its truth."""
 
@@ -38,8 +46,8 @@ class Made(msgspec.Struct, frozen=True):
     times: Numbers
     """When they are sent, in microseconds since 2000."""
     data: pa.BinaryArray
-    truth: list[pa.RecordBatch]
-    """By table: the rows that are left, sorted by key."""
+    left: list[Left]
+    """By table: the rows that are left in the end."""
 
 
 def make(workload: Workload, tables: Sequence[Table], window: Window) -> Made:
@@ -65,19 +73,19 @@ def make(workload: Workload, tables: Sequence[Table], window: Window) -> Made:
         pa.array([one.data for one in said], pa.binary()),
     ]
     positions = [begins, commits, np.array([one.position for one in said], np.int64)]
-    truth = []
+    left = []
     for number, (table, pool) in enumerate(zip(tables, make_pools(workload), strict=True)):
         some = slice(*np.searchsorted(rows.groups, [number * lanes, (number + 1) * lanes]).tolist())
         part = _Part(pool, table, window, ops, rows, some)
-        arrays, places, left = part.make(random, committed, lanes)
+        arrays, places, rest = part.make(random, committed, lanes)
         encoded += arrays
         positions.append(places)
-        truth.append(left)
+        left.append(rest)
 
     order = np.empty(window.messages, np.int64)
     order[np.concatenate(positions) - window.position] = np.arange(window.messages)
     data = pa.concat_arrays(encoded).take(pa.array(order))
-    return Made(window, *_envelopes(window, at, begins, commits, said), data, truth)
+    return Made(window, *_envelopes(window, at, begins, commits, said), data, left)
 
 
 def _ordinary(
@@ -129,7 +137,7 @@ class _Part(msgspec.Struct, frozen=True):
 
     def make(
         self, random: Random, committed: Numbers, lanes: int
-    ) -> tuple[list[pa.BinaryArray], Numbers, pa.RecordBatch]:
+    ) -> tuple[list[pa.BinaryArray], Numbers, Left]:
         """Their messages and the positions of these, and the rows that are left."""
         kinds, order = self.rows.kinds[self.some], self.rows.order[self.some]
         classes = _class(kinds, self.ops.xids[order] != 0)
@@ -146,7 +154,7 @@ class _Part(msgspec.Struct, frozen=True):
         ops = order[by_class]
         encoded = list(self._encode(counts, texts, rest, self.ops.xids[ops]))
         last_row = first_row + len(inserts)
-        left = self._left(texts, places, by_class, np.arange(first_row, last_row), committed, lanes)
+        left = self._left(keys, places, by_class, np.arange(first_row, last_row), committed, lanes)
         return encoded, self.ops.positions[ops], left
 
     def _encode(
@@ -168,21 +176,19 @@ class _Part(msgspec.Struct, frozen=True):
 
     def _left(
         self,
-        keys: pa.StringArray,
+        keys: Numbers,
         places: Numbers,
         by_class: Numbers,
         rows: Numbers,
         committed: Numbers,
         lanes: int,
-    ) -> pa.RecordBatch:
+    ) -> Left:
         last = self.rows.last[rows]
         kept = self.rows.live[rows] & committed[self.rows.groups[last] % lanes]
         by_change = np.empty(len(by_class), np.int64)
         by_change[by_class] = np.arange(len(by_class))
         left = by_change[last[kept] - self.some.start]
-        drawn = pa.array(places[left])
-        columns = [keys.take(pa.array(left)), *(column.take(drawn) for column in self.pool.columns)]
-        return pa.record_batch(columns, schema=self.table.schema)
+        return Left(keys[left], places[left])
 
 
 _UPDATES: Final = (1, 3)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pgoutput.errors import CaptureError
 from pgoutput.segments.files import sync
 from pgoutput.synth.workload import Workload
-from pgoutput.synth.workload_batches import make
+from pgoutput.synth.workload_batches import Left, make
 from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
 from pgoutput.synth.workload_plan import WINDOW_MESSAGES, Window, windows
 from pgoutput.synth.workload_tables import make_pools, make_tables
@@ -56,7 +56,7 @@ def write_segments(
     with _staged(folder) as stage:
         made = stage / folder.name
         made.mkdir()
-        with Truth(made / TRUTH, make_tables(workload.tables)) as truth:
+        with Truth(workload, made / TRUTH) as truth:
             _run(workload, ToSegments(workload, made), truth, told, window_messages)
         made.rename(folder)
     sync(folder.parent)
@@ -83,7 +83,7 @@ def write_capture(
             raise CaptureError(f"{one}: it is there already; remove it, or choose another name")
     with _staged(path) as stage:
         output = ToCapture(workload, stage / path.name)
-        with Truth(stage / beside.name, make_tables(workload.tables)) as truth, output:
+        with Truth(workload, stage / beside.name) as truth, output:
             _run(workload, output, truth, told, window_messages)
         (stage / beside.name).rename(beside)
         (stage / path.name).rename(path)
@@ -107,9 +107,9 @@ def _run(
     tables = make_tables(workload.tables)
     make_pools(workload)  # once, before the threads
 
-    def prepare(window: Window) -> tuple[bytes | pa.Buffer, list[pa.RecordBatch]]:
+    def prepare(window: Window) -> tuple[bytes | pa.Buffer, list[Left]]:
         made = make(workload, tables, window)
-        return output.prepare(made), made.truth
+        return output.prepare(made), made.left
 
     with ThreadPoolExecutor(_THREADS, "pgoutput-synth") as pool:
         for window, (prepared, left) in _in_order(pool, prepare, windows(workload, window_messages)):
@@ -119,7 +119,7 @@ def _run(
             told(len(window.sizes) + len(window.streamed), window.messages)
 
 
-_Prepared: TypeAlias = tuple[bytes | pa.Buffer, list[pa.RecordBatch]]
+_Prepared: TypeAlias = tuple[bytes | pa.Buffer, list[Left]]
 
 
 def _in_order(

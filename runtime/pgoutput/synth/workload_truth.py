@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pgoutput.segments.files import sync
-from pgoutput.synth.workload_tables import Table
+from pgoutput.synth.workload import Workload
+from pgoutput.synth.workload_batches import Left
+from pgoutput.synth.workload_plan import Numbers
+from pgoutput.synth.workload_tables import Pool, Table, make_pools, make_tables
 
-_WRITING: Final[dict[str, Any]] = {
-    "compression": "snappy",
-    "use_dictionary": False,
-    "write_statistics": False,
-}
+_ROW_GROUP: Final = 65_536
+_WAITING: Final = 4_000_000
+"""Rows that wait for others of their table, at most."""
 
 
 class Truth:
@@ -26,13 +29,12 @@ class Truth:
     Columns are those of the table, as text; rows are sorted by key.
     """
 
-    def __init__(self, folder: Path, tables: Sequence[Table]) -> None:
+    def __init__(self, workload: Workload, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        self._writers: list[pq.ParquetWriter] = []
-        for table in tables:
-            path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
-            self._writers.append(pq.ParquetWriter(path, table.schema, **_WRITING))
+        made = zip(make_tables(workload.tables), make_pools(workload), strict=True)
+        self._files = [_File(folder, table, pool) for table, pool in made]
+        self._waiting = 0
 
     def __enter__(self) -> Truth:
         return self
@@ -40,15 +42,68 @@ class Truth:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        for writer in self._writers:
-            writer.close()
+        for file in self._files:
+            file.close(whole=error is None)
         if error is None:
             for path in self._folder.iterdir():
                 sync(path)
             sync(self._folder)
 
-    def add(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Write the rows that are left of the next window, by table."""
-        for writer, some in zip(self._writers, rows, strict=True):
-            if len(some):
-                writer.write_batch(some)
+    def add(self, left: Sequence[Left]) -> None:
+        """Take the rows that are left of the next window, by table."""
+        for file, some in zip(self._files, left, strict=True):
+            file.add(some)
+        self._waiting += sum(len(some.keys) for some in left)
+        if self._waiting > _WAITING:
+            self._waiting = 0
+            for file in self._files:
+                file.write()
+
+
+class _File:
+    """The rows of a table."""
+
+    def __init__(self, folder: Path, table: Table, pool: Pool) -> None:
+        self._schema = table.schema
+        self._values = [column.fill_null("") for column in pool.columns]
+        self._nulls = [np.asarray(column.is_null()) if column.null_count else None for column in pool.columns]
+        self._keys: list[Numbers] = []
+        self._places: list[Numbers] = []
+        path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
+        self._writer = pq.ParquetWriter(
+            path, self._encoded_schema(), use_dictionary=self._schema.names[1:], store_schema=False
+        )
+
+    def add(self, left: Left) -> None:
+        """Take rows; write them when there are many."""
+        if not len(left.keys):
+            return
+        self._keys.append(left.keys)
+        self._places.append(left.places)
+        if sum(map(len, self._keys)) >= _ROW_GROUP:
+            self.write()
+
+    def write(self) -> None:
+        """Write the rows that wait, as a row group."""
+        if not self._keys:
+            return
+        keys, places = np.concatenate(self._keys), np.concatenate(self._places)
+        self._keys, self._places = [], []
+        columns = [pc.cast(pa.array(keys), pa.string())]
+        for values, nulls in zip(self._values, self._nulls, strict=True):
+            drawn = pa.array(places.astype(np.int32), mask=None if nulls is None else nulls[places])
+            columns.append(pa.DictionaryArray.from_arrays(drawn, values))
+        self._writer.write_batch(pa.record_batch(columns, schema=self._encoded_schema()))
+
+    def close(self, *, whole: bool) -> None:
+        """Close the file; with the rows that wait, if it is to be whole."""
+        try:
+            if whole:
+                self.write()
+        finally:
+            self._writer.close()
+
+    def _encoded_schema(self) -> pa.Schema:
+        """As the writer takes it: it need not look for values that come again."""
+        types = [pa.string(), *(pa.dictionary(pa.int32(), pa.string()) for _ in self._values)]
+        return pa.schema(list(zip(self._schema.names, types, strict=True)))
