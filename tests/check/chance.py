@@ -222,9 +222,17 @@ def _replayed(stream: Stream, number: int, message: m.StreamPrepare) -> str | No
 
 
 def _other_block(stream: Stream, number: int, message: m.StreamStart) -> str | None:
-    empty = isinstance(stream.places[number + 1].message, m.StreamStop)
-    known = message.xid in stream.places[number].streamed and not message.first_segment
-    return "an empty block of another transaction" if empty and known else None
+    """Whether all of the block may be of another transaction: of savepoints that had nothing before."""
+    if message.xid not in stream.places[number].streamed or message.first_segment:
+        return None
+    before = {getattr(place.message, "xid", None) for place in stream.places[: number + 1]}
+    for place in stream.places[number + 1 :]:
+        if isinstance(place.message, m.StreamStop):
+            return "a block of another transaction"
+        xid = getattr(place.message, "xid", None)
+        if xid in before or xid is None or xid < message.xid:
+            return None
+    return None
 
 
 def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
