@@ -34,7 +34,7 @@ MORE: Final = 20
 MORE_MEMORY: Final = 1.25
 """How much the memory may grow from the small run to the large one, which is 10 times as large."""
 
-WORKLOAD: Final = Workload(transactions=40_000, large=0, seed=7)
+WORKLOAD: Final = Workload(transactions=100_000, large=0, seed=7)
 ROUNDS: Final = 3
 
 

@@ -29,6 +29,8 @@ from pgoutput.stream import StreamDecoder, Tables
 from pgoutput.stream.check import Options, check
 from pgoutput.synth import workload_run
 from pgoutput.synth.workload import Mix, Range, Workload
+from pgoutput.synth.workload_batches import Made
+from pgoutput.synth.workload_outputs import ToFrames
 from pgoutput.synth.workload_run import TRUTH, write_capture, write_frames, write_segments
 from tests.segments import recordings
 from tests.server import Server
@@ -140,12 +142,18 @@ def test_a_capture_file_holds_the_same_and_ends_in_the_truth(name: str, tmp_path
         is_the_truth(capture, tmp_path / f"out.{TRUTH}")
 
 
-def test_a_seed_makes_the_same_however_many_threads_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_workers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Have processes make what is otherwise made here, since it is small."""
+    monkeypatch.setattr(workload_run, "_SMALL", 0)
+    monkeypatch.setattr(workload_run, "_WORKERS", count)
+
+
+def test_a_seed_makes_the_same_however_many_processes_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = WORKLOADS["parallel"]
     first = frames(workload)
     assert frames(workload) == first
-    for threads in (1, 5):
-        monkeypatch.setattr(workload_run, "_THREADS", threads)
+    for count in (1, 3):
+        by_workers(monkeypatch, count)
         assert frames(workload) == first
     assert frames(msgspec.structs.replace(workload, seed=1)) != first
 
@@ -238,6 +246,7 @@ def disk_full(transactions: int, messages: int) -> None:
     raise OSError(errno.ENOSPC, "x")
 
 
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("write", [write_segments, write_capture])
 @pytest.mark.parametrize(
     ("told", "error", "text"),
@@ -247,11 +256,36 @@ def disk_full(transactions: int, messages: int) -> None:
     ],
 )
 def test_what_fails_leaves_nothing(
-    write: Callable[..., None], told: Any, error: type[BaseException], text: str | None, tmp_path: Path
+    write: Callable[..., None],
+    told: Any,
+    error: type[BaseException],
+    text: str | None,
+    alone: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not alone:
+        by_workers(monkeypatch, 2)
     with pytest.raises(error, match=text):
         write(WORKLOADS["parallel"], tmp_path / "out.jsonl", told, WINDOW)
     assert os.listdir(tmp_path) == []
+
+
+def fail(made: Made) -> bytes:
+    raise OSError(errno.ENOSPC, "x")
+
+
+def end(made: Made) -> bytes:
+    os._exit(1)
+
+
+def test_what_fails_in_a_process_fails_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_workers(monkeypatch, 2)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    for prepare, error in ((fail, r"\[Errno 28\] x"), (end, "a process that made a part .* was ended")):
+        monkeypatch.setattr(ToFrames, "prepare", staticmethod(prepare))
+        with pytest.raises(OSError, match=error):
+            frames(WORKLOADS["parallel"])
 
 
 COMMAND: Final = [sys.executable, "-m", "pgoutput.cli", "synth"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -97,7 +96,6 @@ def synthesize(workload: Workload, out: str) -> None:
         OSError: Likewise.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    pa.set_memory_pool(pa.system_memory_pool())  # others return memory, and clear it anew, for each window
     with _progress(workload) as told:
         if out == "-":
             write_frames(workload, sys.stdout.buffer, told)

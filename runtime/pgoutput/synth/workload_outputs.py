@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
@@ -20,6 +21,7 @@ from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_batches import Made
 from pgoutput.synth.workload_plan import clock
 from pgoutput.synth.workload_tables import make_tables
+from pgoutput.synth.workload_worker import Prepare
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _BATCH: Final = 65_536
@@ -40,8 +42,9 @@ _FAST: Final = 1
 class Output(Protocol):
     """Takes the windows of a workload."""
 
-    def prepare(self, made: Made) -> bytes | pa.Buffer:
-        """What can be done with windows in any order, in several threads; gives what `write` takes."""
+    @property
+    def prepare(self) -> Prepare:
+        """What can be done with windows in any order; gives what `write` takes."""
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
         """The rest, in order."""
@@ -93,7 +96,8 @@ class ToFrames:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def prepare(self, made: Made) -> pa.Buffer:
+    @staticmethod
+    def prepare(made: Made) -> pa.Buffer:
         """The frames of a window."""
         return _content(encode_copy_data(encode_xlog_data(made.lsns, made.times, made.data)))
 
@@ -107,18 +111,11 @@ class ToCapture:
 
     def __init__(self, workload: Workload, path: Path) -> None:
         self._file = path.open("wb")
-        self._pack = _packed if path.suffix == ".gz" else bytes
+        compress = path.suffix == ".gz"
+        self.prepare: Prepare = partial(_lines, compress)
         options = {"publication_names": '"synth"'} | workload.source.options
-        self._file.write(self._pack(write_header(Header(workload.proto_version, options))))
-
-    def prepare(self, made: Made) -> bytes:
-        """The lines of a window."""
-        sent = encode_xlog_data(made.lsns, made.times, made.data)
-        offsets = np.frombuffer(sent.buffers()[1], np.int32, len(sent) + 1) * 2
-        digits = _HEX[np.frombuffer(_content(sent), np.uint8)]
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
-        cells = pa.Array.from_buffers(pa.binary(), len(sent), buffers)
-        return self._pack(_content(pc.binary_join_element_wise(_BEFORE, cells, _BEHIND, _NOTHING)))
+        header = write_header(Header(workload.proto_version, options))
+        self._file.write(_packed(header) if compress else header)
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
         """Write them."""
@@ -136,6 +133,17 @@ class ToCapture:
 
 _BEFORE, _BEHIND = (pa.scalar(part, pa.binary()) for part in write_record("copydata", b"\0").split(b"00"))
 _NOTHING: Final = pa.scalar(b"", pa.binary())
+
+
+def _lines(compress: bool, made: Made) -> bytes | pa.Buffer:
+    """The lines of a window."""
+    sent = encode_xlog_data(made.lsns, made.times, made.data)
+    offsets = np.frombuffer(sent.buffers()[1], np.int32, len(sent) + 1) * 2
+    digits = _HEX[np.frombuffer(_content(sent), np.uint8)]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
+    cells = pa.Array.from_buffers(pa.binary(), len(sent), buffers)
+    lines = _content(pc.binary_join_element_wise(_BEFORE, cells, _BEHIND, _NOTHING))
+    return _packed(lines) if compress else lines
 
 
 def _packed(lines: bytes | pa.Buffer) -> bytes:

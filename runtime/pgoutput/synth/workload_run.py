@@ -1,4 +1,4 @@
-"""A workload from its first window to its last, in several threads."""
+"""A workload from its first window to its last, in several processes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,25 @@ import errno
 import fcntl
 import os
 import shutil
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
-
-import pyarrow as pa
 
 from pgoutput.errors import CaptureError
 from pgoutput.segments.files import sync
 from pgoutput.synth.workload import Workload
-from pgoutput.synth.workload_batches import Left, make
 from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
-from pgoutput.synth.workload_plan import WINDOW_MESSAGES, Window, windows
-from pgoutput.synth.workload_tables import make_pools, make_tables
+from pgoutput.synth.workload_plan import WINDOW_MESSAGES, windows
 from pgoutput.synth.workload_truth import Truth
+from pgoutput.synth.workload_worker import Task, workers
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Is told how many transactions and messages have come since it was told last."""
 
-_THREADS: Final = 2
-"""As many windows are made at a time: most of the work is done where Python does not lock others out."""
+_WORKERS: Final = 2
+_SMALL: Final = 1_000_000
+"""Messages that are made before others would have begun."""
 
 TRUTH: Final = "truth"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -104,40 +100,14 @@ def write_frames(
 def _run(
     workload: Workload, output: Output, truth: Truth | None, told: Progress, window_messages: int
 ) -> None:
-    tables = make_tables(workload.tables)
-    make_pools(workload)  # once, before the threads
-
-    def prepare(window: Window) -> tuple[bytes | pa.Buffer, list[Left]]:
-        made = make(workload, tables, window)
-        return output.prepare(made), made.left
-
-    with ThreadPoolExecutor(_THREADS, "pgoutput-synth") as pool:
-        for window, (prepared, left) in _in_order(pool, prepare, windows(workload, window_messages)):
-            output.write(prepared)
+    task = Task(workload, window_messages, output.prepare)
+    is_small = workload.transactions * workload.transaction_messages < _SMALL
+    with nullcontext(task.run()) if is_small else workers(task, _WORKERS) as prepared:
+        for window, done in zip(windows(workload, window_messages), prepared, strict=True):
+            output.write(done.content)
             if truth is not None:
-                truth.add(left)
+                truth.add(done.left)
             told(len(window.sizes) + len(window.streamed), window.messages)
-
-
-_Prepared: TypeAlias = tuple[bytes | pa.Buffer, list[Left]]
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, prepare: Callable[[Window], _Prepared], planned: Iterator[Window]
-) -> Iterator[tuple[Window, _Prepared]]:
-    """The windows as they are prepared, in order, with few at a time in memory."""
-    begun: deque[tuple[Window, Future[_Prepared]]] = deque()
-    try:
-        for window in planned:
-            begun.append((window, pool.submit(prepare, window)))
-            if len(begun) > _THREADS:
-                done, future = begun.popleft()
-                yield done, future.result()
-        while begun:
-            done, future = begun.popleft()
-            yield done, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
