@@ -84,10 +84,8 @@ def altered(
         raise ScenarioError(
             f"{shape.full_name}: {', '.join(sorted(used))} belongs to a key: it is not dropped here"
         )
-    if shape.column_list is not None and (gone | set(rename)):
-        raise ScenarioError(
-            f"{shape.full_name}: columns of a table with a column list are not dropped or renamed here"
-        )
+    if shape.column_list is not None and (gone | set(rename) | set(retype)):
+        raise ScenarioError(f"{shape.full_name}: columns of a table with a column list are not changed here")
     if shape.where is not None and ({shape.where.column.name} & (gone | set(rename) | set(retype))):
         raise ScenarioError(f"{shape.full_name}: the column of the row filter is not changed here")
     kept = []
@@ -99,8 +97,7 @@ def altered(
             )
     for named in (*rename, *retype):
         shape.column(named)
-    first = max((column.number for column in shape.columns), default=-1) + 1
-    added = made_columns(add, types, max(first, shape.width))
+    added = made_columns(add, types, shape.width)
     if any(column.primary for column in added):
         raise ScenarioError(f"{shape.full_name}: a column of the primary key is not added here")
     columns = (*kept, *added)
@@ -111,6 +108,6 @@ def altered(
         name=name or shape.name,
         columns=columns,
         index=frozenset(rename.get(one, one) for one in shape.index),
-        width=max(shape.width, first + len(added)),
+        width=shape.width + len(added),
     )
     return made if replica_identity is None else identified(made, replica_identity)

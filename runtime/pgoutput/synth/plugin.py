@@ -51,24 +51,30 @@ class Plugin:
     # Transactions
 
     def begin(self, lsn: int, end: Ending) -> None:
+        """BEGIN, which waits for the first change that is sent."""
         self._open(lsn, messages.Begin(end.lsn, end.time, end.top), end.origin)
 
     def commit(self, end: Ending) -> None:
+        """COMMIT."""
         self._write(end.end_lsn, messages.Commit(end.lsn, end.end_lsn, end.time))
 
     def begin_prepare(self, lsn: int, end: Ending) -> None:
+        """BEGIN PREPARE, which waits for nothing."""
         assert end.gid is not None
         self._open(lsn, messages.BeginPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid), end.origin)
 
     def prepare(self, end: Ending) -> None:
+        """PREPARE."""
         assert end.gid is not None
         self._write(end.end_lsn, messages.Prepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
 
     def commit_prepared(self, end: Ending) -> None:
+        """COMMIT PREPARED."""
         assert end.gid is not None
         self._write(end.end_lsn, messages.CommitPrepared(end.lsn, end.end_lsn, end.time, end.top, end.gid))
 
     def rollback_prepared(self, end: Ending) -> None:
+        """ROLLBACK PREPARED."""
         assert end.gid is not None
         lsns, times = (end.prepare_end_lsn, end.end_lsn), (end.prepare_time, end.time)
         self._write(end.end_lsn, messages.RollbackPrepared(*lsns, *times, end.top, end.gid))
@@ -76,22 +82,27 @@ class Plugin:
     # Transactions that are sent while they are in progress
 
     def stream_start(self, lsn: int, xid: int, first: bool, origin: Origin | None) -> None:
+        """A block begins. The first one of a transaction tells its origin."""
         told = msgspec.structs.replace(origin, lsn=0) if origin is not None and first else None
         self._open(lsn, messages.StreamStart(xid, first), told)
 
     def stream_stop(self, lsn: int) -> None:
+        """A block ends."""
         self._write(lsn, messages.StreamStop())
 
     def stream_abort(self, end: Ending, subxid: int) -> None:
+        """A streamed transaction, or a part of it, is rolled back."""
         tail = (end.end_lsn, end.time) if self._options.streaming == "parallel" else (None, None)
         self._write(end.end_lsn, messages.StreamAbort(end.top, subxid, *tail))
         self._forget_stream(end.top)
 
     def stream_commit(self, end: Ending) -> None:
+        """A streamed transaction commits: what it told of relations holds for others now."""
         self._write(end.end_lsn, messages.StreamCommit(end.top, end.lsn, end.end_lsn, end.time))
         self._sent |= self._forget_stream(end.top)
 
     def stream_prepare(self, end: Ending) -> None:
+        """A streamed transaction is prepared."""
         assert end.gid is not None
         self._write(end.end_lsn, messages.StreamPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
 
@@ -217,7 +228,10 @@ class Plugin:
         builtin = catalog.BY_OID.get(column.type.base_oid)
         if builtin is not None and builtin.send == "none":
             return text
-        return encode_binary(text, column.type.base_oid)
+        data = encode_binary(text, column.type.base_oid)
+        if column.type.element_oid:  # which stands behind the dimensions and the flag for NULLs (array_send)
+            data = data[:8] + column.type.element_oid.to_bytes(4, "big") + data[12:]
+        return data
 
 
 def _identity(shape: Shape, cells: Cells) -> Cells:

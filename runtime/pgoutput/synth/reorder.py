@@ -33,8 +33,12 @@ class _Txn(msgspec.Struct, eq=False):
     size: int = 0
     streamed: set[int] = set()
     """Xids that the client has seen in blocks; its own among them once there was a block."""
-    invalidated: set[int] = set()
-    """OIDs of tables that it altered, or others did meanwhile."""
+    altered: list[Invalidation] = []
+    """Its own, those of rolled-back savepoints included (txn->invalidations)."""
+    rolled_back: set[int] = set()
+    """Xids of subtransactions that were rolled back."""
+    distributed: set[int] = set()
+    """OIDs of tables that others altered meanwhile (txn->invalidations_distributed)."""
     prepared: bool = False
 
 
@@ -108,24 +112,26 @@ class ReorderBuffer:
         txn.changes.append(record)
         txn.size += _size(record)
         if isinstance(record, Invalidation):
-            txn.invalidated.update(record.oids)
-        elif self._options.streaming != "off":
-            self._check_memory()
+            txn.altered.append(record)
+        if self._options.streaming != "off":
+            self._check_memory(record.lsn)
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, lsn: int) -> None:
         """ReorderBufferCheckMemoryLimit: send of the largest while there is too much."""
         while sum(txn.size for txn in self._txns.values()) > self._work_mem:
-            streamable = [txn for txn in self._txns.values() if any(map(_is_streamable, txn.changes))]
-            if not streamable or streamable[0].changes[-1].lsn < self._after_lsn:
+            largest = max(self._txns.values(), key=lambda txn: txn.size)
+            if lsn < self._after_lsn:  # ReorderBufferCanStartStreaming
                 return
-            self._send_block(max(streamable, key=lambda txn: txn.size))
+            self._send_block(largest)
 
     def _send_block(self, txn: _Txn) -> None:
         """ReorderBufferStreamTXN."""
         changes = txn.changes
         if changes:
             first = txn.xid not in txn.streamed
-            self._plugin.stream_start(changes[0].lsn, txn.xid, first, changes[0].origin)
+            # Messages and invalidations do not know where they come from (change->origin_id).
+            origin = changes[0].origin if isinstance(changes[0], RowChange | Truncation) else None
+            self._plugin.stream_start(changes[0].lsn, txn.xid, first, origin)
             self._replay(txn, True, _nothing)
             self._plugin.stream_stop(changes[-1].lsn)
             txn.streamed.update(change.xid for change in changes)
@@ -144,13 +150,14 @@ class ReorderBuffer:
     def _clear(self, txn: _Txn) -> None:
         """What was replayed is gone, and so is what its catalog looked like."""
         txn.changes, txn.size = [], 0
-        for oid in txn.invalidated:
+        for oid in txn.distributed.union(*(record.oids for record in txn.altered)):
             self._plugin.invalidate(oid)
 
     # Ends
 
     def _commit(self, txn: _Txn, end: Ending) -> None:
         """ReorderBufferCommit, ReorderBufferStreamCommit."""
+        self._share(txn)
         if self._skips(end):
             self._clear(txn)
         elif txn.streamed:
@@ -185,6 +192,7 @@ class ReorderBuffer:
         if not self._options.two_phase:
             self._commit(txn, end)
             return
+        self._share(txn)
         if not self._skips(end):
             self._plugin.commit_prepared(end)
         self._clear(txn)
@@ -211,6 +219,7 @@ class ReorderBuffer:
                 self._clear(txn)
             del self._txns[txn.xid]
             return
+        txn.rolled_back.update(gone)
         txn.changes = [change for change in txn.changes if change.xid not in gone]
         txn.size = sum(map(_size, txn.changes))
 
@@ -224,9 +233,20 @@ class ReorderBuffer:
         SnapBuildDistributeSnapshotAndInval.
         """
         del self._txns[txn.xid]
-        for other in self._txns.values() if txn.invalidated else ():
+        oids = {oid for record in txn.altered for oid in record.oids}
+        for other in self._txns.values():
             if not other.prepared:
-                other.invalidated |= txn.invalidated
+                other.distributed |= oids
+
+    def _share(self, txn: _Txn) -> None:
+        """What the transaction altered, all processes hear of when it commits (AcceptInvalidationMessages).
+
+        A walsender hears of it before it reads the commit, unless it is as fast as the one that commits.
+        """
+        for record in txn.altered:
+            if record.xid not in txn.rolled_back:
+                for oid in record.oids:
+                    self._plugin.invalidate(oid)
 
 
 class _Once:
@@ -248,11 +268,6 @@ class _Once:
 
 def _nothing() -> None:
     pass
-
-
-def _is_streamable(record: Buffered) -> bool:
-    """Not what is only known inside (REORDER_BUFFER_CHANGE_INVALIDATION)."""
-    return not isinstance(record, Invalidation)
 
 
 def _size(record: Buffered) -> int:

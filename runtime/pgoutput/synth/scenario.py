@@ -64,9 +64,9 @@ class Scenario:
         messages: As there.
         origin: As there.
         publish_via_partition_root: Whether the publication sends rows of partitions as those of their root.
-        logical_decoding_work_mem: With streaming, changes that are not sent yet may take so many bytes before the
-            largest transaction is sent while it is in progress. 0 sends each change in a block of its own, as
-            debug_logical_replication_streaming = immediate does.
+        logical_decoding_work_mem: With streaming, changes that are not sent yet may take so many bytes before
+            the largest transaction is sent while it is in progress. 0 sends each change in a block of its own,
+            as debug_logical_replication_streaming = immediate does.
         seed: Decides LSNs, xids, OIDs and times: the same seed and the same deeds make the same bytes.
 
     Raises:
@@ -129,7 +129,7 @@ class Scenario:
 
         Args:
             name: Schema and name: `public.orders`.
-            columns: Types by name, as in CREATE TABLE, with `key` behind those of the primary key: `int8 key`.
+            columns: Types by name, with `key` behind those of the primary key: `int8 key`, `text`.
             replica_identity: `default`, `full`, `nothing`, or the columns of a unique index, as a list.
             published: Whether the publication has it.
             column_list: The columns that the publication has of it; None for all.
@@ -267,6 +267,10 @@ class Scenario:
         """Note that an open transaction uses a table."""
         self._used.setdefault(transaction, set()).add(table)
 
+    def used(self, transaction: object) -> set[Table]:
+        """The tables that an open transaction uses."""
+        return self._used.get(transaction, set())
+
     def touch(self, transaction: object, table: Table, row: Row) -> None:
         """Note that an open transaction has changed a row."""
         self._touched.setdefault(transaction, {})[row] = table
@@ -290,8 +294,9 @@ class Scenario:
                 del table.rows[row.number]
         for table in self._used.pop(transaction, ()):
             table.users.discard(transaction)
+            table.claims = {key: who for key, who in table.claims.items() if who is not transaction}
             if table.locked_by is transaction:
-                table.locked_by = None
+                table.locked_by = table.truncated_in = None
 
     def park(self, gid: str, transaction: Transaction) -> None:
         """Note that a transaction is prepared.

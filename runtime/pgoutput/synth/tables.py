@@ -89,7 +89,7 @@ class Filter(msgspec.Struct, frozen=True):
         return _OPERATORS[self.operator](read(text), read(self.value))
 
 
-class Shape(msgspec.Struct, frozen=True, eq=False):
+class Shape(msgspec.Struct, frozen=True):
     """How a table looks, from one ALTER TABLE to the next."""
 
     oid: int
@@ -108,6 +108,7 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def full_name(self) -> str:
+        """Schema and name."""
         return f"{self.namespace}.{self.name}"
 
     @property
@@ -213,6 +214,10 @@ class Table:
         """Transactions that changed it and have not ended."""
         self.locked_by: object = None
         """The one of them that truncated or altered it: others would wait."""
+        self.truncated_in: object = None
+        """The part of it that truncated it last (rd_newRelfilelocatorSubid)."""
+        self.claims: dict[tuple[tuple[Column, ...], Cells], object] = {}
+        """Key values that open transactions have given to rows, though they may have changed them since."""
         self._partition_of: dict[str | None, Table] = {}
         self._by_key: dict[tuple[Column, ...], dict[Cells, list[Row]]] = {}
         self._next = 0
@@ -237,8 +242,8 @@ class Table:
         leaf = self._partition_of.get(value)
         if leaf is None:
             raise ScenarioError(
-                f"{self.shape.full_name} has no partition for {self.partition_by.name} = {value}; it has them "
-                f"for {', '.join(map(str, self._partition_of))}"
+                f"{self.shape.full_name} has no partition for {self.partition_by.name} = {value}; it has "
+                f"them for {', '.join(map(str, self._partition_of))}"
             )
         return leaf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import TruncateOption
@@ -50,7 +50,7 @@ class Work(AbstractContextManager["Work"]):
 
     @property
     def xid(self) -> int:
-        """Its transaction id. A (sub)transaction gets it when it changes something first, or is asked here."""
+        """Its transaction id; a (sub)transaction gets it when it changes something first."""
         if not self._assigned_xid:
             if self._parent is not None:
                 assert self._parent.xid  # parents come first (AssignTransactionId)
@@ -78,8 +78,8 @@ class Work(AbstractContextManager["Work"]):
         Args:
             table: The table.
             where: Values of the row that is meant. Without it, the columns of the key say which it is.
-            columns: The new values; the other columns stay as they are, and are not sent where they are stored
-                out of line.
+            columns: The new values; the other columns stay as they are, and are not sent where they are
+                stored out of line.
 
         Raises:
             ScenarioError: As `insert`; or no row matches, or several different ones.
@@ -92,11 +92,13 @@ class Work(AbstractContextManager["Work"]):
         new = self._cells(leaf.shape, old, given)
         target = table.partition_for(new) if table.partitions else leaf
         if target is not leaf:
+            self._use(target)
+            self._claim_keys(target, new, None)
             self._delete(leaf, row, old)
             self._insert(target, new)
             return
         self._need_identity(leaf, "update")
-        self._check_keys(leaf, new, row)
+        self._claim_keys(leaf, new, row)
         self._set(leaf, row, new)
         self._write_row(leaf, old, new, frozenset(leaf.shape.column(name).number for name in given))
 
@@ -118,11 +120,13 @@ class Work(AbstractContextManager["Work"]):
             raise ScenarioError("truncate: name a table")
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
-        self._begin_change()
+        self._lock(*leaves)
+        # What has new files already is emptied in place; only indexes are made anew (heap_truncate_one_rel).
+        told = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.shape.keys]
+        if told:
+            self._log(Invalidation, 200, oids=tuple(leaf.shape.oid for leaf in told))
         for leaf in leaves:
-            self._lock(leaf)
-        self._log(Invalidation, 200, oids=tuple(leaf.shape.oid for leaf in leaves))
-        for leaf in leaves:
+            self._truncated(leaf)
             for row in list(leaf.rows.values()):
                 if row.seen_by(self._top) is not None:
                     self._set(leaf, row, None)
@@ -159,11 +163,14 @@ class Work(AbstractContextManager["Work"]):
             raise ScenarioError(f"{table.shape.full_name}: partitioned tables are not altered in a scenario")
         before, types = table.shape, self._scenario.types
         after = altered(before, types, add or {}, drop, rename or {}, retype or {}, name, replica_identity)
-        self._begin_change()
         self._lock(table)
-        for column in after.columns if retype else ():
-            if column.name in retype:
-                self._rewrite(table, column)
+        if after == before:
+            return
+        rewritten = [column for column in after.columns if column.name in (retype or ())]
+        rows = [(row, self._rewritten(row, rewritten)) for row in table.rows.values()] if rewritten else []
+        for row, cells in rows:
+            if cells is not None:
+                self._set(table, row, cells)
         table.shape = after
         self._undo.append(lambda: setattr(table, "shape", before))
         self._log(Invalidation, 300, oids=(after.oid,))
@@ -215,7 +222,7 @@ class Work(AbstractContextManager["Work"]):
 
     def _insert(self, leaf: Table, cells: Cells) -> None:
         self._use(leaf)
-        self._check_keys(leaf, cells, None)
+        self._claim_keys(leaf, cells, None)
         row = leaf.add(cells, self._top)
         self._undo.append(lambda: self._restore(leaf, row, None, self._top))
         self._scenario.touch(self._top, leaf, row)
@@ -238,13 +245,20 @@ class Work(AbstractContextManager["Work"]):
         row.current, row.writer = cells, writer
         leaf.index(row)
 
-    def _rewrite(self, table: Table, column: Column) -> None:
-        for row in list(table.rows.values()):
-            seen = row.seen_by(self._top)
-            if seen is not None:
-                padded = seen + (None,) * (column.number + 1 - len(seen))
-                text = to_text(padded[column.number], column.type)
-                self._set(table, row, (*padded[: column.number], text, *padded[column.number + 1 :]))
+    def _rewritten(self, row: Row, columns: Sequence[Column]) -> Cells | None:
+        """The row with values as the new types have them; None if the transaction does not see it."""
+        seen = row.seen_by(self._top)
+        if seen is None:
+            return None
+        cells = list(seen)
+        for column in columns:
+            if column.number < len(cells):
+                cells[column.number] = to_text(cells[column.number], column.type)
+        return tuple(cells)
+
+    def _truncated(self, leaf: Table) -> None:
+        before, leaf.truncated_in = leaf.truncated_in, self
+        self._undo.append(lambda: setattr(leaf, "truncated_in", before))
 
     def _find(self, table: Table, where: Mapping[str, Any]) -> tuple[Table, Row, Cells]:
         if not where:
@@ -276,22 +290,24 @@ class Work(AbstractContextManager["Work"]):
             if seen is not None and all(cell(seen, column) == text for column, text in wanted.items()):
                 yield row, seen
 
-    def _check_keys(self, leaf: Table, cells: Cells, itself: Row | None) -> None:
+    def _claim_keys(self, leaf: Table, cells: Cells, itself: Row | None) -> None:
+        claimed = []
         for key in leaf.shape.keys:
             values = tuple(cell(cells, column) for column in key)
             shown = ", ".join(f"{column.name}={value}" for column, value in zip(key, values, strict=True))
             if None in values:
                 raise ScenarioError(f"{leaf.shape.full_name}: NULL in the key ({shown})")
-            for row in leaf.find(key, values):
-                if row is itself:
-                    continue
-                if row.writer not in (None, self._top):
-                    raise ScenarioError(
-                        f"{leaf.shape.full_name}: another transaction that has not ended has changed the row "
-                        f"with {shown}: a server would wait for it"
-                    )
-                if row.seen_by(self._top) is not None and _has(row.seen_by(self._top), key, values):
-                    raise ScenarioError(f"{leaf.shape.full_name} has a row with {shown} already")
+            others = {row.writer for row in leaf.find(key, values)} | {leaf.claims.get((key, values))}
+            if others - {None, self._top}:
+                raise ScenarioError(
+                    f"{leaf.shape.full_name}: another transaction that has not ended has changed a row with "
+                    f"{shown}: a server would wait for it"
+                )
+            seen = (row.seen_by(self._top) for row in leaf.find(key, values) if row is not itself)
+            if any(cells is not None and _has(cells, key, values) for cells in seen):
+                raise ScenarioError(f"{leaf.shape.full_name} has a row with {shown} already")
+            claimed.append((key, values))
+        leaf.claims |= dict.fromkeys(claimed, self._top)
 
     @staticmethod
     def _need_identity(leaf: Table, verb: str) -> None:
@@ -334,21 +350,23 @@ class Work(AbstractContextManager["Work"]):
         self._open()
         if table.locked_by not in (None, self._top):
             raise ScenarioError(
-                f"{table.shape.full_name}: another transaction has truncated or altered it and has not ended: "
-                "a server would wait for it"
+                f"{table.shape.full_name}: another transaction has truncated or altered it and has not "
+                "ended: a server would wait for it"
             )
         table.users.add(self._top)
         self._scenario.use(self._top, table)
 
-    def _lock(self, table: Table) -> None:
+    def _lock(self, *tables: Table) -> None:
         """As ACCESS EXCLUSIVE, but to the end of the transaction even where a savepoint is rolled back."""
-        self._use(table)
-        if table.users != {self._top}:
-            raise ScenarioError(
-                f"{table.shape.full_name}: another transaction that has not ended has changed it: a server "
-                "would wait for it"
-            )
-        table.locked_by = self._top
+        for table in tables:
+            self._use(table)
+            if table.users != {self._top}:
+                raise ScenarioError(
+                    f"{table.shape.full_name}: another transaction that has not ended has changed it: a "
+                    "server would wait for it"
+                )
+        for table in tables:
+            table.locked_by = self._top
 
     def _write_row(self, leaf: Table, old: Cells | None, new: Cells | None, assigned: frozenset[int]) -> None:
         size = sum(len(text) for cells in (old, new) for text in cells or () if text is not None)
@@ -388,6 +406,9 @@ class Savepoint(Work):
         if self._assigned_xid:
             parent._children += [self._assigned_xid, *self._children]
         parent._undo += self._undo
+        for table in self._scenario.used(self._top):
+            if table.truncated_in is self:
+                table.truncated_in = parent
         self.ended = True
 
 
@@ -438,5 +459,5 @@ class Transaction(Work):
         self._scenario.release(self)
 
 
-def _has(cells: Cells | None, key: tuple[Column, ...], values: Cells) -> bool:
-    return cells is not None and tuple(cell(cells, column) for column in key) == values
+def _has(cells: Cells, key: tuple[Column, ...], values: Cells) -> bool:
+    return tuple(cell(cells, column) for column in key) == values

@@ -61,6 +61,8 @@ class ColumnType(msgspec.Struct, frozen=True):
     """Its modifier: that of the column itself, or of what its domain is made from."""
     named: Type | None = None
     """The message that names the type, if it is not built in."""
+    element_oid: int = 0
+    """The type of the elements, if it is an array of a type that is not built in."""
 
     @property
     def is_variable(self) -> bool:
@@ -142,10 +144,12 @@ class Types:
         array, oid = self._next_oid(), self._next_oid()
         text = catalog.BY_NAME["text"]
         self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid, namespace, local)))
-        self._add(f"{name}[]", ColumnType(array, -1, text.array_oid, -1, Type(array, namespace, f"_{local}")))
+        self._add(
+            f"{name}[]", ColumnType(array, -1, text.array_oid, -1, Type(array, namespace, f"_{local}"), oid)
+        )
 
     def make_domain(self, name: str, base: str) -> None:
-        """CREATE DOMAIN. Its Type message has its OID and the name of its base type (logicalrep_write_typ)."""
+        """CREATE DOMAIN. Its Type message has its OID, and the name of its base type."""
         split_name(name)
         below = self.parse(base)
         oid = self._next_oid()

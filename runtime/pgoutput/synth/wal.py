@@ -71,7 +71,7 @@ class Emission(Record, frozen=True, eq=False):
 
 
 class Invalidation(Record, frozen=True, eq=False):
-    """Tables look otherwise from here on, or might: TRUNCATE and ALTER TABLE say so (relcache invalidation)."""
+    """Tables look otherwise from here on, or might: TRUNCATE and ALTER TABLE (relcache invalidation)."""
 
     oids: tuple[int, ...]
 

@@ -1,0 +1,326 @@
+"""Programs on a real server, and whether its stream equals the synthetic one.
+
+The walsender is waited for after each step, so that what it knew when it read a record is what had happened
+by then: a live server that is never behind.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from pgoutput import envelope
+from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgoutput.synth import Options
+from pgoutput.testing import programs
+from pgoutput.testing.chosen import LABELS
+from pgoutput.testing.programs import Program, Step, TableOf, Values
+from pgoutput.wire import parse_lsn
+from tests.server import Server
+
+_IMMEDIATE: Final = "-c debug_logical_replication_streaming=immediate"
+
+_FLUSH: Final = "flushed by the test"
+"""Prefix of the messages that flush the log."""
+
+_ASK_SECONDS: Final = 0.02
+"""After which the walsender is asked how far it is."""
+
+_PATIENCE: Final = 20.0
+"""Seconds that a server may take for a step."""
+
+
+class Oracle:
+    """Plays programs on a server.
+
+    Args:
+        server: It runs, without autovacuum, which would have tables told of anew.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._number = 0
+
+    def play(self, program: Program, options: Options, via_root: bool) -> Iterator[XLogData]:
+        """What the server sends of a program."""
+        self._number += 1
+        with _Run(self._server, program, options, via_root, f"p{self._number}") as run:
+            for step in program.steps:
+                run.do(step)
+            run.finish()
+        yield from run.sent
+
+
+class _Run:
+    """One program on the server: its connections, and what came from the walsender."""
+
+    def __init__(self, server: Server, program: Program, options: Options, via_root: bool, name: str) -> None:
+        self._server, self._program, self._options, self._via_root = server, program, options, via_root
+        self._name = name
+        self._origins: dict[int, str] = {}
+        self._depth = dict.fromkeys((0, 1, 2), 0)
+        self._prepared_origin: dict[str, str | None] = {}
+        self.sent: list[XLogData] = []
+        self._heard_lsn = 0
+
+    def __enter__(self) -> _Run:
+        self._stack = ExitStack()
+        with ExitStack() as stack:
+            self._control = stack.enter_context(self._server.connect())
+            self._slots = [stack.enter_context(self._server.connect()) for _ in range(3)]
+            for connection in self._slots:
+                connection.execute("SET lock_timeout = '2s'")
+                # Others hear of a commit before the walsender can read it.
+                connection.execute("SET synchronous_commit = off")
+            self._create()
+            dsn = make_conninfo(self._server.dsn, replication="database", options=_IMMEDIATE)
+            self._walsender = pq.PGconn.connect(dsn.encode())
+            assert self._walsender.status == pq.ConnStatus.OK, self._walsender.error_message
+            stack.callback(self._walsender.finish)
+            self._start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._stack:  # a transaction that stays prepared would keep the next slot waiting
+            for (gid,) in self._control.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+                self._control.execute(f"ROLLBACK PREPARED '{gid}'")
+
+    # The program
+
+    def do(self, step: Step) -> None:
+        connection = self._slots[step.slot]
+        match step:
+            case programs.Begin(slot, origin, lsn):
+                self._set_origin(slot, origin)
+                connection.execute("BEGIN")
+                if origin is not None:
+                    self._set_origin_lsn(connection, lsn)
+                self._depth[slot] = 0
+            case programs.End(_, commit):
+                connection.execute("COMMIT" if commit else "ROLLBACK")
+            case programs.Savepoint(slot):
+                self._depth[slot] += 1
+                connection.execute(f"SAVEPOINT s{self._depth[slot]}")
+            case programs.EndSavepoint(slot, release):
+                point = f"SAVEPOINT s{self._depth[slot]}"
+                if not release:
+                    connection.execute(f"ROLLBACK TO {point}")
+                connection.execute(f"RELEASE {point}")
+                self._depth[slot] -= 1
+            case programs.Prepare(slot, gid):
+                self._prepared_origin[gid] = self._origins.get(slot)
+                connection.execute(f"PREPARE TRANSACTION '{self._name} {gid}'")
+            case programs.EndPrepared(slot, gid, commit):
+                self._set_origin(slot, self._prepared_origin[gid])
+                if self._prepared_origin[gid] is not None:
+                    self._set_origin_lsn(connection, 16)
+                verb = "COMMIT" if commit else "ROLLBACK"
+                connection.execute(f"{verb} PREPARED '{self._name} {gid}'")
+            case programs.Insert(_, table, values):
+                columns, texts = ", ".join(values), ", ".join(map(_literal, values.values()))
+                self._one(
+                    connection, f"INSERT INTO {self._table(connection, table)} ({columns}) VALUES ({texts})"
+                )
+            case programs.Update(_, table, where, values):
+                assigned = ", ".join(f"{name} = {_literal(text)}" for name, text in values.items())
+                row = self._row(connection, table, where)
+                self._one(connection, f"UPDATE {self._table(connection, table)} SET {assigned} {row}")
+            case programs.Delete(_, table, where):
+                self._one(
+                    connection,
+                    f"DELETE FROM {self._table(connection, table)} {self._row(connection, table, where)}",
+                )
+            case programs.Truncate(_, tables, cascade, restart):
+                named = ", ".join(self._table(connection, table) for table in tables)
+                identity = "RESTART IDENTITY" if restart else ""
+                connection.execute(f"TRUNCATE {named} {identity} {'CASCADE' if cascade else ''}")
+            case programs.Alter(_, table, changes):
+                self._alter(connection, table, changes)
+            case programs.Emit(_, transactional, prefix, content):
+                one = connection if transactional else self._control
+                one.execute("SELECT pg_logical_emit_message(%s, %s, %s)", [transactional, prefix, content])
+        self._wait()
+
+    def finish(self) -> None:
+        """Read what is left, and end the stream."""
+        self._wait()
+
+    @staticmethod
+    def _one(connection: psycopg.Connection, statement: str) -> None:
+        assert connection.execute(statement).rowcount == 1, statement
+
+    def _row(self, connection: psycopg.Connection, table: str, where: Values) -> str:
+        conditions = " AND ".join(
+            f"{name} IS NOT DISTINCT FROM {_literal(text)}" for name, text in where.items()
+        )
+        name = self._table(connection, table)
+        one = f"SELECT tableoid, ctid FROM {name} WHERE {conditions} LIMIT 1"
+        return f"WHERE (tableoid, ctid) = ({one})"
+
+    def _table(self, connection: psycopg.Connection, name: str) -> str:
+        """Its name now, as this connection sees it."""
+        row = connection.execute("SELECT relname FROM pg_class WHERE oid = %s", [self._oids[name]]).fetchone()
+        assert row is not None
+        return f"{self._name}.{row[0]}"
+
+    def _alter(self, connection: psycopg.Connection, table: str, changes: dict[str, Any]) -> None:
+        parts = [f"ADD COLUMN {name} {self._type(type_)}" for name, type_ in changes.get("add", {}).items()]
+        stored = [name for name, type_ in changes.get("add", {}).items() if _is_variable(type_)]
+        parts += [f"ALTER COLUMN {name} SET STORAGE EXTERNAL" for name in stored]
+        parts += [f"DROP COLUMN {name}" for name in changes.get("drop", ())]
+        parts += [f"ALTER COLUMN {name} TYPE {type_}" for name, type_ in changes.get("retype", {}).items()]
+        if "replica_identity" in changes:
+            parts.append(f"REPLICA IDENTITY {changes['replica_identity']}")
+        if parts:
+            connection.execute(f"ALTER TABLE {self._table(connection, table)} {', '.join(parts)}")
+        for old, new in changes.get("rename", {}).items():
+            connection.execute(f"ALTER TABLE {self._table(connection, table)} RENAME {old} TO {new}")
+        if "name" in changes:
+            connection.execute(f"ALTER TABLE {self._table(connection, table)} RENAME TO {changes['name']}")
+
+    # Origins
+
+    def _set_origin(self, slot: int, origin: str | None) -> None:
+        if self._origins.get(slot) == origin:
+            return
+        connection = self._slots[slot]
+        if slot in self._origins:
+            connection.execute("SELECT pg_replication_origin_session_reset()")
+            del self._origins[slot]
+        if origin is not None:
+            connection.execute("SELECT pg_replication_origin_session_setup(%s)", [origin])
+            self._origins[slot] = origin
+
+    @staticmethod
+    def _set_origin_lsn(connection: psycopg.Connection, lsn: int) -> None:
+        connection.execute(
+            "SELECT pg_replication_origin_xact_setup(('0/0'::pg_lsn + %s::numeric), now())", [lsn]
+        )
+
+    # The server
+
+    def _create(self) -> None:
+        execute: Any = self._control.execute
+        execute(f"CREATE SCHEMA {self._name}")
+        for enum in self._program.enums:
+            labels = ", ".join(map(_literal, LABELS))
+            execute(f"CREATE TYPE {self._local(enum)} AS ENUM ({labels})")
+        for domain, base in self._program.domains.items():
+            execute(f"CREATE DOMAIN {self._local(domain)} AS {base}")
+        for table in self._program.tables:
+            self._create_table(table)
+        published = ", ".join(self._published(table) for table in self._program.tables if table.published)
+        with_root = f"WITH (publish_via_partition_root = {self._via_root})"
+        tables = f"FOR TABLE {published}" if published else ""
+        execute(f"CREATE PUBLICATION {self._name} {tables} {with_root}")
+        rows = [
+            execute("SELECT %s::regclass::oid", [self._local(t.name)]).fetchone()
+            for t in self._program.tables
+        ]
+        self._oids = {table.name: row[0] for table, row in zip(self._program.tables, rows, strict=True)}
+
+    def _create_table(self, table: TableOf) -> None:
+        execute: Any = self._control.execute
+        name = self._local(table.name)
+        columns = [f"{c} {self._type(declared)}" for c, declared in table.columns.items()]
+        key = [c for c, declared in table.columns.items() if declared.endswith(" key")]
+        columns += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
+        by = f"PARTITION BY LIST ({table.partition_by})" if table.partition_by else ""
+        execute(f"CREATE TABLE {name} ({', '.join(columns)}) {by}")
+        parts = []
+        for part, values in (table.partitions or {}).items():
+            parts.append(f"{self._name}.{part}")
+            inside = ", ".join(map(_literal, values))
+            execute(f"CREATE TABLE {parts[-1]} PARTITION OF {name} FOR VALUES IN ({inside})")
+        for one in (name, *parts):
+            for column, declared in table.columns.items():
+                if _is_variable(declared):
+                    execute(f"ALTER TABLE {one} ALTER {column} SET STORAGE EXTERNAL")
+            if isinstance(table.replica_identity, str):
+                execute(f"ALTER TABLE {one} REPLICA IDENTITY {table.replica_identity}")
+            else:
+                index = f"{one.partition('.')[2]}_index"
+                for column in table.replica_identity:
+                    execute(f"ALTER TABLE {one} ALTER {column} SET NOT NULL")
+                execute(f"CREATE UNIQUE INDEX {index} ON {one} ({', '.join(table.replica_identity)})")
+                execute(f"ALTER TABLE {one} REPLICA IDENTITY USING INDEX {index}")
+
+    def _published(self, table: TableOf) -> str:
+        columns = f"({', '.join(table.column_list)})" if table.column_list is not None else ""
+        where = "WHERE ({} {} {})".format(*table.where) if table.where is not None else ""
+        return f"{self._local(table.name)} {columns} {where}"
+
+    def _local(self, name: str) -> str:
+        return f"{self._name}.{name.partition('.')[2]}"
+
+    def _type(self, declared: str) -> str:
+        type_ = declared.removesuffix(" key")
+        return self._local(type_) if type_.partition(".")[1] else type_
+
+    # The walsender
+
+    def _start(self) -> None:
+        asked = {
+            "proto_version": str(self._options.proto_version),
+            "publication_names": self._name,
+            **self._options.asked(),
+        }
+        options = ", ".join(f"{name} '{value}'" for name, value in asked.items())
+        two_phase = ", TWO_PHASE" if self._options.two_phase else ""
+        slot = (
+            f"CREATE_REPLICATION_SLOT {self._name} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing'{two_phase})"
+        )
+        created = self._walsender.exec_(slot.encode())
+        assert created.status == pq.ExecStatus.TUPLES_OK, self._walsender.error_message
+        started = self._walsender.exec_(
+            f"START_REPLICATION SLOT {self._name} LOGICAL 0/0 ({options})".encode()
+        )
+        assert started.status == pq.ExecStatus.COPY_BOTH, self._walsender.error_message
+
+    def _wait(self) -> None:
+        """Until the walsender has read all that was done."""
+        flush = "SELECT pg_logical_emit_message(false, %s, '', true)"
+        row = self._control.execute(flush, [_FLUSH]).fetchone()
+        assert row is not None
+        target, deadline = parse_lsn(row[0]), time.monotonic() + _PATIENCE
+        while self._heard_lsn < target:
+            assert time.monotonic() < deadline, "the walsender does not get on"
+            size, data = self._walsender.get_copy_data(1)
+            if size > 0:
+                self._take(envelope.decode(bytes(data)))
+            elif size < 0:
+                raise AssertionError(self._walsender.error_message)
+            else:
+                if not select.select([self._walsender.socket], [], [], _ASK_SECONDS)[0]:
+                    ask = StandbyStatusUpdate(0, 0, 0, 0, reply_requested=True)
+                    self._walsender.put_copy_data(envelope.encode(ask))
+                    self._walsender.flush()
+                self._walsender.consume_input()
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, PrimaryKeepalive):
+            self._heard_lsn = max(self._heard_lsn, message.wal_end)
+        elif isinstance(message, XLogData):
+            self.sent.append(message)
+
+
+def _literal(text: str | None) -> str:
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
+
+
+def _is_variable(declared: str) -> bool:
+    return (
+        declared.removesuffix(" key").endswith("[]")
+        or declared.partition("(")[0].removesuffix(" key") in _VARIABLE
+    )
+
+
+_VARIABLE: Final = frozenset(("bytea", "json", "jsonb", "numeric", "text", "varchar"))
