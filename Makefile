@@ -32,7 +32,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test matrix crash replica check format generate bench fuzz lock clean remake
+.PHONY: help setup demo test matrix crash replica oracle check format generate bench fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ crash: $(READY) ## Kill a recorder 50 times and its server 10 times, and lose no
 
 replica: $(READY) ## Replicate 200 tables for 10 minutes, kill Spark and recorder meanwhile, and compare; SEED=1
 	@.venv/bin/python -m tests.crash.replication $(if $(SEED),--seed $(SEED))
+
+oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams
+	@.venv/bin/python -m tests.synth.compare
 
 check: $(READY) ## Check lint, format and types, and that generated/ is what spec/ says
 	.venv/bin/python -m ruff check

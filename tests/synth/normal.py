@@ -12,8 +12,6 @@ from pgoutput.messages import Message, TupleData, XLogData
 from pgoutput.stream import StreamDecoder
 from pgoutput.synth import Options
 
-NO_LSN = "0/0"
-
 
 def normal(
     stream: Iterable[XLogData], options: Options, *, namespace: str, ignored: str | None = None
@@ -21,8 +19,8 @@ def normal(
     """What a stream says, to be compared.
 
     The messages of a streamed transaction stand together, where it ends; savepoints that are rolled back
-    stand among them. One without any message is left out. So is the Stream Abort of a savepoint that was never in a
-    block (PostgreSQL 18 up to 18.4, bug 19616).
+    stand among them. One without any message is left out. So is the Stream Abort of a savepoint that was
+    never in a block (PostgreSQL 18 up to 18.4, bug 19616).
 
     Args:
         stream: What the walsender sent.

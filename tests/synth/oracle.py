@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -25,9 +24,13 @@ from pgoutput.testing.programs import Program, Step, TableOf, Values
 from pgoutput.wire import parse_lsn
 from tests.server import Server
 
-_IMMEDIATE: Final = "-c debug_logical_replication_streaming=immediate"
+_STREAMED: Final = {
+    True: "-c debug_logical_replication_streaming=immediate",
+    False: "-c debug_logical_replication_streaming=buffered",
+}
+"""When changes are streamed, as options of the walsender's connection."""
 
-_FLUSH: Final = "flushed by the test"
+FLUSH: Final = "flushed by the test"
 """Prefix of the messages that flush the log."""
 
 _ASK_SECONDS: Final = 0.02
@@ -48,22 +51,37 @@ class Oracle:
         self._server = server
         self._number = 0
 
-    def play(self, program: Program, options: Options, via_root: bool) -> Iterator[XLogData]:
-        """What the server sends of a program."""
+    @property
+    def schema(self) -> str:
+        """Where the last program was played."""
+        return f"p{self._number}"
+
+    def play(
+        self, program: Program, options: Options, via_root: bool, *, immediate: bool = True
+    ) -> list[XLogData]:
+        """What the server sends of a program.
+
+        Args:
+            program: What to do.
+            options: What to ask the walsender for.
+            via_root: The publication's publish_via_partition_root.
+            immediate: Whether each change is streamed at once, if any is.
+        """
         self._number += 1
-        with _Run(self._server, program, options, via_root, f"p{self._number}") as run:
+        with _Run(self._server, program, options, via_root, immediate, self.schema) as run:
             for step in program.steps:
                 run.do(step)
-            run.finish()
-        yield from run.sent
+        return run.sent
 
 
 class _Run:
     """One program on the server: its connections, and what came from the walsender."""
 
-    def __init__(self, server: Server, program: Program, options: Options, via_root: bool, name: str) -> None:
+    def __init__(
+        self, server: Server, program: Program, options: Options, via_root: bool, immediate: bool, name: str
+    ) -> None:
         self._server, self._program, self._options, self._via_root = server, program, options, via_root
-        self._name = name
+        self._immediate, self._name = immediate, name
         self._origins: dict[int, str] = {}
         self._depth = dict.fromkeys((0, 1, 2), 0)
         self._prepared_origin: dict[str, str | None] = {}
@@ -80,7 +98,7 @@ class _Run:
                 # Others hear of a commit before the walsender can read it.
                 connection.execute("SET synchronous_commit = off")
             self._create()
-            dsn = make_conninfo(self._server.dsn, replication="database", options=_IMMEDIATE)
+            dsn = make_conninfo(self._server.dsn, replication="database", options=_STREAMED[self._immediate])
             self._walsender = pq.PGconn.connect(dsn.encode())
             assert self._walsender.status == pq.ConnStatus.OK, self._walsender.error_message
             stack.callback(self._walsender.finish)
@@ -147,10 +165,6 @@ class _Run:
             case programs.Emit(_, transactional, prefix, content):
                 one = connection if transactional else self._control
                 one.execute("SELECT pg_logical_emit_message(%s, %s, %s)", [transactional, prefix, content])
-        self._wait()
-
-    def finish(self) -> None:
-        """Read what is left, and end the stream."""
         self._wait()
 
     @staticmethod
@@ -288,7 +302,7 @@ class _Run:
     def _wait(self) -> None:
         """Until the walsender has read all that was done."""
         flush = "SELECT pg_logical_emit_message(false, %s, '', true)"
-        row = self._control.execute(flush, [_FLUSH]).fetchone()
+        row = self._control.execute(flush, [FLUSH]).fetchone()
         assert row is not None
         target, deadline = parse_lsn(row[0]), time.monotonic() + _PATIENCE
         while self._heard_lsn < target:

@@ -65,8 +65,8 @@ class Scenario:
         origin: As there.
         publish_via_partition_root: Whether the publication sends rows of partitions as those of their root.
         logical_decoding_work_mem: With streaming, changes that are not sent yet may take so many bytes before
-            the largest transaction is sent while it is in progress. 0 sends each change in a block of its own,
-            as debug_logical_replication_streaming = immediate does.
+            the largest transaction is sent while it is in progress. 0 sends each change in a block of its
+            own, as debug_logical_replication_streaming = immediate does.
         seed: Decides LSNs, xids, OIDs and times: the same seed and the same deeds make the same bytes.
 
     Raises:
