@@ -87,7 +87,7 @@ def running_oracle() -> Iterator[Oracle]:
 def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | None]:
     """Play a program; give how many messages the server sent, and the difference if there is one."""
     choices = RandomChoices(f"{mode} {number}")
-    given = {name: choices.pick(values) for name, values in (MODES[mode] | _ALWAYS).items()}
+    given = {name: choices.pick(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
     via_root = choices.pick((False, True))
     scenario = Scenario(
         **given, publish_via_partition_root=via_root, logical_decoding_work_mem=0, seed=number
