@@ -279,8 +279,9 @@ class Scenario:
         """Note that a transaction has committed: what it did is the truth now."""
         rows = []
         for row, table in self._touched.get(transaction, {}).items():
-            row.committed = row.current
-            rows.append((table, row.number, row.committed))
+            if row.writer is transaction:  # a savepoint that is rolled back lets others have its rows
+                row.committed = row.current
+                rows.append((table, row.number, row.committed))
         shapes = {}
         for table in self._used.get(transaction, ()):
             table.committed_shape = shapes[table] = table.shape
@@ -289,9 +290,10 @@ class Scenario:
     def release(self, transaction: object) -> None:
         """Let go of all that a transaction holds, when it ends."""
         for row, table in self._touched.pop(transaction, {}).items():
-            row.writer = None
-            if row.committed is None:
-                del table.rows[row.number]
+            if row.writer is transaction:
+                row.writer = None
+                if row.committed is None:
+                    del table.rows[row.number]
         for table in self._used.pop(transaction, ()):
             table.users.discard(transaction)
             table.claims = {key: who for key, who in table.claims.items() if who is not transaction}
