@@ -233,10 +233,10 @@ class ReorderBuffer:
         SnapBuildDistributeSnapshotAndInval.
         """
         del self._txns[txn.xid]
-        oids = {oid for record in txn.altered for oid in record.oids}
         for other in self._txns.values():
             if not other.prepared:
-                other.distributed |= oids
+                other.changes += txn.altered
+                other.distributed.update(*(record.oids for record in txn.altered))
 
     def _share(self, txn: _Txn) -> None:
         """What the transaction altered, all processes hear of when it commits (AcceptInvalidationMessages).
