@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import cached_property
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, TypeAlias
 
@@ -89,7 +90,7 @@ class Filter(msgspec.Struct, frozen=True):
         return _OPERATORS[self.operator](read(text), read(self.value))
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Shape(msgspec.Struct, frozen=True, dict=True):
     """How a table looks, from one ALTER TABLE to the next."""
 
     oid: int
@@ -111,12 +112,12 @@ class Shape(msgspec.Struct, frozen=True):
         """Schema and name."""
         return f"{self.namespace}.{self.name}"
 
-    @property
+    @cached_property
     def sent(self) -> tuple[Column, ...]:
         """The columns that are published."""
         return tuple(c for c in self.columns if self.column_list is None or c.name in self.column_list)
 
-    @property
+    @cached_property
     def identity(self) -> frozenset[int]:
         """Numbers of the columns of the replica identity; all of them if it is full."""
         if self.replica_identity == ReplicaIdentity.FULL:
@@ -127,7 +128,7 @@ class Shape(msgspec.Struct, frozen=True):
             return frozenset()
         return frozenset(column.number for column in self.columns if column.primary)
 
-    @property
+    @cached_property
     def keys(self) -> tuple[tuple[Column, ...], ...]:
         """What is unique: the primary key, and the index of the replica identity."""
         primary = tuple(column for column in self.columns if column.primary)
@@ -259,6 +260,11 @@ class Table:
         self._next += 1
         self.index(row)
         return row
+
+    def unclaim(self, keys: Iterable[tuple[tuple[Column, ...], Cells]]) -> None:
+        """Let go of key values that were claimed."""
+        for key in keys:
+            self.claims.pop(key, None)
 
     def index(self, row: Row) -> None:
         """Note under which keys the row is found now."""
