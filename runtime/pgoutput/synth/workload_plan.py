@@ -24,10 +24,10 @@ from pgoutput.wire import from_datetime
 Numbers: TypeAlias = npt.NDArray[Any]
 Random: TypeAlias = np.random.Generator
 
-WINDOW_BYTES: Final = 16 << 20
+WINDOW_BYTES: Final = 32 << 20
 """About what a window has."""
 
-WINDOW_MESSAGES: Final = 125_000
+WINDOW_MESSAGES: Final = 250_000
 
 _FIRST_XID: Final = 1_000
 _LAST_XID: Final = (1 << 32) - 1

@@ -23,7 +23,7 @@ _FIRST_OID: Final = 16_384
 _OIDS: Final = 6
 """A table takes that many: it has a row type, its array type, TOAST and indexes."""
 
-_POOL: Final = 16_384
+_POOL: Final = 4_096
 """Different values of a kind."""
 
 _POOL_BYTES: Final = 8 << 20

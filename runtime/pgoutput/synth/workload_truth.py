@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from pgoutput.synth.workload_plan import Numbers
 from pgoutput.synth.workload_tables import Pool, Table, make_pools, make_tables
 
 _ROW_GROUP: Final = 65_536
+_WRITING: Final[dict[str, Any]] = {"use_dictionary": False, "write_statistics": False, "compression": "none"}
+"""To compress it takes longer than to make it."""
+
 _WAITING: Final = 4_000_000
 """Rows that wait for others of their table, at most."""
 
@@ -65,14 +68,11 @@ class _File:
 
     def __init__(self, folder: Path, table: Table, pool: Pool) -> None:
         self._schema = table.schema
-        self._values = [column.fill_null("") for column in pool.columns]
-        self._nulls = [np.asarray(column.is_null()) if column.null_count else None for column in pool.columns]
+        self._values = pool.columns
         self._keys: list[Numbers] = []
         self._places: list[Numbers] = []
         path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
-        self._writer = pq.ParquetWriter(
-            path, self._encoded_schema(), use_dictionary=self._schema.names[1:], store_schema=False
-        )
+        self._writer = pq.ParquetWriter(path, table.schema, **_WRITING)
 
     def add(self, left: Left) -> None:
         """Take rows; write them when there are many."""
@@ -89,11 +89,9 @@ class _File:
             return
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
         self._keys, self._places = [], []
-        columns = [pc.cast(pa.array(keys), pa.string())]
-        for values, nulls in zip(self._values, self._nulls, strict=True):
-            drawn = pa.array(places.astype(np.int32), mask=None if nulls is None else nulls[places])
-            columns.append(pa.DictionaryArray.from_arrays(drawn, values))
-        self._writer.write_batch(pa.record_batch(columns, schema=self._encoded_schema()))
+        drawn = pa.array(places)
+        columns = [pc.cast(pa.array(keys), pa.string()), *(values.take(drawn) for values in self._values)]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
 
     def close(self, *, whole: bool) -> None:
         """Close the file; with the rows that wait, if it is to be whole."""
@@ -102,8 +100,3 @@ class _File:
                 self.write()
         finally:
             self._writer.close()
-
-    def _encoded_schema(self) -> pa.Schema:
-        """As the writer takes it: it need not look for values that come again."""
-        types = [pa.string(), *(pa.dictionary(pa.int32(), pa.string()) for _ in self._values)]
-        return pa.schema(list(zip(self._schema.names, types, strict=True)))

@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeAlias
+from contextlib import contextmanager
+from queue import Queue
+from threading import Thread
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -33,6 +35,10 @@ _ENVIRONMENT: Final = {
     "MALLOC_TRIM_THRESHOLD_": _KEPT,
 }
 """Memory that a window leaves is kept for the next one, not given back and cleared anew."""
+
+
+_AHEAD: Final = 1
+"""Windows that wait, besides that which is being written and that which is being made."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -96,17 +102,26 @@ def main() -> None:
     """Do the task that standard input has; its windows go to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever began this ends it
     task: Task = pickle.load(sys.stdin.buffer)
-    out = sys.stdout.buffer
-    with suppress(BrokenPipeError):
-        try:
-            for done in task.run():
-                pickle.dump(done, out, protocol=5)
-                out.flush()
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            pickle.dump(error, out)
+    waiting: Queue[Prepared | Exception | None] = Queue(_AHEAD)
+    writer = Thread(target=_write, args=(waiting, sys.stdout.buffer))
+    writer.start()
+    try:
+        for done in task.run():
+            waiting.put(done)
+    except Exception as error:
+        waiting.put(error)
+    waiting.put(None)
+    writer.join()
+
+
+def _write(waiting: Queue[Prepared | Exception | None], out: BinaryIO) -> None:
+    """Write what waits, in a thread, so that the next window can be made meanwhile."""
+    try:
+        while (done := waiting.get()) is not None:
+            pickle.dump(done, out, protocol=5)
             out.flush()
+    except BrokenPipeError:  # nobody wants more
+        os._exit(1)
 
 
 if __name__ == "__main__":
