@@ -93,6 +93,8 @@ class ReorderBuffer:
                 self._endings[record.kind](txn, record)
         elif not self._is_filtered(record):
             self._queue(record)
+        elif isinstance(record, Invalidation):  # which has no origin in the log
+            self._txn(record).altered.append(record)
         return self._out
 
     def _write(self, lsn: int, message: Message) -> None:
@@ -104,11 +106,13 @@ class ReorderBuffer:
 
     # Changes
 
+    def _txn(self, record: Buffered) -> _Txn:
+        """ReorderBufferTXNByXid."""
+        return self._txns.setdefault(record.top, _Txn(record.top, record.lsn))
+
     def _queue(self, record: Buffered) -> None:
         """ReorderBufferQueueChange."""
-        txn = self._txns.get(record.top)
-        if txn is None:
-            txn = self._txns[record.top] = _Txn(record.top, record.lsn)
+        txn = self._txn(record)
         txn.changes.append(record)
         txn.size += _size(record)
         if isinstance(record, Invalidation):

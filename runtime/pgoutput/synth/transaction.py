@@ -307,6 +307,8 @@ class Work(AbstractContextManager["Work"]):
             if any(cells is not None and _has(cells, key, values) for cells in seen):
                 raise ScenarioError(f"{leaf.shape.full_name} has a row with {shown} already")
             claimed.append((key, values))
+        new = set(claimed) - leaf.claims.keys()
+        self._undo.append(lambda: leaf.unclaim(new))
         leaf.claims |= dict.fromkeys(claimed, self._top)
 
     @staticmethod
