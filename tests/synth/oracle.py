@@ -6,9 +6,12 @@ by then: a live server that is never behind.
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -95,8 +98,6 @@ class _Run:
             self._slots = [stack.enter_context(self._server.connect()) for _ in range(3)]
             for connection in self._slots:
                 connection.execute("SET lock_timeout = '2s'")
-                # Others hear of a commit before the walsender can read it.
-                connection.execute("SET synchronous_commit = off")
             self._create()
             dsn = make_conninfo(self._server.dsn, replication="database", options=_STREAMED[self._immediate])
             self._walsender = pq.PGconn.connect(dsn.encode())
@@ -123,7 +124,8 @@ class _Run:
                     self._set_origin_lsn(connection, lsn)
                 self._depth[slot] = 0
             case programs.End(_, commit):
-                connection.execute("COMMIT" if commit else "ROLLBACK")
+                with self._stopped_walsender():
+                    connection.execute("COMMIT" if commit else "ROLLBACK")
             case programs.Savepoint(slot):
                 self._depth[slot] += 1
                 connection.execute(f"SAVEPOINT s{self._depth[slot]}")
@@ -141,7 +143,8 @@ class _Run:
                 if self._prepared_origin[gid] is not None:
                     self._set_origin_lsn(connection, 16)
                 verb = "COMMIT" if commit else "ROLLBACK"
-                connection.execute(f"{verb} PREPARED '{self._name} {gid}'")
+                with self._stopped_walsender():
+                    connection.execute(f"{verb} PREPARED '{self._name} {gid}'")
             case programs.Insert(_, table, values):
                 columns, texts = ", ".join(values), ", ".join(map(_literal, values.values()))
                 self._one(
@@ -298,6 +301,16 @@ class _Run:
             f"START_REPLICATION SLOT {self._name} LOGICAL 0/0 ({options})".encode()
         )
         assert started.status == pq.ExecStatus.COPY_BOTH, self._walsender.error_message
+        self._pid = self._walsender.backend_pid
+
+    @contextmanager
+    def _stopped_walsender(self) -> Iterator[None]:
+        """A walsender that reads a commit only after all have been told what it altered, not by chance."""
+        os.kill(self._pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
 
     def _wait(self) -> None:
         """Until the walsender has read all that was done."""
