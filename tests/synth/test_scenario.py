@@ -56,3 +56,18 @@ def test_what_is_altered_by_another_node_is_told_though_its_rows_are_not(options
             tx.insert(t, id=len(db.rows(t)))
     relations = [one for one in db.messages() if isinstance(one, m.Relation)]
     assert [len(one.columns) for one in relations] == [1, 2]
+
+
+def test_what_others_altered_is_not_told_anew_behind_a_rollback() -> None:
+    db = Scenario(streaming="on", logical_decoding_work_mem=0)
+    t, u = db.table("public.t", id="int8 key"), db.table("public.u", id="int8 key")
+    one, other = db.transaction(), db.transaction()
+    one.insert(u, id=1)
+    with db.transaction() as tx:
+        tx.alter(t, add={"v": "text"})
+    other.insert(t, id=1)
+    one.rollback()
+    other.insert(t, id=2)
+    other.commit()
+    behind = [type(one).__name__ for one in db.messages()][-6:]
+    assert behind == ["StreamStop", "StreamAbort", "StreamStart", "Insert", "StreamStop", "StreamCommit"]

@@ -220,6 +220,7 @@ class ReorderBuffer:
                 self._plugin.stream_abort(end, xid)
         if end.xid == end.top:
             if txn.streamed:
+                txn.distributed.clear()  # of invalidations, its own are executed only (ReorderBufferAbort)
                 self._clear(txn)
             del self._txns[txn.xid]
             return
