@@ -32,7 +32,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test matrix crash replica oracle check format generate bench fuzz lock clean remake
+.PHONY: help setup demo test clients matrix crash replica oracle check format generate bench fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ demo: $(READY) ## Watch it work
 
 test: $(READY) ## Run the tests
 	@.venv/bin/python -m pytest -q
+
+clients: $(READY) ## Have npm's client, which it fetches, read from the stand-in server; needs node and npm
+	@.venv/bin/python -m tests.standin.node_client
 
 matrix: $(READY) ## Record servers of PostgreSQL 10 to 18, which it fetches into .servers; SERVERS="14 15" for some
 	@.venv/bin/python -m tests.fetch_servers .servers

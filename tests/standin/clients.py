@@ -19,7 +19,7 @@ from psycopg import pq
 from pgoutput import envelope
 from pgoutput.capture import Options, Recorder
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.segments import Segments
+from pgoutput.segments import Segment, list_segments
 from pgoutput.wire import format_lsn
 from tests.server import WHEEL_VERSION, _installation
 
@@ -106,13 +106,19 @@ def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
     libpq.flush()
 
 
-def with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
-    """`pgoutput capture`, which connects again by itself."""
+def with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[list[bytes]]:
+    """`pgoutput capture`, which connects again by itself; what it has stored, connection by connection."""
     options = Options(proto_version=1, streaming="off")
     recorder = Recorder(dsn, SLOT, ["p"], folder / "recording", options=options, segment_seconds=0.1)
     recorder.run(until=end_lsn, seconds=PATIENCE)
-    with Segments(folder / "recording") as segments:
-        return [record.data for record in segments.records()]
+    stored: dict[int, list[bytes]] = {}
+    for path in list_segments(folder / "recording"):
+        with Segment(path) as segment:
+            session = stored.setdefault(segment.metadata.session, [])
+            for batch in segment.batches():
+                rows = zip(batch["lsn"].to_pylist(), batch["data"].to_pylist(), strict=True)
+                session += [data for lsn, data in rows if lsn is not None]  # not of the keyframe
+    return list(stored.values())
 
 
 def run_pg_recvlogical(dsn: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -124,14 +130,18 @@ def run_pg_recvlogical(dsn: str, *arguments: str, **options: Any) -> subprocess.
     )
 
 
-def with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path) -> bytes:
-    """pg_recvlogical, which writes a line end behind each message; the bytes that it has written."""
+def with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: str) -> bytes:
+    """pg_recvlogical, which writes a line end behind each message; the bytes that it has written.
+
+    It acknowledges what it has written when it is asked for a reply, and at the end. Where the connection
+    breaks, it waits for 5 seconds and connects again; with --no-loop it ends.
+    """
     file = folder / "received"
     file.unlink(missing_ok=True)
     run_pg_recvlogical(
         dsn,
-        *("--start", "--no-loop", f"--file={file}", f"--endpos={format_lsn(end_lsn)}"),
-        *("--option=proto_version=1", "--option=publication_names=p", "--status-interval=1"),
+        *("--start", f"--file={file}", f"--endpos={format_lsn(end_lsn)}"),
+        *("--option=proto_version=1", "--option=publication_names=p", *arguments),
     )
     return file.read_bytes()
 

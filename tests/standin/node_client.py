@@ -1,12 +1,13 @@
-"""npm's pg-logical-replication reads from a stand-in: `python -m tests.standin.node_client`.
+"""npm's pg-logical-replication reads from a stand-in: `make clients`.
 
-It reads 100,000 messages over connections that break, each transaction once. It needs node and npm, and
-fetches the client from npm's registry.
+It reads 100,000 messages over connections that break, and has each transaction whole and once. It needs node
+and npm, and fetches the client from npm's registry into a folder that is removed again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,25 +16,38 @@ from pathlib import Path
 from typing import Final
 
 from pgoutput.standin import Faults, StandIn
-from tests.standin.clients import SLOT, create_slot
-from tests.standin.streams import Repeated
+from pgoutput.wire import parse_lsn
+from tests.standin.clients import SLOT, commits, create_slot
+from tests.standin.streams import TRANSACTION, Repeated
 
 PACKAGES: Final = ("pg-logical-replication@2.5.0", "pg@8.16.3")
 """As npm has them; what they need of others is not pinned."""
+
+INSTALL: Final = (
+    "install",
+    "--no-save",
+    "--no-audit",
+    "--no-fund",
+    "--loglevel=error",
+    "--fetch-retries=1",
+    *PACKAGES,
+)
 
 SCRIPT: Final = """
 const { LogicalReplicationService, PgoutputPlugin } = require('pg-logical-replication');
 const [host, port, slot, last] = process.argv.slice(2);
 const config = { host, port: Number(port), user: 'postgres', database: 'postgres' };
-let changes = 0, commits = [], connections = 0;
+let connections = 0, commits = [], rows = [], pending = [];
 
 async function connect() {
   connections += 1;
   const service = new LogicalReplicationService(config, { acknowledge: { auto: false, timeoutSeconds: 0 } });
   const ended = new Promise((resolve) => {
     service.on('data', async (lsn, message) => {
-      if (message.tag === 'insert') changes += 1;
+      if (message.tag === 'begin') pending = [];
+      if (message.tag === 'insert') pending.push(message.new.id);
       if (message.tag === 'commit') {
+        rows.push(...pending);
         commits.push(message.commitEndLsn);
         await service.acknowledge(message.commitEndLsn);
         if (message.commitEndLsn === last) { await service.stop(); resolve(true); }
@@ -50,9 +64,7 @@ async function connect() {
 
 (async () => {
   while (!(await connect())) await new Promise((resolve) => setTimeout(resolve, 100));
-  console.log(JSON.stringify({ changes, connections, commits: commits.length, last: commits.at(-1),
-    distinct: new Set(commits).size }));
-  process.exit(0);
+  process.stdout.write(JSON.stringify({ connections, commits, rows }), () => process.exit(0));
 })();
 """
 
@@ -60,24 +72,41 @@ async function connect() {
 def main() -> None:
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
-        raise SystemExit("node and npm are needed: this reads with npm's pg-logical-replication")
+        sys.exit("node and npm are needed: this reads with npm's pg-logical-replication")
     stream = Repeated(1_000)
+    payloads = stream.payloads()
     last = f"{stream.end_lsn >> 32:08X}/{stream.end_lsn & 0xFFFFFFFF:08X}"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        install = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error", *PACKAGES]
-        subprocess.run(install, cwd=folder, check=True)
-        (folder / "client.js").write_text(SCRIPT)
-        with StandIn(stream, faults=Faults(drop_after=30_050)) as server:
-            create_slot(server.dsn)
-            command = [node, "client.js", "127.0.0.1", str(server.port), SLOT, last]
-            ran = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, timeout=120, check=True)
-            found = json.loads(ran.stdout)
-    print(f"pg-logical-replication: {found}")
-    if found["distinct"] != stream.transactions or found["last"] != last:
-        sys.exit("it has not read all")
+    with tempfile.TemporaryDirectory() as folder, StandIn(stream, faults=Faults(drop_after=30_050)) as server:
+        _run("npm cannot install the client", [npm, *INSTALL], folder)
+        (Path(folder) / "client.js").write_text(SCRIPT)
+        create_slot(server.dsn)
+        command = [node, "client.js", "127.0.0.1", str(server.port), SLOT, last]
+        found = json.loads(_run("the client has failed", command, folder))
+    ended = list(map(parse_lsn, found["commits"]))
+    if ended != commits(payloads):
+        sys.exit("it has not read each transaction once, in their order")
+    if found["rows"] != list(range(TRANSACTION, TRANSACTION * (stream.transactions + 1))):
+        sys.exit("its transactions do not have the rows that were served")
     if found["connections"] != 4:
-        sys.exit("it was to be dropped three times")
+        sys.exit(f"it was to be dropped three times, and has connected {found['connections']} times")
+    print(
+        f"pg-logical-replication has read {len(payloads):,} messages over {found['connections']} connections: "
+        f"{len(ended):,} transactions, each once"
+    )
+
+
+def _run(what: str, command: list[str], folder: str) -> str:
+    """Run a program that leaves what it has to leave in a folder; give what it prints."""
+    environment = os.environ | {"HOME": folder, "npm_config_cache": f"{folder}/cache"}
+    try:
+        ran = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{what}: it takes longer than 2 minutes")
+    if ran.returncode:
+        sys.exit(f"{what}: {ran.stderr.strip()[-2000:]}")
+    return ran.stdout
 
 
 if __name__ == "__main__":

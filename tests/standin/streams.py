@@ -68,6 +68,16 @@ class Repeated:
         return [one.data for one in self._stream(after_lsn)]
 
 
+class Asking(Repeated):
+    """Asks the client for a reply now and then, as a server does of one that has been silent for long."""
+
+    def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
+        for one in super().stream(after_lsn=after_lsn):
+            yield one
+            if one.wal_end % (100 * STEP) == 0 and isinstance(one, XLogData) and one.data[:1] == b"C":
+                yield PrimaryKeepalive(one.wal_end, 0, True)
+
+
 @cache
 def inserts(number: int) -> tuple[bytes, ...]:
     """The rows of a transaction."""

@@ -146,8 +146,15 @@ def test_psycopg_2_on_an_ordinary_connection(server: StandIn) -> None:
     connection.close()
 
 
-def test_publications_of_a_scenario_are_those_that_clients_create() -> None:
+def test_publications_of_a_scenario_are_those_that_clients_ask_for_or_create() -> None:
     with StandIn(Repeated(1)) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+        assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == []
+        for name in ("shop", "it's"):
+            count = "SELECT count(1) FROM pg_publication WHERE pubname = "
+            assert connection.execute(f"{count} %s", [name]).fetchone() == (1,)
+            assert psycopg.ClientCursor(connection).execute(f"{count} %s", [name]).fetchone() == (1,)
+        with StandIn(RecordedSource(CAPTURE)) as other, psycopg.connect(other.dsn) as to_other:
+            assert to_other.execute(f"{count} %s", ["shop"]).fetchone() == (0,)
         connection.execute('CREATE PUBLICATION "My One" FOR ALL TABLES')
         assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == [("My One",)]
         with pytest.raises(psycopg.errors.DuplicateObject):

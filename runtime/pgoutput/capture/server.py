@@ -70,7 +70,9 @@ def check_publications(connection: Connection, server: Server, publications: Seq
     Raises:
         ReplicationError: One is not.
     """
-    there = {row[0] for row in connection.query("SELECT pubname FROM pg_publication")}
+    names = ", ".join(map(quote_literal, publications))
+    query = f"SELECT pubname FROM pg_publication WHERE pubname IN ({names})"
+    there = {row[0] for row in connection.query(query)}
     for name in publications:
         if name not in there:
             raise ReplicationError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pgoutput.standin.authentication import Verifier
@@ -41,10 +42,9 @@ class Hub:
         self._pids = itertools.count(1001)
         self._secrets: dict[int, int] = {}
 
-    @property
-    def publications(self) -> tuple[str, ...]:
-        """The publications; where any name is accepted, those that clients have created."""
-        return (*(self.source.publications or ()), *self._created)
+    def publications(self, asked: Iterable[str] = ()) -> Sequence[str]:
+        """The publications; where any name is accepted, those that were created, and those asked for."""
+        return self.source.publications or list(dict.fromkeys((*self._created, *asked)))
 
     def create_publication(self, name: str) -> None:
         """Take note of a publication, where any name is accepted.
@@ -52,7 +52,7 @@ class Hub:
         Raises:
             Refused: There is one of that name, or the source has its own.
         """
-        if name in self.publications:
+        if name in self.publications():
             raise Refused("42710", f'publication "{name}" already exists')
         if self.source.publications is not None:
             raise Refused(

@@ -75,6 +75,14 @@ def parameters(sql: str) -> int:
     return max(numbers, default=0)
 
 
+def literals(sql: str) -> Iterator[str]:
+    """The texts that stand in a statement."""
+    for match in _TOKEN.finditer(sql):
+        if match.lastgroup == "string":
+            literal = match[0] if match[0][0] == "'" else _unescaped(match[0])
+            yield literal[1:-1].replace("''", "'")
+
+
 def _closing(sql: str, position: int) -> int:
     """The place behind the parenthesis that closes the one at `position`."""
     depth = 0

@@ -10,6 +10,7 @@ from pgoutput.standin.catalogs import View
 from pgoutput.standin.functions import functions_of
 from pgoutput.standin.lookups import Result, select
 from pgoutput.standin.protocol import Field, Refused, parameter_status
+from pgoutput.standin.rewriting import literals
 from pgoutput.standin.settings import Settings
 from pgoutput.standin.slots import Slot
 from pgoutput.standin.values import Cell
@@ -68,7 +69,7 @@ class Backend:
             Refused: It cannot be run.
         """
         if re.match(_SELECT, sql, re.IGNORECASE):
-            return select(sql, [None] * count, self.view(), functions_of(self, act=False))
+            return self.select(sql, [None] * count, act=False)
         return self.execute(sql) if re.match("SHOW", sql, re.IGNORECASE) else Result("")
 
     def failed(self) -> None:
@@ -104,18 +105,29 @@ class Backend:
         self.hub.slots.create(slot)
         return slot
 
-    def view(self) -> View:
-        """What the catalogs show."""
+    def select(self, sql: str, given: Sequence[Cell], *, act: bool) -> Result:
+        """Answer a query; where any publication exists, those that it names do.
+
+        Args:
+            sql: The query.
+            given: Its parameters.
+            act: Whether functions that change something do so.
+
+        Raises:
+            Refused: It cannot be answered.
+        """
         hub = self.hub
-        return View(
+        asked = (*literals(sql), *(value for value in given if isinstance(value, str)))
+        view = View(
             source=hub.source,
             settings=self.settings,
             slots=tuple(hub.slots),
-            publications=hub.publications,
+            publications=hub.publications(asked),
             database=self.database,
             user=self.user,
             senders=tuple(hub.senders.values()),
         )
+        return select(sql, given, view, functions_of(self, act=act))
 
     def _check_status(self, pattern: str) -> None:
         if self.status == b"E" and pattern not in (_END, _ROLLBACK):
@@ -128,7 +140,7 @@ Run = Callable[[Backend, "re.Match[str]", Sequence[Cell]], Result]
 
 
 def _select(backend: Backend, match: re.Match[str], given: Sequence[Cell]) -> Result:
-    return select(match.string, given, backend.view(), functions_of(backend, act=True))
+    return backend.select(match.string, given, act=True)
 
 
 def _begin(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
