@@ -56,7 +56,7 @@ def identified(shape: Shape, wanted: str | Sequence[str]) -> Shape:
                 f"replica_identity is one of {', '.join(_IDENTITIES)}, or the columns of a unique index as a "
                 f"list, not {wanted!r}"
             )
-        return msgspec.structs.replace(shape, replica_identity=_IDENTITIES[wanted], index=frozenset())
+        return msgspec.structs.replace(shape, replica_identity=_IDENTITIES[wanted])
     index = frozenset(shape.column(name).name for name in wanted)
     if not index:
         raise ScenarioError("a unique index has at least one column")

@@ -99,7 +99,7 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     columns: tuple[Column, ...]
     replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     index: frozenset[str] = frozenset()
-    """Columns of the unique index that is the replica identity, if one is."""
+    """Columns of the unique index that is the replica identity, or was."""
     published: bool = True
     column_list: frozenset[str] | None = None
     """Names of the columns that are published; None for all."""
