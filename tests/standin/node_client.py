@@ -90,8 +90,8 @@ def main() -> None:
     if found["connections"] != 4:
         sys.exit(f"it was to be dropped three times, and has connected {found['connections']} times")
     print(
-        f"pg-logical-replication has read {len(payloads):,} messages over {found['connections']} connections: "
-        f"{len(ended):,} transactions, each once"
+        f"pg-logical-replication has read {len(payloads):,} messages, {len(ended):,} transactions, "
+        f"each of them once, over {found['connections']} connections"
     )
 
 
@@ -105,7 +105,7 @@ def _run(what: str, command: list[str], folder: str) -> str:
     except subprocess.TimeoutExpired:
         sys.exit(f"{what}: it takes longer than 2 minutes")
     if ran.returncode:
-        sys.exit(f"{what}: {ran.stderr.strip()[-2000:]}")
+        sys.exit("\n".join([f"{what}:", *ran.stderr.strip().splitlines()[:5]]))
     return ran.stdout
 
 
