@@ -22,6 +22,9 @@ _AHEAD: Final = 1 << 20
 _TAKE: Final = 1 << 18
 """Bytes that are taken at a time, likewise."""
 
+_PAUSE: Final = 0.02
+"""Seconds between two looks at a source that has nothing more for now."""
+
 _XLOG_DATA: Final = Struct(">cIcQQq")
 _KEEPALIVE: Final = Struct(">cIcQqB")
 _LSN: Final = Struct(">Q")
@@ -50,7 +53,9 @@ class Pump:
         start_lsn: What ended up to here is not in it.
     """
 
-    def __init__(self, messages: Iterator[Sent], faults: Faults, progress: Progress, start_lsn: int) -> None:
+    def __init__(
+        self, messages: Iterator[Sent | None], faults: Faults, progress: Progress, start_lsn: int
+    ) -> None:
         self._messages = messages
         self._faults = faults
         self._striker = Striker(faults, progress) if faults.strikes else None
@@ -122,7 +127,9 @@ class Pump:
         delay = (self._faults.delay or 0) / 1000
         striker = self._striker
         for message in self._messages:
-            if delay:
+            if message is None:
+                time.sleep(_PAUSE)
+            elif delay:
                 time.sleep(delay)
             if type(message) is XLogData:
                 if striker is None:
@@ -153,7 +160,7 @@ class Pump:
     def _append(self, frame: bytes) -> None:
         while self._put - self._taken >= _AHEAD and not self._closed:
             self._room.clear()
-            if self._put - self._taken >= _AHEAD:
+            if self._put - self._taken >= _AHEAD and not self._closed:
                 self._room.wait()
         self._frames.append((frame, self._ended_lsn))
         self._put += len(frame)

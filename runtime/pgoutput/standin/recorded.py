@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from pgoutput.errors import ReplicationError
-from pgoutput.messages import Relation
+from pgoutput.messages import PrimaryKeepalive, Relation
 from pgoutput.standin.envelopes import with_lsns
 from pgoutput.standin.plan import Plan, plan
 from pgoutput.standin.recordings import Recording, open_recording
@@ -58,7 +59,8 @@ class RecordedSource:
                 f"this stream was recorded with the publications {listed}: ask for all of them"
             )
         received = recording.received() if found.has_lsns else with_lsns(recording, found.start_lsn)
-        return resume(received, recording, found, after_lsn)
+        sent = resume(received, recording, found, after_lsn)
+        return chain(sent, [PrimaryKeepalive(found.end_lsn, 0, False)])
 
 
 Agrees = Callable[[Recording, Plan, Wanted], bool]

@@ -154,7 +154,6 @@ class Replication:
                 Pump(messages, hub.faults, slot.progress, after),
                 slot,
                 start_lsn=after,
-                end_lsn=hub.source.end_lsn,
                 timeout=hub.sender_timeout,
                 faults=hub.faults,
                 pid=backend.pid,

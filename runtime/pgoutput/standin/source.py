@@ -9,6 +9,7 @@ import msgspec
 
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import PrimaryKeepalive, Relation, Streaming, XLogData
+from pgoutput.versions import OPTIONS
 
 Sent: TypeAlias = XLogData | PrimaryKeepalive
 """What a walsender sends."""
@@ -58,8 +59,11 @@ class Source(Protocol):
     def end_lsn(self) -> int:
         """The end of the WAL."""
 
-    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent]:
+    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent | None]:
         """What a new connection is sent, without the transactions that ended at or before an LSN.
+
+        Behind all that there is stands a keepalive. What may grow gives None then, again and again, until it
+        has grown.
 
         Args:
             wanted: The options that the client asks for.
@@ -71,7 +75,11 @@ class Source(Protocol):
 
 
 class Streams(Protocol):
-    """What makes streams by itself, a `pgoutput.synth.Scenario` for instance."""
+    """What makes streams by itself, a `pgoutput.synth.Scenario` for instance.
+
+    It may grow while it is served: streams that are made later begin with what was in those before, and
+    `end_lsn` is larger.
+    """
 
     @property
     def end_lsn(self) -> int:
@@ -120,20 +128,31 @@ class StreamsSource:
         """The end of the WAL, which may grow."""
         return self._streams.end_lsn
 
-    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent]:
+    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent | None]:
         """As `Source.start`."""
-        try:
-            return self._streams.stream(
-                proto_version=wanted.proto_version,
-                streaming=wanted.streaming,
-                two_phase=wanted.two_phase,
-                binary=wanted.binary,
-                messages=wanted.messages,
-                origin=wanted.origin,
-                after_lsn=after_lsn,
+        needed = OPTIONS["two_phase"]["on"].proto_version
+        if wanted.two_phase and wanted.proto_version < needed:
+            raise ReplicationError(
+                f"the slot has the flag two_phase: ask for proto_version {needed} or higher, "
+                "or create a slot without it"
             )
-        except ValueError as error:
-            raise ReplicationError(str(error)) from None
+        return self._follow(wanted, after_lsn)
+
+    def _follow(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent | None]:
+        options = msgspec.structs.asdict(wanted)
+        del options["publication_names"]
+        sent = 0
+        while True:
+            end_lsn = self.end_lsn  # asked first: what is done meanwhile comes now, or the next time
+            count = 0
+            for one in self._streams.stream(after_lsn=after_lsn, **options):
+                count += type(one) is XLogData
+                if count > sent or not sent:
+                    yield one
+            yield PrimaryKeepalive(end_lsn, 0, False)
+            sent = count
+            while self.end_lsn == end_lsn:
+                yield None
 
 
 def as_source(given: Source | Streams) -> Source:

@@ -38,7 +38,7 @@ class WalSender:
     Args:
         pump: What is sent.
         slot: From which slot.
-        end_lsn: Gives the end of the source's WAL.
+        start_lsn: What ended up to here is not sent.
         timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
         faults: What goes wrong.
         pid: Of the connection.
@@ -52,7 +52,6 @@ class WalSender:
         slot: Slot,
         *,
         start_lsn: int,
-        end_lsn: int,
         timeout: float,
         faults: Faults,
         pid: int,
@@ -65,7 +64,6 @@ class WalSender:
         self.application_name = application_name
         self.sent_lsn = self.written_lsn = start_lsn
         self._pump = pump
-        self._end_lsn = end_lsn
         self._timeout = 0.0 if faults.stall_keepalive else timeout
         self._silent = faults.stall_keepalive
         self._heard = time.monotonic()
@@ -106,8 +104,6 @@ class WalSender:
             await self._writer.drain()
         if self._pump.broken:
             await self._break()
-        self.sent_lsn = max(self.sent_lsn, self._end_lsn)
-        self._keepalive()
         await asyncio.Event().wait()
 
     async def _take(self) -> tuple[bytes, int] | None:

@@ -214,9 +214,10 @@ class Scenario:
         buffer = ReorderBuffer(
             asked, self.logical_decoding_work_mem, self.publish_via_partition_root, after_lsn
         )
+        end_lsn = self.end_lsn  # before: others may write meanwhile, and a keepalive promises that all came
         for record in self.log.records:
             yield from buffer.decode(record)
-        yield PrimaryKeepalive(self.end_lsn, self.log.time, False)
+        yield PrimaryKeepalive(end_lsn, self.log.time, False)
 
     def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[Message]:
         """The messages that `stream` carries, decoded."""

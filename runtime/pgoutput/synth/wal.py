@@ -138,6 +138,6 @@ class Log:
         lsn, end_lsn = self.end_lsn, self.end_lsn + (_HEADER + size + 7) // 8 * 8
         self.time += self._random.randrange(20, 400)
         record = kind(lsn=lsn, end_lsn=end_lsn, time=self.time, **fields)
-        self.end_lsn = end_lsn
         self.records.append(record)  # type: ignore[arg-type]
+        self.end_lsn = end_lsn  # last: who reads up to here, in another thread, finds the record
         return record
