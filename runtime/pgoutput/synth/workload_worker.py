@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import Queue
 from threading import Thread
@@ -58,12 +59,21 @@ class Task(msgspec.Struct, frozen=True):
     step: int = 1
 
     def run(self) -> Iterator[Prepared]:
-        """Make them."""
+        """Make them. Each is prepared, which may wait for a disk, while the next one is made."""
         tables = make_tables(self.workload.tables)
-        for window in windows(self.workload, self.window_messages):
-            if window.number % self.step == self.first:
-                made = make(self.workload, tables, window)
-                yield Prepared(self.prepare(made), made.left)
+        with ThreadPoolExecutor(1) as pool:
+            before: Future[Prepared] | None = None
+            for window in windows(self.workload, self.window_messages):
+                if window.number % self.step == self.first:
+                    made = make(self.workload, tables, window)
+                    if before is not None:
+                        yield before.result()
+                    before = pool.submit(self._prepared, made)
+            if before is not None:
+                yield before.result()
+
+    def _prepared(self, made: Made) -> Prepared:
+        return Prepared(self.prepare(made), made.left)
 
 
 @contextmanager
