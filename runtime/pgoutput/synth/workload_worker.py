@@ -14,9 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from queue import Queue
-from threading import Thread
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -36,10 +34,6 @@ _ENVIRONMENT: Final = {
     "MALLOC_TRIM_THRESHOLD_": _KEPT,
 }
 """Memory that a window leaves is kept for the next one, not given back and cleared anew."""
-
-
-_AHEAD: Final = 1
-"""Windows that wait, besides that which is being written and that which is being made."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -112,26 +106,18 @@ def main() -> None:
     """Do the task that standard input has; its windows go to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever began this ends it
     task: Task = pickle.load(sys.stdin.buffer)
-    waiting: Queue[Prepared | Exception | None] = Queue(_AHEAD)
-    writer = Thread(target=_write, args=(waiting, sys.stdout.buffer))
-    writer.start()
     try:
         for done in task.run():
-            waiting.put(done)
-    except Exception as error:
-        waiting.put(error)
-    waiting.put(None)
-    writer.join()
-
-
-def _write(waiting: Queue[Prepared | Exception | None], out: BinaryIO) -> None:
-    """Write what waits, in a thread, so that the next window can be made meanwhile."""
-    try:
-        while (done := waiting.get()) is not None:
-            pickle.dump(done, out, protocol=5)
-            out.flush()
+            _hand_over(done)
     except BrokenPipeError:  # nobody wants more
         os._exit(1)
+    except Exception as error:
+        _hand_over(error)
+
+
+def _hand_over(done: Prepared | Exception) -> None:
+    pickle.dump(done, sys.stdout.buffer, protocol=5)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
