@@ -79,11 +79,11 @@ format: $(READY) ## Format, and mend what lint can mend
 generate: $(READY) ## Write generated/ anew from spec/
 	.venv/bin/python -m codegen
 
-bench: $(READY) $(BENCH) ## Measure codec, recording and views, each beside another that does the same
-	@PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python -m benchmarks.codec
-	@.venv/bin/python -m benchmarks.recording
-	@.venv/bin/python -m benchmarks.memory
-	@.venv/bin/python -m benchmarks.views
+bench: $(READY) $(BENCH) ## Measure codec, recording, views and synth, each beside another that does the same
+	@failed=0; for one in codec recording memory views synth; do \
+	    echo "==> $$one"; \
+	    PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python -m benchmarks.$$one || failed=1; \
+	done; exit $$failed
 
 fuzz: $(READY) ## Feed a million damaged inputs to every codec; SEED=1 for another million
 	@.venv/bin/python -m tests.codec.fuzz 1000000 $(or $(SEED),0)

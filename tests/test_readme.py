@@ -1,4 +1,4 @@
-"""What the README shows works as it is written there."""
+"""What the README and the pages behind it show works as it is written there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput import messages, v4
+from pgoutput.messages import PrimaryKeepalive
 from tests.server import Server
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-PYTHON, CAPTURE, SPARK, TESTING = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def examples(page: Path, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+PYTHON, SPARK, TESTING = examples(README)
+(CAPTURE,) = examples(ROOT / "docs/recording.md")
+SCENARIO, HYPOTHESIS, CHECKER = examples(ROOT / "docs/testing.md")
 
 
 def test_it_begins_with_the_two_commands() -> None:
-    first = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)[0]
+    first = examples(README, "sh")[0]
     assert re.findall(r"^make \w+", first, re.MULTILINE) == ["make demo", "make test"]
 
 
@@ -42,11 +53,37 @@ def test_the_capture_example(
 
 
 def test_the_testing_example() -> None:
+    seen: list[Any] = []
+    exec(TESTING, {"my_client": SimpleNamespace(feed=seen.append)})
+    assert [one.data[:1] for one in seen[:-1]] == [b"B", b"R", b"I", b"C"]
+    assert isinstance(seen[-1], PrimaryKeepalive)
+
+
+def test_the_scenario_example(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(SCENARIO, names)
+    assert "PrimaryKeepalive" in capsys.readouterr().out
+    assert [type(message).__name__ for message in names["messages"]] == [
+        *("Begin", "Relation", "Insert", "Commit"),
+        *("Begin", "Insert", "Commit"),
+        *("Begin", "Origin", "Update", "Commit"),
+    ]
+    assert [row["id"] for row in names["truth"][-1].tables["public.orders"]] == ["3", "2"]
+
+
+def test_the_hypothesis_example() -> None:
     seen: list[bytes] = []
-    names: dict[str, Any] = {"my_client": SimpleNamespace(feed=seen.append)}
-    exec(TESTING, names)
-    names["test_my_client"]()
-    assert {data[:1] for data in seen} == {b"I"}
+    client = SimpleNamespace(feed=seen.append, feed_anything=seen.append)
+    names: dict[str, Any] = {"my_client": client}
+    exec(HYPOTHESIS, names)
+    names["test_it_reads_what_servers_send"]()
+    assert {b"S", b"E", b"c", b"R", b"I"} <= {data[:1] for data in seen}
+    names["test_it_survives_what_they_do_not_send"]()
+
+
+def test_the_checker_example(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(CHECKER, {"my_encoder": lambda: [v4.encode(messages.StreamStop())]})
+    assert capsys.readouterr().out.startswith("illegal at message 0, byte 0, because ")
 
 
 @pytest.mark.spark
@@ -67,6 +104,7 @@ def test_the_spark_example(
     assert "after rollback to s2" in rows["v"].to_pylist()
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
