@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import TruncateOption
@@ -21,7 +20,7 @@ _GID_BYTES: Final = 199
 """That a gid has at most (GIDSIZE, less its zero byte)."""
 
 
-class Work(AbstractContextManager["Work"]):
+class Work:
     """A transaction, or a part of it behind a savepoint.
 
     Leaving its `with` block ends it as it should end; an exception rolls it back.
@@ -37,6 +36,9 @@ class Work(AbstractContextManager["Work"]):
         self._children: list[int] = []
         self._undo: list[Callable[[], None]] = []
         self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -182,7 +184,7 @@ class Work(AbstractContextManager["Work"]):
         self._log(Emission, len(raw) + len(prefix), transactional=True, prefix=prefix, content=raw)
 
     def savepoint(self) -> Savepoint:
-        """SAVEPOINT; leaving its `with` block is RELEASE, its `rollback()` is ROLLBACK TO.
+        """SAVEPOINT; leaving its `with` block is RELEASE, as `release()`; its `rollback()` is ROLLBACK TO.
 
         Raises:
             ScenarioError: Another one is open.
@@ -402,6 +404,10 @@ class Savepoint(Work):
     """What is done behind a savepoint."""
 
     def _end(self) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """RELEASE SAVEPOINT: what was done here belongs to what is around it."""
         self._open()
         parent = self._parent
         assert parent is not None

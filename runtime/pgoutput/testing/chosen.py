@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput.errors import ScenarioError
+from pgoutput.messages import ReplicaIdentity
 from pgoutput.synth import Scenario, Table
 from pgoutput.testing import programs
 from pgoutput.testing.programs import Choices, Player, Program, Step, TableOf, Values
@@ -54,12 +55,17 @@ _LONG_KEYS: Final = (_LONG[:2300], _LONG[300:2600])
 
 _RETYPES: Final = {"int2": "int4", "int4": "int8", "varchar(8)": "text"}
 _SLOTS: Final = (0, 1, 2)
+_TABLES: Final = 3
+_COLUMNS: Final = 4
+"""Besides those of the key."""
 _STEPS: Final = 60
-"""Steps of a program, at most; its transactions are ended behind them."""
+"""Steps of a program, at most, and on the average half of them; its transactions are ended behind them."""
 
 
 def make(choices: Choices, scenario: Scenario) -> Program:
     """Choose a program that the scenario can do, and do it there.
+
+    The least of each choice makes the simplest program, so that Hypothesis finds such.
 
     Args:
         choices: Decides.
@@ -77,32 +83,39 @@ def make(choices: Choices, scenario: Scenario) -> Program:
             return
         steps.append(step)
 
-    for number in range(choices.integer(1, _STEPS)):
+    for number in range(_STEPS):
+        if number and choices.integer(0, _STEPS) == 0:
+            break
         do(_step(choices, player, number))
     for slot in tuple(player.open):
         while len(player.open[slot]) > 1:
             do(programs.EndSavepoint(slot, True))
-        do(programs.End(slot, choices.integer(0, 3) > 0))
+        do(programs.End(slot, choices.integer(0, 3) < 3))
     for gid, slot in tuple(player.prepared.items()):
-        do(programs.EndPrepared(slot, gid, choices.integer(0, 3) > 0))
+        do(programs.EndPrepared(slot, gid, choices.integer(0, 3) < 3))
     return msgspec.structs.replace(program, steps=tuple(steps))
 
 
 def _tables(choices: Choices) -> Iterator[TableOf]:
-    for number in range(choices.integer(1, 3)):
+    for number in range(_TABLES):
+        if number and choices.integer(0, _TABLES) == 0:
+            return
         name = f"{SCHEMA}.t{number}"
         yield choices.pick(_SHAPES)(choices, name)
 
 
 def _columns(choices: Choices) -> dict[str, str]:
-    return {f"c{i}": choices.pick(tuple(_VALUES)) for i in range(choices.integer(0, 4))}
+    columns: dict[str, str] = {}
+    while len(columns) < _COLUMNS and choices.integer(0, _COLUMNS):
+        columns[f"c{len(columns)}"] = choices.pick(tuple(_VALUES))
+    return columns
 
 
 def _keyed(choices: Choices, name: str) -> TableOf:
     key = {"id": choices.pick(_KEYS)}
-    if choices.integer(0, 3) == 0:
+    if choices.integer(0, 3) == 3:
         key["part"] = "int2 key"
-    columns = key | _columns(choices) if choices.integer(0, 3) else _columns(choices) | key
+    columns = key | _columns(choices) if choices.integer(0, 3) < 3 else _columns(choices) | key
     wanted = choices.pick(("default", "default", "full", "nothing"))
     return TableOf(name=name, columns=columns, replica_identity=wanted)
 
@@ -154,10 +167,10 @@ def _step(choices: Choices, player: Player, number: int) -> Step:
         idle = [gid for gid, slot in player.prepared.items() if slot not in player.open]
         if idle and choices.integer(0, 1):
             gid = choices.pick(idle)
-            return programs.EndPrepared(player.prepared[gid], gid, choices.integer(0, 2) > 0)
-        if choices.integer(0, 9) == 0:
+            return programs.EndPrepared(player.prepared[gid], gid, choices.integer(0, 2) < 2)
+        if choices.integer(0, 9) == 9:
             return programs.Emit(slot, False, "outside", "now")
-        if choices.integer(0, 5) == 0:
+        if choices.integer(0, 5) == 5:
             return programs.Begin(slot, f"node_{slot}", choices.integer(1, 1 << 40))
         return programs.Begin(slot)
     return choices.pick(_INSIDE)(choices, player, slot, number)
@@ -176,7 +189,7 @@ def _insert(choices: Choices, player: Player, slot: int, number: int) -> Step:
 def _update(choices: Choices, player: Player, slot: int, number: int) -> Step:
     name, table = _table(choices, player)
     where = _where(choices, player, slot, table)
-    columns = [column for column in table.shape.columns if choices.integer(0, 2) == 0]
+    columns = [column for column in table.shape.columns if choices.integer(0, 2) == 2]
     values = {c.name: _value(choices, player, name, c.name, c.primary or c.name in "uv") for c in columns}
     if not values:
         column = table.shape.columns[-1]
@@ -209,15 +222,19 @@ def _alter(choices: Choices, player: Player, slot: int, number: int) -> Step:
                 {"drop": [column]},
                 {"rename": {column: f"r{number}"}},
                 {"retype": {column: retyped}} if retyped else changes,
-                {"replica_identity": choices.pick(("full", "default"))},
+                {"replica_identity": "default" if _is_full(table) else "full"},
                 {"name": f"t{number}x"},
             )
         )
     return programs.Alter(slot, name, changes)
 
 
+def _is_full(table: Table) -> bool:
+    return table.shape.replica_identity == ReplicaIdentity.FULL
+
+
 def _emit(choices: Choices, player: Player, slot: int, number: int) -> Step:
-    return programs.Emit(slot, bool(choices.integer(0, 3)), choices.pick(("", "prefix é")), "content")
+    return programs.Emit(slot, choices.integer(0, 3) < 3, choices.pick(("", "prefix é")), "content")
 
 
 def _savepoint(choices: Choices, player: Player, slot: int, number: int) -> Step:
@@ -226,10 +243,10 @@ def _savepoint(choices: Choices, player: Player, slot: int, number: int) -> Step
 
 def _end(choices: Choices, player: Player, slot: int, number: int) -> Step:
     if len(player.open[slot]) > 1:
-        return programs.EndSavepoint(slot, bool(choices.integer(0, 1)))
-    if choices.integer(0, 3) == 0:
+        return programs.EndSavepoint(slot, choices.integer(0, 1) == 0)
+    if choices.integer(0, 3) == 3:
         return programs.Prepare(slot, f"gid {number}")
-    return programs.End(slot, choices.integer(0, 3) > 0)
+    return programs.End(slot, choices.integer(0, 3) < 3)
 
 
 _INSIDE: Final[tuple[Callable[[Choices, Player, int, int], Step], ...]] = (
@@ -273,7 +290,7 @@ def _value(choices: Choices, player: Player, table: str, column: str, needed: bo
     if column == "region":
         return choices.pick(("eu", "us", "ca"))
     if needed:
-        if declared == "text" and choices.integer(0, 4) == 0:
+        if declared == "text" and choices.integer(0, 4) == 4:
             return choices.pick(_LONG_KEYS)
         return choices.pick(_KEY_VALUES[declared])
     return choices.pick((None, *_VALUES[declared]))

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from pgoutput import synth
 from pgoutput.synth import Scenario, Table, Transaction
 from pgoutput.synth.transaction import Work
 
@@ -187,10 +188,8 @@ class Player:
                 self.open[slot].append(self.open[slot][-1].savepoint())
             case EndSavepoint(slot, release):
                 point = self.open[slot].pop()
-                if release:
-                    point.__exit__(None, None, None)
-                else:
-                    point.rollback()
+                assert isinstance(point, synth.Savepoint)
+                point.release() if release else point.rollback()
             case Prepare(slot, gid):
                 self._transaction(slot).prepare(gid)
                 self.prepared[gid] = slot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,7 @@ from pgoutput import messages as m
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
 from pgoutput.stream.check import Options
+from pgoutput.synth import Scenario
 
 Messages: TypeAlias = tuple[bytes, ...]
 
@@ -38,6 +39,20 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
     messages: Messages
     options: Options
+
+    @classmethod
+    def of(cls, scenario: Scenario, *, after_lsn: int = 0, **options: Any) -> Stream:
+        """What a server would send of a scenario; the arguments are those of `Scenario.stream`.
+
+        Raises:
+            ValueError: As there.
+            ScenarioError: As there.
+        """
+        asked = msgspec.structs.replace(scenario.options, **options)
+        sent = scenario.stream(after_lsn=after_lsn, **options)
+        messages = tuple(one.data for one in sent if isinstance(one, m.XLogData))
+        kept = {name: getattr(asked, name) for name in Options.__struct_fields__}
+        return cls(messages, Options(**kept))
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
