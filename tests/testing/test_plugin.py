@@ -1,0 +1,90 @@
+"""The fixtures that other people's tests get, and that nobody pays for them who does not use them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+
+STREAMS = """
+    from pgoutput import v1
+    from pgoutput.synth import Scenario
+    from pgoutput.testing import Stream, shop
+
+    def test_the_shop(pgoutput_stream):
+        stream = pgoutput_stream(proto_version=1, binary=True)
+        assert stream == Stream.of(shop(proto_version=1, binary=True))
+        assert len([v1.decode(data) for data in stream.messages]) > 800
+
+    def test_a_scenario(pgoutput_stream):
+        db = Scenario()
+        t = db.table("public.t", id="int8 key")
+        with db.transaction() as tx:
+            tx.insert(t, id=1)
+        assert pgoutput_stream(db, proto_version=2).options.proto_version == 2
+        assert [data[:1] for data in pgoutput_stream(db).messages] == [b"B", b"R", b"I", b"C"]
+"""
+
+SERVERS = """
+    import psycopg
+    import pytest
+    from pgoutput.standin import Faults
+    from pgoutput.synth import Scenario
+
+    dsns = []
+
+    def test_several_servers(pgoutput_server):
+        one, other = pgoutput_server(), pgoutput_server("{capture}", faults=Faults(drop_after=3))
+        assert one.port != other.port
+        for server in (one, other, pgoutput_server(Scenario(), user="me", password="it's")):
+            with psycopg.connect(server.dsn) as connection:
+                assert connection.execute("SELECT 1").fetchone() == (1,)
+            dsns.append(server.dsn)
+
+    def test_they_are_gone():
+        assert len(dsns) == 3
+        for dsn in dsns:
+            with pytest.raises(psycopg.OperationalError, match="refused"):
+                psycopg.connect(dsn)
+"""
+
+
+def test_streams(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(STREAMS)
+    pytester.runpytest().assert_outcomes(passed=2)
+
+
+def test_servers(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SERVERS.format(capture=CAPTURE))
+    pytester.runpytest().assert_outcomes(passed=2)
+
+
+def test_they_say_what_they_are(pytester: pytest.Pytester) -> None:
+    shown = pytester.runpytest("--fixtures")
+    shown.stdout.fnmatch_lines(["pgoutput_stream*", "*gives what a PostgreSQL server sends*"])
+    shown.stdout.fnmatch_lines(["pgoutput_server*", "*starts a server for replication clients*"])
+
+
+def test_a_session_that_does_not_use_them_loads_nothing() -> None:
+    loaded = "import sys, pytest, pgoutput.testing.plugin; print(*sys.modules)"
+    command = [sys.executable, "-c", loaded]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    assert [one for one in out if one.startswith("pgoutput")] == [
+        *("pgoutput", "pgoutput.testing", "pgoutput.testing.plugin")
+    ]
+    assert not {"hypothesis", "pyarrow", "numpy", "msgspec"} & set(out)
+
+
+def test_what_is_there_is_named() -> None:
+    import pgoutput.testing
+
+    for name in pgoutput.testing.__all__:
+        assert getattr(pgoutput.testing, name) is not None
+    with pytest.raises(AttributeError, match=r"pgoutput\.testing has no attribute nothing"):
+        pgoutput.testing.nothing  # noqa: B018
