@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from pgoutput import catalog, messages
+from pgoutput.errors import ScenarioError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.synth.options import Options
 from pgoutput.synth.tables import Cells, Column, Shape, cell
@@ -228,7 +229,10 @@ class Plugin:
         builtin = catalog.BY_OID.get(column.type.base_oid)
         if builtin is not None and builtin.send == "none":
             return text
-        data = encode_binary(text, column.type.base_oid)
+        try:
+            data = encode_binary(text, column.type.base_oid)
+        except ValueError as error:
+            raise ScenarioError(f"column {column.name}, in binary format: {error}") from None
         if column.type.element_oid:  # which stands behind the dimensions and the flag for NULLs (array_send)
             data = data[:8] + column.type.element_oid.to_bytes(4, "big") + data[12:]
         return data

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from pgoutput.errors import CaptureError
 from pgoutput.segments.files import sync
+from pgoutput.synth.staging import new_file, new_folder, staged
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
 from pgoutput.synth.workload_plan import WINDOW_MESSAGES, windows
@@ -27,7 +23,6 @@ _SMALL: Final = 1_000_000
 """Messages that are made before others would have begun."""
 
 TRUTH: Final = "truth"
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_segments(
@@ -47,9 +42,8 @@ def write_segments(
         CaptureError: The folder is not empty, or is being made by another.
         OSError: It cannot be written.
     """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise CaptureError(f"{folder}: a new folder is wanted, or an empty one")
-    with _staged(folder) as stage:
+    new_folder(folder)
+    with staged(folder) as stage:
         made = stage / folder.name
         made.mkdir()
         with Truth(workload, made / TRUTH) as truth:
@@ -75,9 +69,8 @@ def write_capture(
     """
     beside = path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{TRUTH}")
     for one in (path, beside):
-        if one.exists():
-            raise CaptureError(f"{one}: it is there already; remove it, or choose another name")
-    with _staged(path) as stage:
+        new_file(one)
+    with staged(path) as stage:
         output = ToCapture(workload, stage / path.name)
         with Truth(workload, stage / beside.name) as truth, output:
             _run(workload, output, truth, told, window_messages)
@@ -108,37 +101,3 @@ def _run(
             if truth is not None:
                 truth.add(done.left)
             told(len(window.sizes) + len(window.streamed), window.messages)
-
-
-@contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """A folder beside a target, for what is not finished; it goes in any case.
-
-    Raises:
-        CaptureError: Another makes the same.
-        OSError: The disk is full.
-    """
-    stage = target.with_name(f".{target.name}.partial")
-    stage.mkdir(parents=True, exist_ok=True)
-    lock = os.open(stage, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CaptureError(
-                f"{target}: another is making it: let it go on, or choose another name"
-            ) from None
-        for left in stage.iterdir():  # by one that was killed
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        try:
-            yield stage
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            text = f"{os.strerror(error.errno)}; nothing is left of what was made: make room, or make less"
-            raise OSError(error.errno, text, str(target)) from None
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-    finally:
-        with suppress(OSError):
-            os.close(lock)

@@ -1,0 +1,104 @@
+"""Scenarios as capture files and recordings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgoutput.captures import Capture
+from pgoutput.errors import CaptureError, ScenarioError
+from pgoutput.messages import PrimaryKeepalive, XLogData
+from pgoutput.segments import Segments
+from pgoutput.standin import RecordedSource, Wanted
+from pgoutput.synth import Scenario, write_capture, write_segments
+from pgoutput.testing import shop
+from tests.synth.choices import ASKED
+
+each = pytest.mark.parametrize("options", ASKED)
+
+
+def sent(db: Scenario, **options: Any) -> list[XLogData]:
+    return [one for one in db.stream(**options) if isinstance(one, XLogData)]
+
+
+@each
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])
+def test_a_capture_file_holds_what_is_sent(options: dict[str, Any], name: str, tmp_path: Path) -> None:
+    db = shop()
+    write_capture(db, tmp_path / name, **options)
+    assert os.listdir(tmp_path) == [name]
+    assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
+    with Capture(tmp_path / name) as capture:
+        header = capture.header
+        assert [one.envelope for one in capture.messages()] == list(db.stream(**options))
+    said = (header.proto_version, header.streaming, header.slot_two_phase)
+    wanted = (options["proto_version"], options.get("streaming", "off"), options.get("two_phase", False))
+    assert said == wanted
+    write_capture(db, tmp_path / "again" / name, **options)
+    assert (tmp_path / "again" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+@each
+@pytest.mark.parametrize("size", [None, 20_000])
+def test_a_recording_holds_what_is_sent(options: dict[str, Any], size: int | None, tmp_path: Path) -> None:
+    db = shop(**options)
+    paths = write_segments(db, tmp_path / "r", segment_bytes=size)
+    assert os.listdir(tmp_path) == ["r"]
+    assert sorted(os.listdir(tmp_path / "r")) == [path.name for path in paths]
+    assert (len(paths) > 1) == (size is not None)
+    with Segments(tmp_path / "r") as segments:
+        assert [record.data for record in segments.records()] == [one.data for one in sent(db)]
+    with Segments(tmp_path / "r") as segments:
+        ends = [(one.xid, one.gid, one.end_lsn, one.commit_time) for one in segments.transactions()]
+    if options.get("two_phase"):
+        assert ends == [(one.xid, one.gid, one.end_lsn, one.commit_time) for one in db.history()]
+    else:
+        assert ends == [(one.xid, None, one.end_lsn, one.commit_time) for one in db.history()]
+
+
+@each
+@pytest.mark.parametrize("write", [write_capture, write_segments])
+def test_a_stand_in_serves_both(write: Callable[..., Any], options: dict[str, Any], tmp_path: Path) -> None:
+    db = shop(**options)
+    write(db, tmp_path / "it.jsonl")
+    source = RecordedSource(tmp_path / "it.jsonl")
+    wanted = Wanted(publication_names=("synth",), **options)
+    messages = [(one.wal_start, one.data) for one in sent(db)]
+    served = [one for one in source.start(wanted, 0) if isinstance(one, XLogData)]
+    assert [(one.wal_start, one.data) for one in served] == messages
+
+
+@pytest.mark.parametrize("write", [write_capture, write_segments])
+def test_what_is_there_is_left_alone(write: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").touch()
+    with pytest.raises(CaptureError, match=r"there: (it is there already|a new folder is wanted)"):
+        write(shop(), tmp_path / "there")
+    assert os.listdir(tmp_path / "there") == ["file"]
+
+
+@pytest.mark.parametrize("write", [write_capture, write_segments])
+def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) -> None:
+    db = shop()
+    t = db.table("public.t", id="int8 key", day="date")
+    with db.transaction() as tx:
+        tx.insert(t, id=1, day="no day")
+    with pytest.raises(
+        ScenarioError, match=r"column day, in binary format: 'no day' is not what .* type date"
+    ):
+        write(db, tmp_path / "x", binary=True)
+    with pytest.raises(ValueError, match="needs protocol version 2"):
+        write(db, tmp_path / "x", proto_version=1, streaming="on")
+    assert os.listdir(tmp_path) == []
+    write(db, tmp_path / "x")
+
+
+def test_nothing_is_a_stream_too(tmp_path: Path) -> None:
+    write_capture(Scenario(), tmp_path / "c.jsonl")
+    with Capture(tmp_path / "c.jsonl") as capture:
+        assert [type(one.envelope) for one in capture.messages()] == [PrimaryKeepalive]
+    assert write_segments(Scenario(), tmp_path / "r") == []
