@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
+import socket
 import ssl
+import struct
 import time
 from pathlib import Path
 
@@ -59,6 +63,57 @@ def test_what_is_no_scram_is_refused(first: bytes) -> None:
         raw.send(b"p", b"SCRAM-SHA-256\0" + len(first).to_bytes(4, "big") + first)
         assert fields(raw.read()[1])["C"] == "08P01"
         assert raw.has_ended
+
+
+def _scram(raw: Raw, password: str, proof: str = "") -> tuple[str, dict[str, str]]:
+    """A conversation as RFC 5802 has it, with another proof if one is given; the proof, and the answer."""
+
+    def mac(key: bytes, text: bytes) -> bytes:
+        return hmac.digest(key, text, "sha256")
+
+    raw.startup(user="me")
+    raw.read()
+    first = "n,,n=,r=abc"
+    raw.send(b"p", b"SCRAM-SHA-256\0" + len(first).to_bytes(4, "big") + first.encode())
+    challenge = raw.read()[1][4:].decode()
+    nonce, salt, iterations = (part[2:] for part in challenge.split(","))
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(salt), int(iterations))
+    key = mac(salted, b"Client Key")
+    said = f"n=,r=abc,{challenge},c=biws,r={nonce}"
+    signature = mac(hashlib.sha256(key).digest(), said.encode())
+    right = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    raw.send(b"p", f"c=biws,r={nonce},p={proof or right}".encode())
+    tag, body = raw.read()
+    return right, fields(body) if tag == b"E" else {}
+
+
+def test_a_proof_holds_once() -> None:
+    with StandIn(STREAM, user="me", password="secret") as server:
+        with Raw(server) as raw:
+            proof, error = _scram(raw, "secret")
+            assert error == {}
+        for other, state in ((proof, "28P01"), (proof[:-8], "08P01"), ("A" * 44, "08P01"), ("?", "08P01")):
+            with Raw(server) as raw:
+                assert _scram(raw, "secret", other)[1]["C"] == state
+                assert raw.has_ended
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"x" * 1000, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600)]
+)
+def test_what_is_no_tls_hurts_nobody(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with StandIn(STREAM, tls=context) as server:
+        with Raw(server) as raw:
+            raw.socket.sendall(struct.pack(">II", 8, 80877103))
+            assert raw.file.read(1) == b"S"
+            raw.socket.sendall(sent)
+            raw.socket.shutdown(socket.SHUT_WR)
+            while raw.file.read(1000):
+                pass
+        psycopg.connect(server.dsn).close()
+    assert caplog.records == []
 
 
 def test_tls(tmp_path: Path) -> None:

@@ -105,6 +105,17 @@ def test_stall_keepalive() -> None:
             raw.read()
 
 
+def test_all_of_them_at_once() -> None:
+    faults = Faults(drop_after=50, delay=1, duplicate=3, truncate_message=5, flip_bit=7)
+    runs = []
+    for _ in range(2):
+        with StandIn(Repeated(1), faults=faults) as server:
+            runs.append([stream_of(server) for _ in range(3)])
+            assert runs[-1][-1] == Repeated(1).payloads()  # all has been struck
+    assert runs[0] == runs[1]
+    assert len(runs[0][0]) == 50 + 50 // 3
+
+
 def test_a_client_that_acknowledges_is_sent_less_each_time(tmp_path: Path) -> None:
     with StandIn(STREAM, faults=Faults(drop_after=150), sender_timeout=0.2) as server:
         create_slot(server.dsn)

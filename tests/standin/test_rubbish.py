@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import psycopg
 import pytest
@@ -100,6 +100,121 @@ def test_random_bytes(server: StandIn) -> None:
                 raw.socket.shutdown(socket.SHUT_WR)
                 while raw.file.read(1 << 16):
                     pass
+
+
+QUERIES = [
+    "SELECT $1",
+    "SELECT 1; ; SELECT 'x",
+    "SELECT 99999999999999999999",
+    "SELECT pg_create_logical_replication_slot('a', 'pgoutput')",
+    "SELECT pg_create_logical_replication_slot(1, 'pgoutput')",
+    "SELECT * FROM pg_create_logical_replication_slot('b', 'pgoutput', false, true)",
+    "SELECT to_jsonb(s) FROM pg_replication_slots s",
+    "SELECT pg_wal_lsn_diff('0/1', 'x'), current_setting(1), set_config(1, 2, 3)",
+    "SET TIME ZONE 'x'",
+    "BEGIN",
+    "IDENTIFY_SYSTEM",
+    "CREATE_REPLICATION_SLOT \"a\" TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing', TWO_PHASE)",
+    "DROP_REPLICATION_SLOT a",
+    "ALTER_REPLICATION_SLOT a (FAILOVER)",
+    START.format("a"),
+    START.format("a").replace("0/0", "FFFFFFFF/FFFFFFFF").replace("'1'", "'4', streaming 'parallel'"),
+    START.format("a").replace("'1'", "'99999999999999999999'").replace("'p'", "'\"'"),
+]
+
+
+def _conversation(generator: random.Random) -> bytes:
+    """What a client may say, somewhat damaged."""
+
+    def message(tag: bytes) -> bytes:
+        text = generator.choice(QUERIES).encode() + b"\0"
+        name = generator.choice([b"\0", b"s\0"])
+        update = StandbyStatusUpdate(generator.getrandbits(64), generator.getrandbits(64), 0, 0, True)
+        body = {
+            b"Q": text,
+            b"P": name + text + generator.choice([b"\0\0", b"\0\1\0\0\0\x14", b"\xff\xff"]),
+            b"B": name + name + generator.choice([bytes(6), b"\0\1\0\1\0\1\0\0\0\2xy\0\0"]),
+            b"D": generator.choice([b"S", b"P", b"X"]) + name,
+            b"E": name + generator.choice([bytes(4), b"\xff\xff\xff\xff"]),
+            b"d": generator.choice([envelope.encode(update), bytes(20)]),
+        }.get(tag, b"")
+        return tag + struct.pack(">I", len(body) + 4) + body
+
+    options = {"user": "me", "database": "x", "replication": generator.choice(["database", "true", "no", ""])}
+    startup = b"".join(f"{name}\0{value}\0".encode() for name, value in options.items()) + b"\0"
+    version = generator.choice([*[3 << 16] * 9, 3 << 16 | 2, 80877103, 80877102])
+    said = bytearray(struct.pack(">II", len(startup) + 8, version) + startup)
+    for _ in range(generator.randrange(8)):
+        said += message(generator.choice([*[b"Q"] * 5, *(bytes([tag]) for tag in b"PBDESCHdcfXFp")]))
+    for _ in range(generator.choice([0, 0, 1, 5])):
+        place = generator.randrange(len(said))
+        said[place : place + generator.randrange(3)] = generator.randbytes(generator.randrange(3))
+    return bytes(said)
+
+
+def test_damaged_conversations(caplog: pytest.LogCaptureFixture) -> None:
+    generator = random.Random(2)
+    with StandIn(Repeated(5)) as server:
+        for _ in range(3_000):
+            with Raw(server) as raw, suppress(ConnectionError):
+                raw.socket.sendall(_conversation(generator))
+                raw.socket.shutdown(socket.SHUT_WR)
+                while raw.file.read(1 << 16):  # TimeoutError: it hangs
+                    pass
+        with psycopg.connect(server.dsn) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert caplog.records == []  # asyncio logs what nobody has caught
+
+
+def test_text_that_is_not_utf_8(server: StandIn) -> None:
+    with Raw(server) as raw:
+        raw.startup()
+        raw.read_to(b"Z")
+        raw.send(b"Q", b"SET x = '\xff'\0")
+        assert fields(raw.read_to(b"Z")[0][1])["C"] == "22021"
+        assert raw.ask("SELECT 1")[1][0] == b"D"
+    with Raw(server) as raw:
+        body = struct.pack(">I", 3 << 16) + b"user\0\xff\0\0"
+        raw.socket.sendall(struct.pack(">I", len(body) + 4) + body)
+        error = fields(raw.read()[1])
+        assert (error["S"], error["C"]) == ("FATAL", "22021")
+
+
+def test_two_hundred_clients_at_a_time() -> None:
+    stream = Repeated(10)
+    with StandIn(stream) as server, ExitStack() as stack:
+        clients = [stack.enter_context(replication(server)) for _ in range(200)]
+        for number, one in enumerate(clients):
+            one.ask(CREATE.format(f"s{number}"))
+            one.query(START.format(f"s{number}"))
+        for one in clients:
+            one.read()
+            assert [envelope.decode(one.read()[1]).data for _ in stream.payloads()] == stream.payloads()  # type: ignore[union-attr]
+        with psycopg.connect(server.dsn) as connection:
+            query = "SELECT count(*) FROM pg_stat_replication"
+            assert connection.execute(query).fetchone() == (200,)
+
+
+def test_there_is_an_end_to_clients_and_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgoutput.standin.server._CONNECTIONS", 1)
+    monkeypatch.setattr("pgoutput.standin.slots.MAX_SLOTS", 1)
+    with StandIn(Repeated(1)) as server, replication(server) as raw, Raw(server) as other:
+        assert fields(other.read()[1])["C"] == "53300"
+        raw.ask(CREATE.format("a"))
+        assert fields(raw.ask(CREATE.format("b"))[0][1])["C"] == "53400"
+
+
+def test_thousands_of_statements_let_others_speak(server: StandIn) -> None:
+    with Raw(server) as raw:
+        raw.startup()
+        raw.read_to(b"Z")
+        raw.query("SELECT 1;" * 5_000)
+        raw.read()
+        with psycopg.connect(server.dsn) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        raw.socket.settimeout(0.01)
+        with pytest.raises(TimeoutError):  # it is still at work
+            raw.read_to(b"Z")
 
 
 def test_half_a_message_and_silence_and_a_hundred_connections(server: StandIn) -> None:

@@ -172,10 +172,14 @@ class Connection:
                     write(backend.take_notices() + protocol.error(refused))
                 if tag == b"Q":
                     write(protocol.ready(backend.status))
-            if tag in _FLUSHING or sum(map(len, self._answers)) > _BUFFERED:
-                self._writer.write(b"".join(self._answers))
-                self._answers.clear()
-                await self._writer.drain()
+            await self._flush(0 if tag in _FLUSHING else _BUFFERED)
+
+    async def _flush(self, kept: int) -> None:
+        """Send the answers, if they have more bytes than these."""
+        if sum(map(len, self._answers)) > kept:
+            self._writer.write(b"".join(self._answers))
+            self._answers.clear()
+            await self._writer.drain()
 
     async def _query(self, sql: str) -> None:
         """A simple query, or a command of the replication protocol."""
@@ -187,6 +191,8 @@ class Connection:
         some = [one for one in statements(sql) if one]
         for one in some:
             self._answers.append(self._answer(one))
+            await self._flush(_BUFFERED)
+            await asyncio.sleep(0)  # there may be thousands, and others have questions too
         if not some:
             self._answers.append(protocol.message(b"I"))
 

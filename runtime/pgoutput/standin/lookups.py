@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -23,10 +24,14 @@ Functions = Mapping[str, tuple[int, Callable[..., Cell]]]
 """Functions that SQL can call: the type of what they give, and what they do."""
 
 _ROWS: Final = 10_000
-_STEPS: Final = 2_000_000
-"""Instructions of SQLite's machine, at most: some tenths of a second."""
+_SECONDS: Final = 0.5
+_STEPS: Final = 200
+"""Instructions of SQLite's machine between two looks at the clock."""
 
-_BYTES: Final = 1 << 20
+_VALUE_BYTES: Final = 1 << 16
+"""A value may have, so that no single instruction takes long."""
+
+_RESULT_BYTES: Final = 1 << 20
 _ALLOWED: Final = (
     *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION),
     sqlite3.SQLITE_RECURSIVE,
@@ -55,22 +60,32 @@ def select(sql: str, given: Sequence[Cell], view: View, functions: Functions) ->
     """
     failures: list[Refused] = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        _fill(database, view)
-        for name, (_, function) in functions.items():
-            database.create_function(name, -1, _guarded(function, failures))
-        database.set_authorizer(_authorize)
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _BYTES)
-        database.set_progress_handler(lambda: 1, _STEPS)
         try:
+            _fill(database, view)
+            for name, (_, function) in functions.items():
+                database.create_function(name, -1, _guarded(function, failures))
+            database.set_authorizer(_authorize)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+            deadline = time.monotonic() + _SECONDS
+            database.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             cursor = database.execute(rewriting.rewrite(sql, SLOT_AS_JSON), given)
-            rows = cursor.fetchmany(_ROWS + 1)
+            rows = _fetched(cursor)
         except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
             raise failures[0] if failures else _not_answered(str(error)) from None
-    if len(rows) > _ROWS:
-        raise _not_answered(f"it gives more than {_ROWS} rows")
     columns = [column[0] for column in cursor.description or ()]
     fields = [_field(name, place, rows, functions) for place, name in enumerate(columns)]
     return Result(f"SELECT {len(rows)}", fields, rows)
+
+
+def _fetched(cursor: sqlite3.Cursor) -> list[Sequence[Cell]]:
+    rows: list[Sequence[Cell]] = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
+        if len(rows) > _ROWS or size > _RESULT_BYTES:
+            raise _not_answered(f"it gives more than {_ROWS} rows, or {_RESULT_BYTES >> 20} MB")
+    return rows
 
 
 def _fill(database: sqlite3.Connection, view: View) -> None:

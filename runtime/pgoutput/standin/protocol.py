@@ -181,6 +181,8 @@ def startup_options(body: bytes) -> dict[str, str]:
         raise Refused(
             "08P01", "invalid startup packet layout: expected terminator as last byte", fatal=True
         ) from None
+    for part in (*options, *options.values()):
+        _check_encoding(part, fatal=True)
     return options
 
 
@@ -219,6 +221,7 @@ class Body:
             found, self._position = read_string(self._data, self._position)
         except ValueError:
             raise _too_short() from None
+        _check_encoding(found)
         return found
 
     def take(self, size: int) -> bytes:
@@ -255,6 +258,14 @@ class Body:
     def rest(self) -> bytes:
         """All that is left."""
         return self._data[self._position :]
+
+
+def _check_encoding(found: str, *, fatal: bool = False) -> None:
+    """See that a client's text was UTF-8 (pg_verifymbstr)."""
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise Refused("22021", 'invalid byte sequence for encoding "UTF8"', fatal=fatal) from None
 
 
 def _too_short() -> Refused:

@@ -35,7 +35,7 @@ def statements(sql: str) -> Iterator[str]:
         yield last
 
 
-def rewrite(sql: str, row: str) -> str:
+def rewrite(sql: str, row: str, *, nested: bool = False) -> str:
     """A statement for SQLite.
 
     Casts go, and so does the schema pg_catalog; a function in FROM becomes a SELECT.
@@ -43,6 +43,7 @@ def rewrite(sql: str, row: str) -> str:
     Args:
         sql: One statement.
         row: What stands for to_jsonb(s), where s is a slot; with `{alias}` in it.
+        nested: Whether it is the arguments of such a function, where no other stands.
     """
     parts: list[str] = []
     position = 0
@@ -57,9 +58,9 @@ def rewrite(sql: str, row: str) -> str:
             parts.append("?" + text[1:])
         elif kind == "nullary":
             parts.append(f"{text}()")
-        elif kind == "function":
+        elif kind == "function" and not nested:
             end = _closing(sql, position)
-            given = rewrite(sql[position:end], row)
+            given = rewrite(sql[position:end], row, nested=True)
             parts.append(
                 f"FROM (SELECT created_slot_name{given} AS slot_name, created_slot_lsn{given} AS lsn)"
             )

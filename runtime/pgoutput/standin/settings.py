@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pgoutput.standin.protocol import Refused
+from pgoutput.standin.slots import MAX_SLOTS
 
 REPORTED: Final = (
     "server_version",
@@ -41,7 +42,7 @@ _DEFAULTS: Final = {
     "extra_float_digits": "1",
     "lc_messages": "C",
     "max_identifier_length": "63",
-    "max_replication_slots": "1000",
+    "max_replication_slots": str(MAX_SLOTS),
     "max_wal_senders": "1000",
     "search_path": '"$user", public',
     "statement_timeout": "0",

@@ -12,6 +12,9 @@ import msgspec
 from pgoutput.standin.faults import Progress
 from pgoutput.standin.protocol import Refused
 
+MAX_SLOTS: Final = 1000
+"""As max_replication_slots says."""
+
 _NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
@@ -46,11 +49,13 @@ class Slots:
         """Add a slot.
 
         Raises:
-            Refused: There is one of that name, or the name is not one for slots.
+            Refused: There is one of that name, the name is not one for slots, or there are too many.
         """
         _check_name(slot.name)
         if slot.name in self._slots:
             raise Refused("42710", f'replication slot "{slot.name}" already exists')
+        if len(self._slots) >= MAX_SLOTS:
+            raise Refused("53400", "all replication slots are in use", "Free one.")
         self._slots[slot.name] = slot
 
     def find(self, name: str) -> Slot:
