@@ -2,9 +2,10 @@
 
 from pgoutput.synth.options import Options
 from pgoutput.synth.recorded import write_capture, write_segments
-from pgoutput.synth.scenario import Committed, Scenario
+from pgoutput.synth.scenario import Scenario
 from pgoutput.synth.tables import Table
 from pgoutput.synth.transaction import Savepoint, Transaction
+from pgoutput.synth.truth import Committed
 
 __all__ = [
     "Committed",

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Message, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
-from pgoutput.synth.alter import identified, made_columns
+from pgoutput.synth.ddl import identified, made_columns, published_as
+from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.literals import to_text
 from pgoutput.synth.options import Options
 from pgoutput.synth.reorder import ReorderBuffer
-from pgoutput.synth.tables import Cells, Filter, Row, Shape, Table, cell
+from pgoutput.synth.tables import Shape, Table
 from pgoutput.synth.transaction import Transaction
-from pgoutput.synth.types import Types, split_name
-from pgoutput.synth.wal import Emission, Ending, Idle, Log, Origin
+from pgoutput.synth.truth import Committed, TableRow, history, rows_of
+from pgoutput.synth.types import split_name
+from pgoutput.synth.wal import Emission, Idle, Origin
 from pgoutput.versions import LATEST_RELEASED
 
-TableRow: TypeAlias = dict[str, str | None]
-"""A row as text, by column."""
-
-WORK_MEM = 64 << 10
+WORK_MEM: Final = 64 << 10
 """The least `logical_decoding_work_mem` that servers take, in bytes."""
-
-
-class Committed(msgspec.Struct, frozen=True):
-    """The truth behind a commit."""
-
-    xid: int
-    gid: str | None
-    commit_lsn: int
-    end_lsn: int
-    commit_time: int
-    """Microseconds since 2000-01-01 00:00 UTC."""
-    tables: dict[str, list[TableRow]]
-    """The rows of every table as they stand now, in the order in which they were inserted."""
-
-
-class _Commit(msgspec.Struct, frozen=True):
-    record: Ending
-    rows: list[tuple[Table, int, Cells | None]]
-    shapes: dict[Table, Shape]
 
 
 class Scenario:
@@ -55,6 +35,7 @@ class Scenario:
     Attributes:
         options: What `stream` sends unless it is told otherwise.
         tables: The tables that were made, by full name as it was then; partitions too.
+        log: What was done, as records of a write-ahead log.
 
     Args:
         proto_version: As START_REPLICATION has it; so are the next five.
@@ -97,12 +78,8 @@ class Scenario:
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, Table] = {}
-        self.log = Log(seed)
-        self.types = Types(self.log.next_oid)
-        self._touched: dict[object, dict[Row, Table]] = {}
-        self._used: dict[object, set[Table]] = {}
-        self._prepared: dict[str, Transaction] = {}
-        self._commits: list[_Commit] = []
+        self._ledger: Ledger[Transaction] = Ledger(seed)
+        self.log, self._types = self._ledger.log, self._ledger.types
 
     @property
     def end_lsn(self) -> int:
@@ -142,21 +119,21 @@ class Scenario:
             ScenarioError: No server would make it.
         """
         namespace, local = split_name(name)
-        made = made_columns({**(columns or {}), **named}, self.types)
+        made = made_columns({**(columns or {}), **named}, self._types)
         shape = Shape(self._new_oid(name), namespace, local, made, published=published, width=len(made))
         shape = identified(shape, replica_identity)
-        shape = self._publish(shape, column_list, where)
+        shape = published_as(shape, column_list, where)
         if partitions:
             return self._partitioned(shape, partition_by, partitions)
         return self._add(Table(shape))
 
     def enum(self, name: str) -> None:
         """CREATE TYPE … AS ENUM: columns can have it by its full name, and arrays of it with `[]`."""
-        self.types.make_enum(name)
+        self._types.make_enum(name)
 
     def domain(self, name: str, base: str) -> None:
         """CREATE DOMAIN: columns can have it by its full name."""
-        self.types.make_domain(name, base)
+        self._types.make_domain(name, base)
 
     # What is done
 
@@ -167,7 +144,7 @@ class Scenario:
             origin: The node that it is replicated from, if it is.
             origin_lsn: Of its commit there.
         """
-        return Transaction(self, None, None if origin is None else Origin(origin, origin_lsn))
+        return Transaction(self._ledger, None, None if origin is None else Origin(origin, origin_lsn))
 
     def commit_prepared(self, gid: str) -> None:
         """COMMIT PREPARED.
@@ -175,7 +152,7 @@ class Scenario:
         Raises:
             ScenarioError: Nothing is prepared under this gid.
         """
-        self._finish(gid, "commit_prepared")
+        self._ledger.unpark(gid).finish_prepared("commit_prepared")
 
     def rollback_prepared(self, gid: str) -> None:
         """ROLLBACK PREPARED.
@@ -183,7 +160,7 @@ class Scenario:
         Raises:
             ScenarioError: Nothing is prepared under this gid.
         """
-        self._finish(gid, "rollback_prepared")
+        self._ledger.unpark(gid).finish_prepared("rollback_prepared")
 
     def message(self, prefix: str, content: bytes | str) -> None:
         """pg_logical_emit_message, not transactional: it is sent at once."""
@@ -231,115 +208,22 @@ class Scenario:
 
     def rows(self, table: Table) -> list[TableRow]:
         """What is committed in a table, in the order in which it was inserted."""
-        return [
-            row
-            for leaf in table.leaves()
-            for row in _named(
-                leaf.committed_shape,
-                {number: row.committed for number, row in leaf.rows.items() if row.committed is not None},
-            )
-        ]
+        return rows_of(table)
 
     def history(self) -> Iterator[Committed]:
         """All tables after each commit, in the order of the commits."""
-        leaves = [table for table in self.tables.values() if not table.partitions]
-        rows: dict[Table, dict[int, Cells]] = {table: {} for table in leaves}
-        shapes = {table: table.first_shape for table in leaves}
-        for commit in self._commits:
-            shapes |= commit.shapes
-            for table, number, cells in commit.rows:
-                if cells is None:
-                    rows[table].pop(number, None)
-                else:
-                    rows[table][number] = cells
-            record = commit.record
-            yield Committed(
-                record.top,
-                record.gid,
-                record.lsn,
-                record.end_lsn,
-                record.time,
-                {shapes[table].full_name: _named(shapes[table], rows[table]) for table in leaves},
-            )
-
-    # For transactions
-
-    def use(self, transaction: object, table: Table) -> None:
-        """Note that an open transaction uses a table."""
-        self._used.setdefault(transaction, set()).add(table)
-
-    def used(self, transaction: object) -> set[Table]:
-        """The tables that an open transaction uses."""
-        return self._used.get(transaction, set())
-
-    def touch(self, transaction: object, table: Table, row: Row) -> None:
-        """Note that an open transaction has changed a row."""
-        self._touched.setdefault(transaction, {})[row] = table
-
-    def committed(self, transaction: object, record: Ending) -> None:
-        """Note that a transaction has committed: what it did is the truth now."""
-        rows = []
-        for row, table in self._touched.get(transaction, {}).items():
-            if row.writer is transaction:  # a savepoint that is rolled back lets others have its rows
-                row.committed = row.current
-                rows.append((table, row.number, row.committed))
-        shapes = {}
-        for table in self._used.get(transaction, ()):
-            table.committed_shape = shapes[table] = table.shape
-        self._commits.append(_Commit(record, rows, shapes))
-
-    def release(self, transaction: object) -> None:
-        """Let go of all that a transaction holds, when it ends."""
-        for row, table in self._touched.pop(transaction, {}).items():
-            if row.writer is transaction:
-                row.writer = None
-                if row.committed is None:
-                    del table.rows[row.number]
-        for table in self._used.pop(transaction, ()):
-            table.users.discard(transaction)
-            table.claims = {key: who for key, who in table.claims.items() if who is not transaction}
-            if table.locked_by is transaction:
-                table.locked_by = table.truncated_in = None
-
-    def park(self, gid: str, transaction: Transaction) -> None:
-        """Note that a transaction is prepared.
-
-        Raises:
-            ScenarioError: One is under this gid already.
-        """
-        if gid in self._prepared:
-            raise ScenarioError(f"transaction identifier {gid!r} is already in use")
-        self._prepared[gid] = transaction
-
-    def _finish(self, gid: str, kind: Literal["commit_prepared", "rollback_prepared"]) -> None:
-        if gid not in self._prepared:
-            raise ScenarioError(f"prepared transaction with identifier {gid!r} does not exist")
-        self._prepared.pop(gid).finish_prepared(kind)
+        return history(self.tables.values(), self._ledger.commits)
 
     # Tables
 
     def _new_oid(self, name: str) -> int:
-        if any(table.shape.full_name == name for table in self.tables.values()):
-            raise ScenarioError(f"there is a table {name} already")
+        if name in self.tables or any(table.shape.full_name == name for table in self.tables.values()):
+            raise ScenarioError(f"there is a table {name} already, or was one")
         return self.log.next_oid()
 
     def _add(self, table: Table) -> Table:
         self.tables[table.shape.full_name] = table
         return table
-
-    def _publish(
-        self, shape: Shape, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
-    ) -> Shape:
-        if column_list is not None:
-            names = frozenset(shape.column(name).name for name in column_list)
-            shape = msgspec.structs.replace(shape, column_list=names)
-        if where is not None:
-            column = shape.column(where[0])
-            value = to_text(where[2], column.type)
-            if value is None:
-                raise ScenarioError("a row filter compares with a value, not with NULL")
-            shape = msgspec.structs.replace(shape, where=Filter.make(column, where[1], value))
-        return shape
 
     def _partitioned(self, shape: Shape, by: str | None, partitions: Mapping[str, Sequence[Any]]) -> Table:
         if by is None:
@@ -353,8 +237,3 @@ class Scenario:
             leaf = self._add(Table(part, root))
             root.partition(column, leaf, [to_text(value, column.type) for value in values])
         return root
-
-
-def _named(shape: Shape, rows: Mapping[int, Cells]) -> list[TableRow]:
-    ordered = sorted(rows.items())
-    return [{column.name: cell(cells, column) for column in shape.columns} for _, cells in ordered]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import TruncateOption
-from pgoutput.synth.alter import altered
+from pgoutput.synth.ddl import altered
+from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.literals import to_text
 from pgoutput.synth.tables import Cells, Column, Row, Shape, Table, cell
 from pgoutput.synth.wal import Emission, Ending, Invalidation, Origin, RowChange, Truncation
-
-if TYPE_CHECKING:
-    from pgoutput.synth.scenario import Scenario
 
 _GID_BYTES: Final = 199
 """That a gid has at most (GIDSIZE, less its zero byte)."""
@@ -26,8 +24,8 @@ class Work:
     Leaving its `with` block ends it as it should end; an exception rolls it back.
     """
 
-    def __init__(self, scenario: Scenario, parent: Work | None, origin: Origin | None) -> None:
-        self._scenario = scenario
+    def __init__(self, ledger: Ledger[Transaction], parent: Work | None, origin: Origin | None) -> None:
+        self._ledger = ledger
         self._parent = parent
         self._origin = origin
         self._top: Work = self if parent is None else parent._top
@@ -56,7 +54,7 @@ class Work:
         if not self._assigned_xid:
             if self._parent is not None:
                 assert self._parent.xid  # parents come first (AssignTransactionId)
-            self._assigned_xid = self._scenario.log.next_xid()
+            self._assigned_xid = self._ledger.log.next_xid()
         return self._assigned_xid
 
     def insert(self, table: Table, values: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
@@ -163,7 +161,7 @@ class Work:
         """
         if table.partitions or table.root:
             raise ScenarioError(f"{table.shape.full_name}: partitioned tables are not altered in a scenario")
-        before, types = table.shape, self._scenario.types
+        before, types = table.shape, self._ledger.types
         after = altered(before, types, add or {}, drop, rename or {}, retype or {}, name, replica_identity)
         self._lock(table)
         if after == before:
@@ -190,7 +188,7 @@ class Work:
             ScenarioError: Another one is open.
         """
         self._open()
-        self._inner = Savepoint(self._scenario, self, self._origin)
+        self._inner = Savepoint(self._ledger, self, self._origin)
         return self._inner
 
     def rollback(self) -> None:
@@ -227,7 +225,7 @@ class Work:
         self._claim_keys(leaf, cells, None)
         row = leaf.add(cells, self._top)
         self._undo.append(lambda: self._restore(leaf, row, None, self._top))
-        self._scenario.touch(self._top, leaf, row)
+        self._ledger.touch(self._top, leaf, row)
         self._write_row(leaf, None, cells, frozenset())
 
     def _delete(self, leaf: Table, row: Row, old: Cells) -> None:
@@ -240,7 +238,7 @@ class Work:
         self._undo.append(lambda: self._restore(leaf, row, before, writer))
         row.current, row.writer = cells, self._top
         leaf.index(row)
-        self._scenario.touch(self._top, leaf, row)
+        self._ledger.touch(self._top, leaf, row)
 
     @staticmethod
     def _restore(leaf: Table, row: Row, cells: Cells | None, writer: object) -> None:
@@ -358,7 +356,7 @@ class Work:
                 "ended: a server would wait for it"
             )
         table.users.add(self._top)
-        self._scenario.use(self._top, table)
+        self._ledger.use(self._top, table)
 
     def _lock(self, *tables: Table) -> None:
         """As ACCESS EXCLUSIVE, but to the end of the transaction even where a savepoint is rolled back."""
@@ -385,10 +383,10 @@ class Work:
         )
 
     def _log(self, kind: Any, size: int, **fields: Any) -> None:
-        self._scenario.log.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
+        self._ledger.log.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
 
     def _log_end(self, kind: str, **fields: Any) -> Ending:
-        return self._scenario.log.write(
+        return self._ledger.log.write(
             Ending,
             32,
             xid=self._assigned_xid,
@@ -414,7 +412,7 @@ class Savepoint(Work):
         if self._assigned_xid:
             parent._children += [self._assigned_xid, *self._children]
         parent._undo += self._undo
-        for table in self._scenario.used(self._top):
+        for table in self._ledger.used(self._top):
             if table.truncated_in is self:
                 table.truncated_in = parent
         self.ended = True
@@ -430,7 +428,7 @@ class Transaction(Work):
         """COMMIT."""
         self._open()
         if self._assigned_xid:
-            self._scenario.committed(self, self._log_end("commit"))
+            self._ledger.committed(self, self._log_end("commit"))
         self._close()
 
     def prepare(self, gid: str) -> None:
@@ -443,7 +441,7 @@ class Transaction(Work):
         if not gid or "\0" in gid or len(gid.encode()) > _GID_BYTES:
             raise ScenarioError(f"a gid has 1 to {_GID_BYTES} bytes, and no zero byte among them")
         self._begin_change()
-        self._scenario.park(gid, self)
+        self._ledger.park(gid, self)
         self.prepared = self._log_end("prepare", gid=gid)
         self.ended = True
 
@@ -453,7 +451,7 @@ class Transaction(Work):
         told = {"gid": one.gid, "prepare_time": one.time, "prepare_end_lsn": one.end_lsn}
         record = self._log_end(kind, **told)
         if kind == "commit_prepared":
-            self._scenario.committed(self, record)
+            self._ledger.committed(self, record)
         else:
             for undo in reversed(self._undo):
                 undo()
@@ -464,7 +462,7 @@ class Transaction(Work):
 
     def _close(self) -> None:
         self.ended = True
-        self._scenario.release(self)
+        self._ledger.release(self)
 
 
 def _has(cells: Cells, key: tuple[Column, ...], values: Cells) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.synth.tables import Column, Shape
+from pgoutput.synth.literals import to_text
+from pgoutput.synth.tables import Column, Filter, Shape
 from pgoutput.synth.types import Types
 
 _IDENTITIES: Final = {
@@ -61,6 +62,26 @@ def identified(shape: Shape, wanted: str | Sequence[str]) -> Shape:
     if not index:
         raise ScenarioError("a unique index has at least one column")
     return msgspec.structs.replace(shape, replica_identity=ReplicaIdentity.INDEX, index=index)
+
+
+def published_as(
+    shape: Shape, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
+) -> Shape:
+    """The table with what the publication has of it; the arguments are those of `Scenario.table`.
+
+    Raises:
+        ScenarioError: As there.
+    """
+    if column_list is not None:
+        names = frozenset(shape.column(name).name for name in column_list)
+        shape = msgspec.structs.replace(shape, column_list=names)
+    if where is not None:
+        column = shape.column(where[0])
+        value = to_text(where[2], column.type)
+        if value is None:
+            raise ScenarioError("a row filter compares with a value, not with NULL")
+        shape = msgspec.structs.replace(shape, where=Filter.make(column, where[1], value))
+    return shape
 
 
 def altered(
