@@ -190,6 +190,7 @@ class ReorderBuffer:
             self._plugin.prepare(end)
             self._clear(txn)
         txn.prepared = True
+        txn.distributed.clear()  # its end executes its own invalidations only (ReorderBufferFinishPrepared)
 
     def _commit_prepared(self, txn: _Txn, end: Ending) -> None:
         """ReorderBufferFinishPrepared; without two_phase, the commit is all there is."""
