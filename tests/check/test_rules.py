@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import msgspec
 import pytest
 
 from pgoutput import envelope, v4
@@ -48,6 +49,24 @@ def test_a_violation_names_message_and_byte() -> None:
     because = "Insert.new.count: new has 1 columns, but public.t has 2"
     assert Violation("column-count", 2, 6, "Insert", "new.count", because) == found
     assert found.text == f"illegal at message 2, byte 6, because {because}"
+
+
+@pytest.mark.parametrize("rule", ["commit-as-begun", "prepare-as-begun", "resolved-as-prepared"])
+def test_lsns_are_told_as_postgresql_writes_them(rule: str) -> None:
+    begin = m.BeginPrepare(0x1_000003E8, 0x1_000003F0, 0, 760, "g")
+    prepare = m.Prepare(begin.prepare_lsn, begin.end_lsn, 0, 760, "g")
+    streams: dict[str, tuple[m.Message, ...]] = {
+        "commit-as-begun": (m.Begin(0x1_000003E8, 0, 740), m.Commit(0x1_000003E9, 0x1_000003F0, 0)),
+        "prepare-as-begun": (begin, msgspec.structs.replace(prepare, prepare_lsn=0x1_000003E9)),
+        "resolved-as-prepared": (
+            begin,
+            prepare,
+            m.RollbackPrepared(0x1_000003E9, 0x1_00000400, 0, 0, 760, "g"),
+        ),
+    }
+    (found,) = check(streams[rule], Options(proto_version=2, two_phase=True))
+    assert found.rule == rule
+    assert found.because.endswith(" 1/3E8, not 1/3E9") or found.because.endswith(" 1/3F0, not 1/3E9")
 
 
 def test_the_byte_is_where_the_field_is() -> None:

@@ -9,6 +9,7 @@ from pgoutput.messages import Message
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Options, Rule
 from pgoutput.stream.check.state import State
+from pgoutput.wire import format_lsn
 
 _GID_BYTES: Final = 199
 """Of a gid at most (GIDSIZE, with the zero byte behind it)."""
@@ -35,7 +36,8 @@ def _prepare_differs(state: State, message: m.Prepare) -> Fault | None:
     for name in ("prepare_lsn", "end_lsn", "prepare_time", "xid", "gid"):
         said, there = getattr(begin, name), getattr(message, name)
         if said != there:
-            return name, f"Begin Prepare said {name} {said!r}, not {there!r}"
+            show = format_lsn if name.endswith("_lsn") else repr
+            return name, f"Begin Prepare said {name} {show(said)}, not {show(there)}"
     return None
 
 
@@ -66,7 +68,8 @@ def _resolved_otherwise(state: State, message: m.CommitPrepared | m.RollbackPrep
     if isinstance(message, m.CommitPrepared):
         return None
     if message.prepare_end_lsn != prepare.end_lsn:
-        return "prepare_end_lsn", f"Prepare said end_lsn {prepare.end_lsn}, not {message.prepare_end_lsn}"
+        said, there = format_lsn(prepare.end_lsn), format_lsn(message.prepare_end_lsn)
+        return "prepare_end_lsn", f"Prepare said end_lsn {said}, not {there}"
     if message.prepare_time != prepare.prepare_time:
         return "prepare_time", f"Prepare said {prepare.prepare_time}, not {message.prepare_time}"
     return None

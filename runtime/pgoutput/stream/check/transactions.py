@@ -9,6 +9,7 @@ from pgoutput.messages import Message, MessageFlag
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Options, Rule
 from pgoutput.stream.check.state import Open, State
+from pgoutput.wire import format_lsn
 
 ROWS: Final = (m.Insert, m.Update, m.Delete, m.Truncate)
 
@@ -73,7 +74,8 @@ def _commit_differs(state: State, message: m.Commit) -> Fault | None:
     if not isinstance(begin, m.Begin):
         return None
     if message.commit_lsn != begin.final_lsn:
-        return "commit_lsn", f"Begin said final_lsn {begin.final_lsn}, not {message.commit_lsn}"
+        said, there = format_lsn(begin.final_lsn), format_lsn(message.commit_lsn)
+        return "commit_lsn", f"Begin said final_lsn {said}, not {there}"
     if message.commit_time != begin.commit_time:
         return "commit_time", f"Begin said commit_time {begin.commit_time}, not {message.commit_time}"
     return None
