@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pgoutput.synth import Scenario
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
-
-T = TypeVar("T")
+from tests.synth.compare import RandomChoices
 
 ASKED: Final[tuple[dict[str, Any], ...]] = (
     {"proto_version": 1},
@@ -25,23 +22,10 @@ ASKED: Final[tuple[dict[str, Any], ...]] = (
 """Options of every version."""
 
 
-class Random:
-    """Choices of a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self._random.choice(options)
-
-    def integer(self, least: int, most: int) -> int:
-        return self._random.randint(least, most)
-
-
 def chosen(seed: int, **options: Any) -> tuple[Scenario, Program]:
     """A scenario with a program at random; half of them send each change in a block of its own."""
     given = {"seed": seed, "publish_via_partition_root": seed % 4 > 1} | options
     if seed % 2:
         given |= {"logical_decoding_work_mem": 0}
     scenario = Scenario(**given)
-    return scenario, make(Random(seed), scenario)
+    return scenario, make(RandomChoices(str(seed)), scenario)

@@ -1,14 +1,534 @@
-"""Scenarios: what is done in them, what they refuse, and the streams and the truth that follow."""
+"""Scenarios: what is done in them, what they refuse, and the streams that follow."""
 
 from __future__ import annotations
 
-from typing import Any
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, TypeAlias
 
 import pytest
 
 from pgoutput import messages as m
+from pgoutput.catalog import BY_NAME
 from pgoutput.errors import ScenarioError
-from pgoutput.synth import Scenario
+from pgoutput.messages import (
+    UNCHANGED,
+    ColumnFlag,
+    PrimaryKeepalive,
+    RelationColumn,
+    ReplicaIdentity,
+    XLogData,
+)
+from pgoutput.synth import Committed, Savepoint, Scenario, Table, Transaction
+
+INT8, TEXT = BY_NAME["int8"].oid, BY_NAME["text"].oid
+
+
+def names(db: Scenario, **options: Any) -> list[str]:
+    return [type(one).__name__ for one in db.messages(**options)]
+
+
+def last(db: Scenario) -> Committed:
+    return list(db.history())[-1]
+
+
+def relation(table: Table, xid: int | None = None) -> m.Relation:
+    """Of a table with a key `id` and a text `v`."""
+    columns = (RelationColumn(ColumnFlag.KEY, "id", INT8, -1), RelationColumn(ColumnFlag(0), "v", TEXT, -1))
+    return m.Relation(table.shape.oid, "public", "t", ReplicaIdentity.DEFAULT, columns, xid)
+
+
+# What is sent
+
+
+def test_the_example() -> None:
+    db = Scenario(proto_version=4, streaming="parallel", seed=7, logical_decoding_work_mem=0)
+    orders = db.table("public.orders", id="int8 key", customer="text", amount="numeric(12,2)", note="text")
+    with db.transaction() as tx:
+        tx.insert(orders, id=1, customer="c-1", amount="9.5")
+        with tx.savepoint() as point:
+            point.update(orders, id=1, note="...")
+            point.rollback()
+    with db.transaction() as other:
+        other.update(orders, {"id": 1}, id=2)
+        other.prepare("g1")
+    db.wait()
+    db.commit_prepared("g1")
+    block = ["StreamStart", "Relation", "Insert", "StreamStop", "StreamStart", "Update", "StreamStop"]
+    second = ["StreamStart", "Relation", "Update", "StreamStop"]
+    assert names(db) == [*block, "StreamAbort", "StreamCommit", *second, "StreamCommit"]
+    prepared = ["BeginPrepare", "Update", "Prepare", "CommitPrepared"]
+    asked: dict[str, Any] = {"proto_version": 3, "streaming": "off", "two_phase": True}
+    assert names(db, **asked) == ["Begin", "Relation", "Insert", "Commit", *prepared]
+    plain = list(db.messages(proto_version=1, streaming="off"))
+    assert [type(one) for one in plain] == [
+        m.Begin,
+        m.Relation,
+        m.Insert,
+        m.Commit,
+        m.Begin,
+        m.Update,
+        m.Commit,
+    ]
+    assert plain[2].new == ("1", "c-1", "9.50", None)  # type: ignore[attr-defined]
+    row = {"id": "2", "customer": "c-1", "amount": "9.50", "note": None}
+    assert db.rows(orders) == last(db).tables["public.orders"] == [row]
+
+
+def test_each_message_of_a_transaction() -> None:
+    db = Scenario(proto_version=1, messages=True)
+    t = db.table("public.t", id="int8 key", v="text")
+    long = "x" * 3_000
+    with db.transaction(origin="node", origin_lsn=77) as tx:
+        tx.insert(t, id=1, v=long)
+        tx.update(t, id=1, v="y")
+        tx.update(t, {"id": 1}, v=long)
+        tx.update(t, {"id": 1}, id=2)
+        tx.delete(t, id=2)
+        tx.truncate(t, cascade=True, restart_identity=True)
+        tx.message("p", b"\0\xff")
+    commit, oid = last(db), t.shape.oid
+    sent = list(db.messages())
+    assert isinstance(sent[-2], m.LogicalMessage)
+    assert sent == [
+        m.Begin(commit.commit_lsn, commit.commit_time, tx.xid),
+        m.Origin(77, "node"),
+        relation(t),
+        m.Insert(oid, ("1", long)),
+        m.Update(oid, ("1", "y")),
+        m.Update(oid, ("1", long)),
+        m.Update(oid, ("2", UNCHANGED), key=("1", None)),
+        m.Delete(oid, key=("2", None)),
+        relation(t),
+        m.Truncate(m.TruncateOption.CASCADE | m.TruncateOption.RESTART_IDENTITY, (oid,)),
+        m.LogicalMessage(m.MessageFlag.TRANSACTIONAL, sent[-2].lsn, "p", b"\0\xff"),
+        m.Commit(commit.commit_lsn, commit.end_lsn, commit.commit_time),
+    ]
+    assert commit.commit_lsn < commit.end_lsn == db.end_lsn
+
+
+def test_the_bytes_of_a_transaction() -> None:
+    db = Scenario(seed=5)
+    t = db.table("public.t", id="int8 key", v="text")
+    with db.transaction() as tx:
+        tx.insert(t, id=1, v="é")
+        tx.update(t, id=1, v=None)
+    commit, oid = last(db), struct.pack(">I", t.shape.oid)
+    columns = b"\x01id\0" + struct.pack(">Ii", 20, -1) + b"\0v\0" + struct.pack(">Ii", 25, -1)
+    assert [one.data for one in db.stream() if isinstance(one, XLogData)] == [
+        b"B" + struct.pack(">QqI", commit.commit_lsn, commit.commit_time, tx.xid),
+        b"R" + oid + b"public\0t\0d" + b"\0\2" + columns,
+        b"I" + oid + b"N\0\2t\0\0\0\x011t\0\0\0\x02\xc3\xa9",
+        b"U" + oid + b"N\0\2t\0\0\0\x011n",
+        b"C\0" + struct.pack(">QQq", commit.commit_lsn, commit.end_lsn, commit.commit_time),
+    ]
+
+
+def test_each_message_of_a_streamed_transaction() -> None:
+    db = Scenario(streaming="parallel", logical_decoding_work_mem=0)
+    t = db.table("public.t", id="int8 key", v="text")
+    with db.transaction(origin="node", origin_lsn=77) as tx:
+        tx.insert(t, id=1)
+        with tx.savepoint() as point:
+            point.delete(t, id=1)
+            subxid = point.xid
+            point.rollback()
+    commit, oid, xid = last(db), t.shape.oid, tx.xid
+    sent = list(db.messages())
+    abort = sent[-2]
+    assert isinstance(abort, m.StreamAbort)
+    assert sent == [
+        m.StreamStart(xid, True),
+        m.Origin(0, "node"),
+        relation(t, xid),
+        m.Insert(oid, ("1", None), xid),
+        m.StreamStop(),
+        m.StreamStart(xid, False),
+        m.Delete(oid, subxid, key=("1", None)),
+        m.StreamStop(),
+        m.StreamAbort(xid, subxid, abort.abort_lsn, abort.abort_time),
+        m.StreamCommit(xid, commit.commit_lsn, commit.end_lsn, commit.commit_time),
+    ]
+    assert abort.abort_lsn is not None
+    assert abort.abort_lsn <= commit.commit_lsn
+    on = next(one for one in db.messages(streaming="on") if isinstance(one, m.StreamAbort))
+    assert on == m.StreamAbort(xid, subxid)
+
+
+def test_each_message_of_prepared_transactions() -> None:
+    db = Scenario(proto_version=3, two_phase=True)
+    t = db.table("public.t", id="int8 key", v="text")
+    with db.transaction() as one:
+        one.insert(t, id=1)
+        one.prepare("kept")
+    with db.transaction() as other:
+        other.insert(t, id=2)
+        other.prepare("not kept")
+    db.rollback_prepared("not kept")
+    db.commit_prepared("kept")
+    commit, oid = last(db), t.shape.oid
+    sent: list[Any] = list(db.messages())
+    first, second, rolled_back = sent[3], sent[6], sent[7]
+    assert sent == [
+        m.BeginPrepare(first.prepare_lsn, first.end_lsn, first.prepare_time, one.xid, "kept"),
+        relation(t),
+        m.Insert(oid, ("1", None)),
+        m.Prepare(first.prepare_lsn, first.end_lsn, first.prepare_time, one.xid, "kept"),
+        m.BeginPrepare(second.prepare_lsn, second.end_lsn, second.prepare_time, other.xid, "not kept"),
+        m.Insert(oid, ("2", None)),
+        m.Prepare(second.prepare_lsn, second.end_lsn, second.prepare_time, other.xid, "not kept"),
+        m.RollbackPrepared(
+            second.end_lsn,
+            rolled_back.rollback_end_lsn,
+            second.prepare_time,
+            rolled_back.rollback_time,
+            other.xid,
+            "not kept",
+        ),
+        m.CommitPrepared(commit.commit_lsn, commit.end_lsn, commit.commit_time, one.xid, "kept"),
+    ]
+    assert (commit.gid, commit.xid) == ("kept", one.xid)
+    lsns = [
+        first.prepare_lsn,
+        first.end_lsn,
+        second.prepare_lsn,
+        second.end_lsn,
+        rolled_back.rollback_end_lsn,
+    ]
+    assert lsns == sorted(lsns)
+    assert db.rows(t) == [{"id": "1", "v": None}]
+    assert names(db, streaming="on", proto_version=4) == names(db)
+
+
+def test_types_that_are_made() -> None:
+    db = Scenario(proto_version=1)
+    db.enum("app.mood")
+    db.domain("app.positive", "int4")
+    t = db.table("app.t", id="app.positive key", moods="app.mood[]", mood="app.mood")
+    with db.transaction() as tx:
+        tx.insert(t, id=7, moods=["ok", None], mood="sad")
+    sent: list[Any] = list(db.messages())
+    oids = [column.type_oid for column in sent[4].columns]
+    assert sent[1:4] == [
+        m.Type(oids[0], "", "int4"),
+        m.Type(oids[1], "app", "_mood"),
+        m.Type(oids[2], "app", "mood"),
+    ]
+    assert sent[5].new == ("7", "{ok,NULL}", "sad")
+    binary: Any = list(db.messages(binary=True))[5]
+    array = struct.pack(">iiIii", 1, 1, oids[2], 2, 1) + b"\0\0\0\2ok\xff\xff\xff\xff"
+    assert binary.new == (b"\0\0\0\7", array, b"sad")
+
+
+def test_row_filters_make_other_messages_of_updates() -> None:
+    db = Scenario(proto_version=1)
+    t = db.table("public.t", id="int4 key", v="text", where=("id", "<", 10))
+    with db.transaction() as tx:
+        tx.insert(t, id=1)
+        tx.insert(t, id=10)
+        tx.update(t, {"id": 1}, id=2)
+        tx.update(t, {"id": 2}, id=20)
+        tx.update(t, {"id": 20}, id=3)
+        tx.update(t, {"id": 10}, v="hidden")
+        tx.delete(t, id=10)
+    assert names(db) == ["Begin", "Relation", "Insert", "Update", "Delete", "Insert", "Commit"]
+
+
+def test_what_is_not_published_is_not_sent() -> None:
+    db = Scenario(proto_version=1)
+    hidden = db.table("public.h", id="int4 key", published=False)
+    listed = db.table("public.l", id="int4 key", secret="text", column_list=["id"])
+    with db.transaction() as tx:
+        tx.insert(hidden, id=1)
+    assert names(db) == []
+    with db.transaction() as tx:
+        tx.insert(listed, id=1, secret="x")
+    assert [one.new for one in db.messages() if isinstance(one, m.Insert)] == [("1",)]
+    assert db.rows(listed) == [{"id": "1", "secret": "x"}]
+
+
+@pytest.mark.parametrize("via_root", [False, True])
+def test_rows_of_partitions(via_root: bool) -> None:
+    db = Scenario(proto_version=1, publish_via_partition_root=via_root)
+    t = db.table(
+        "public.t", id="int4 key", at="text key", partition_by="at", partitions={"t_a": ["a"], "t_b": ["b"]}
+    )
+    with db.transaction() as tx:
+        tx.insert(t, id=1, at="a")
+        tx.update(t, {"id": 1}, at="b")
+        tx.truncate(t)
+    sent: list[Any] = list(db.messages())
+    root = t.shape.oid
+    a, b = (leaf.shape.oid for leaf in t.leaves())
+    if via_root:
+        described = ["Relation", "Relation"]
+        kinds = [*described, "Insert", "Delete", *described, "Insert"]
+        assert [type(one).__name__ for one in sent[1:8]] == kinds
+        assert [one.relation_oid for one in sent if hasattr(one, "relation_oid")] == [root, root, root]
+        assert sent[-2] == m.Truncate(0, (root,))
+    else:
+        assert [one.relation_oid for one in sent if hasattr(one, "relation_oid")] == [a, a, b]
+        assert sent[-2] == m.Truncate(0, (a, b))
+
+
+def test_what_a_table_looks_like_is_told_when_it_changed() -> None:
+    db = Scenario(proto_version=1)
+    t = db.table("public.t", id="int4 key", v="varchar(8)")
+    for change in (
+        {},
+        {"add": {"n": "int2"}},
+        {"rename": {"v": "w"}},
+        {"retype": {"n": "int4"}},
+        {"drop": ["w"]},
+    ):
+        with db.transaction() as tx:
+            tx.alter(t, **change)
+            tx.insert(t, id=len(db.rows(t)))
+    with db.transaction() as tx:
+        tx.alter(t, name="u", replica_identity="full")
+        tx.delete(t, id=0)
+    relations = [one for one in db.messages() if isinstance(one, m.Relation)]
+    assert [[column.name for column in one.columns] for one in relations] == [
+        *(["id", "v"], ["id", "v", "n"], ["id", "w", "n"], ["id", "w", "n"], ["id", "n"], ["id", "n"])
+    ]
+    assert (relations[-1].name, relations[-1].replica_identity) == ("u", ReplicaIdentity.FULL)
+    assert [one.old for one in db.messages() if isinstance(one, m.Delete)] == [("0", None)]
+    assert list(last(db).tables) == ["public.u"]
+
+
+# LSNs of envelopes
+
+
+def test_the_lsns_of_envelopes() -> None:
+    db = Scenario(proto_version=1, messages=True)
+    db.enum("app.mood")
+    t = db.table("public.t", id="int8 key", v="app.mood")
+    with db.transaction(origin="node", origin_lsn=77) as tx:
+        tx.insert(t, id=1)
+    db.message("p", "at once")
+    db.wait()
+    with db.transaction() as tx:
+        tx.insert(t, id=2)
+    sent = list(db.stream())
+    envelopes = [one for one in sent if isinstance(one, XLogData)]
+    assert all(one.wal_start == one.wal_end for one in envelopes)
+    told = list(zip(names(db), (one.wal_start > 0 for one in envelopes), strict=True))
+    assert told == [
+        *(("Begin", False), ("Origin", True), ("Type", False), ("Relation", False), ("Insert", True)),
+        *(("Commit", True), ("LogicalMessage", True), ("Begin", True), ("Insert", True), ("Commit", True)),
+    ]
+    ends = [one.end_lsn for one in db.history()]
+    assert [envelopes[5].wal_start, envelopes[9].wal_start] == ends
+    message: Any = list(db.messages())[6]
+    assert envelopes[6].wal_start == message.lsn
+    keepalives = [one for one in sent if isinstance(one, PrimaryKeepalive)]
+    assert (sent[7], sent[-1]) == tuple(keepalives)
+    assert ends[0] < keepalives[0].wal_end < ends[1] == keepalives[1].wal_end == db.end_lsn
+    times = [one.send_time for one in sent]
+    assert times == sorted(times)
+    assert keepalives[0].send_time - envelopes[6].send_time > 1_000_000
+
+
+def test_a_block_before_an_origin_has_no_lsn() -> None:
+    db = Scenario(streaming="on", logical_decoding_work_mem=0)
+    t = db.table("public.t", id="int8 key", v="text")
+    with db.transaction(origin="node") as tx:
+        tx.insert(t, id=1)
+        tx.insert(t, id=2)
+    starts = [one.wal_start > 0 for one in db.stream() if isinstance(one, XLogData) and one.data[:1] == b"S"]
+    assert starts == [False, True]
+
+
+def test_the_same_seed_makes_the_same_bytes() -> None:
+    def made(seed: int) -> list[Any]:
+        db = Scenario(seed=seed)
+        t = db.table("public.t", id="int8 key", v="text")
+        with db.transaction() as tx:
+            tx.insert(t, id=1)
+        return list(db.stream())
+
+    assert made(3) == made(3)
+    assert made(3) != made(4)
+
+
+# What is refused
+
+
+class Shop:
+    """Tables with a row or two, for what is refused."""
+
+    def __init__(self) -> None:
+        self.db = Scenario()
+        self.t = self.db.table(
+            "public.t", id="int4 key", v="text", n="numeric(4,1)", c="varchar(3)", b="bool"
+        )
+        self.keyless = self.db.table("public.keyless", id="int4")
+        self.full = self.db.table("public.full", id="int4", v="text", replica_identity="full")
+        self.listed = self.db.table("public.listed", id="int4 key", v="text", column_list=["v"])
+        self.filtered = self.db.table("public.filtered", id="int4 key", v="text", where=("v", "=", "x"))
+        self.parts = self.db.table(
+            "public.parts", id="int4 key", at="text key", partition_by="at", partitions={"parts_a": ["a"]}
+        )
+        with self.db.transaction() as tx:
+            for table in (self.t, self.keyless, self.listed, self.filtered):
+                tx.insert(table, id=1)
+            tx.insert(self.full, id=1, v="a")
+            tx.insert(self.full, id=1, v="b")
+        self.tx = self.db.transaction()
+        self.other = self.db.transaction()
+
+
+Do: TypeAlias = Callable[[Shop], object]
+
+REFUSED: list[tuple[Do | tuple[Do, Do], str]] = [
+    (lambda s: s.tx.insert(s.t, id=1), r"public\.t has a row with id=1 already"),
+    (lambda s: s.tx.insert(s.t, v="x"), r"NULL in the key \(id=None\)"),
+    (lambda s: s.tx.insert(s.t, id=2, x=1), r"public\.t has no column x; it has id, v, n, c, b"),
+    (lambda s: s.tx.insert(s.t, id=1 << 31), r"public\.t\.id: 2147483648 is no int4: out of range"),
+    (lambda s: s.tx.insert(s.t, id="one"), r"public\.t\.id: 'one' is no int4"),
+    (lambda s: s.tx.insert(s.t, id=2, n=Decimal("1000")), r"more than 3 digits before the point"),
+    (lambda s: s.tx.insert(s.t, id=2, c="four"), r"more than 3 characters"),
+    (lambda s: s.tx.insert(s.t, id=2, b="perhaps"), r"give True or False"),
+    (lambda s: s.tx.insert(s.t, id=2, v="\0"), r"holds a zero byte"),
+    (lambda s: s.tx.insert(s.t, id=2, v=object()), r"is not a value that a scenario can write; give text"),
+    (lambda s: s.tx.insert(s.parts, id=1, at="z"), r"no partition for at = z; it has them for a"),
+    (lambda s: s.tx.update(s.t, {"id": 9}, v="x"), r"public\.t has no row with \{'id': 9\}"),
+    (lambda s: s.tx.update(s.t, v="x"), r"say which row"),
+    (lambda s: s.tx.delete(s.full, id=1), r"has 2 rows with \{'id': 1\}: name one"),
+    (lambda s: s.tx.delete(s.keyless, id=1), r"cannot delete from table public\.keyless: it has no replica"),
+    (lambda s: s.tx.update(s.listed, id=1, v="x"), r"its column list does not cover the replica identity"),
+    (lambda s: s.tx.update(s.filtered, id=1, v="x"), r"its row filter has a column that is not part"),
+    (lambda s: s.tx.truncate(), r"truncate: name a table"),
+    (
+        (lambda s: s.tx.update(s.t, id=1, v="x"), lambda s: s.other.delete(s.t, id=1)),
+        r"a server would wait for it",
+    ),
+    ((lambda s: s.tx.insert(s.t, id=2), lambda s: s.other.insert(s.t, id=2)), r"a server would wait for it"),
+    (
+        (lambda s: s.tx.truncate(s.t), lambda s: s.other.insert(s.t, id=2)),
+        r"another transaction has truncated or altered",
+    ),
+    (
+        (lambda s: s.tx.insert(s.t, id=2), lambda s: s.other.truncate(s.t)),
+        r"another transaction .* has changed it",
+    ),
+    (
+        (lambda s: s.tx.insert(s.t, id=2), lambda s: s.other.alter(s.t, add={"x": "int4"})),
+        r"has changed it: a server",
+    ),
+    (
+        (lambda s: s.tx.commit(), lambda s: s.tx.insert(s.t, id=2)),
+        r"has ended: nothing more can be done in it",
+    ),
+    ((lambda s: s.tx.savepoint(), lambda s: s.tx.insert(s.t, id=2)), r"a savepoint is open"),
+    ((lambda s: s.tx.savepoint(), lambda s: s.tx.commit()), r"a savepoint is open"),
+    (
+        (lambda s: s.tx.prepare("g"), lambda s: s.other.prepare("g")),
+        r"transaction identifier 'g' is already in use",
+    ),
+    (lambda s: s.tx.prepare("x" * 200), r"a gid has 1 to 199 bytes"),
+    (lambda s: s.tx.prepare(""), r"a gid has 1 to 199 bytes"),
+    ((lambda s: s.tx.prepare("g"), lambda s: s.tx.commit()), r"has ended"),
+    (lambda s: s.db.commit_prepared("g"), r"prepared transaction with identifier 'g' does not exist"),
+    (lambda s: s.db.rollback_prepared("g"), r"prepared transaction with identifier 'g' does not exist"),
+    (lambda s: s.tx.alter(s.parts, add={"x": "int4"}), r"partitioned tables are not altered"),
+    (lambda s: s.tx.alter(s.t, drop=["id"]), r"id belongs to a key"),
+    (lambda s: s.tx.alter(s.t, drop=["x"]), r"has no column x"),
+    (lambda s: s.tx.alter(s.t, rename={"v": "id"}), r"would have two columns of one name"),
+    (lambda s: s.tx.alter(s.t, add={"x": "nothing"}), r"there is no type 'nothing'"),
+    (
+        lambda s: s.tx.alter(s.t, replica_identity="some"),
+        r"replica_identity is one of default, nothing, full",
+    ),
+    (lambda s: s.db.table("public.t", id="int4"), r"there is a table public\.t already"),
+    (lambda s: s.db.table("t", id="int4"), r"'t' is no full name: give the schema too"),
+    (lambda s: s.db.table("public.x", id="serial"), r"column id: there is no type 'serial'"),
+    (lambda s: s.db.table("public.x", id="int4(3)"), r"the type int4 takes no \(3\)"),
+    (lambda s: s.db.table("public.x", id=""), r"column id: a column has no type"),
+    (lambda s: s.db.table("public.x", id="int4", replica_identity=["y"]), r"has no column y"),
+    (lambda s: s.db.table("public.x", id="int4", replica_identity=[]), r"at least one column"),
+    (lambda s: s.db.table("public.x", id="int4", where=("id", "~", 1)), r"where has one of .*, not '~'"),
+    (lambda s: s.db.table("public.x", d="date", where=("d", "=", "x")), r"where compares columns of"),
+    (lambda s: s.db.table("public.x", id="int4", where=("id", "=", None)), r"not with NULL"),
+    (lambda s: s.db.table("public.x", id="int4", partitions={"x_a": [1]}), r"say by which column"),
+    ((lambda s: s.db.enum("app.e"), lambda s: s.db.enum("app.e")), r"there is a type app\.e already"),
+]
+
+
+@pytest.mark.parametrize(("do", "text"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_a_server_refuses_is_refused(do: Do | tuple[Do, Do], text: str) -> None:
+    shop = Shop()
+    before = list(shop.db.history())
+    if isinstance(do, tuple):
+        do[0](shop)
+        do = do[1]
+    with pytest.raises(ScenarioError, match=text):
+        do(shop)
+    assert list(shop.db.history())[:1] == before
+
+
+def test_what_is_refused_leaves_nothing() -> None:
+    shop, untouched = Shop(), Shop()
+    tries: list[Do] = [
+        lambda s: s.tx.insert(s.t, id=1),
+        lambda s: s.tx.update(s.t, id=1, c="four"),
+        lambda s: s.tx.delete(s.full, id=1),
+        lambda s: s.tx.prepare(""),
+    ]
+    for do in tries:
+        with pytest.raises(ScenarioError):
+            do(shop)
+    for one in (shop, untouched):
+        one.tx.insert(one.t, id=2)
+        one.tx.commit()
+    assert list(shop.db.stream()) == list(untouched.db.stream())
+
+
+def test_options_that_a_version_does_not_have() -> None:
+    with pytest.raises(ValueError, match="streaming = on needs protocol version 2, not 1"):
+        Scenario(proto_version=1, streaming="on")
+    with pytest.raises(ValueError, match="two_phase = on needs protocol version 3, not 2"):
+        list(Scenario(proto_version=2).stream(two_phase=True))
+    with pytest.raises(ValueError, match="there is no protocol version 9"):
+        Scenario(proto_version=9)
+
+
+# Transactions beside each other
+
+
+def test_an_exception_rolls_back() -> None:
+    db = Scenario()
+    t = db.table("public.t", id="int8 key", v="text")
+
+    def fail(work: Transaction | Savepoint, key: int) -> None:
+        with work:
+            work.insert(t, id=key)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail(db.transaction(), 1)
+    with db.transaction() as tx:
+        tx.insert(t, id=2)
+        with pytest.raises(KeyError):
+            fail(tx.savepoint(), 3)
+    assert [row["id"] for row in db.rows(t)] == ["2"]
+    assert [one.new[0] for one in db.messages() if isinstance(one, m.Insert)] == ["2"]
+
+
+def test_a_row_is_seen_as_it_was_committed() -> None:
+    db = Scenario()
+    t = db.table("public.t", id="int8 key", v="text")
+    one, other = db.transaction(), db.transaction()
+    one.insert(t, id=1, v="a")
+    with pytest.raises(ScenarioError, match="has no row"):
+        other.update(t, id=1, v="b")
+    assert db.rows(t) == []
+    one.commit()
+    other.update(t, id=1, v="b")
+    assert db.rows(t) == [{"id": "1", "v": "a"}]
+    other.commit()
+    assert [done.tables["public.t"][0]["v"] for done in db.history()] == ["a", "b"]
 
 
 def test_a_savepoint_that_is_rolled_back_lets_others_have_its_rows() -> None:

@@ -16,7 +16,8 @@ from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, sc
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program, play
 from pgoutput.testing.written import as_python
-from tests.synth.choices import ASKED, Random
+from tests.synth.choices import ASKED
+from tests.synth.compare import RandomChoices
 
 SEARCH = settings(
     max_examples=2_000,
@@ -99,7 +100,7 @@ def test_the_least_asks_for_nothing() -> None:
 def test_a_program_as_python_makes_the_same_bytes(seed: int) -> None:
     options = ASKED[seed % len(ASKED)] | {"seed": seed, "logical_decoding_work_mem": 0}
     made = Scenario(**options)
-    program = make(Random(seed), made)
+    program = make(RandomChoices(str(seed)), made)
     namespace: dict[str, Any] = {}
     exec(as_python(program, options), namespace)
     assert list(namespace["db"].stream()) == list(made.stream())

@@ -75,7 +75,12 @@ def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
 
 
 def _swap_opener(stream: Stream, position: int) -> Messages | None:
-    return stream.swapped(position) if isinstance(stream.places[position].message, _OPENERS) else None
+    opener, *behind = (place.message for place in stream.places[position : position + 2])
+    if not isinstance(opener, _OPENERS):
+        return None
+    if isinstance(opener, m.StreamStart) and any(isinstance(one, m.LogicalMessage) for one in behind):
+        return None  # its xid may look as the flags and the LSN of one that is not transactional
+    return stream.swapped(position)
 
 
 def _swap_closer(stream: Stream, position: int) -> Messages | None:
