@@ -10,7 +10,7 @@ import msgspec
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.synth.literals import to_text
-from pgoutput.synth.tables import Column, Filter, Shape
+from pgoutput.synth.shapes import Column, Filter, Shape
 from pgoutput.synth.types import Types
 
 _IDENTITIES: Final = {

@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pgoutput.errors import ScenarioError
-from pgoutput.synth.tables import Cells, Row, Shape, Table
+from pgoutput.synth.shapes import Cells, Shape
+from pgoutput.synth.tables import Row, Table
 from pgoutput.synth.types import Types
 from pgoutput.synth.wal import Ending, Log
 

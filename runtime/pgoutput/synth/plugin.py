@@ -14,7 +14,7 @@ from pgoutput import catalog, messages
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.synth.options import Options
-from pgoutput.synth.tables import Cells, Column, Shape, cell
+from pgoutput.synth.shapes import Cells, Column, Shape, cell
 from pgoutput.synth.wal import Emission, Ending, Origin, RowChange, Truncation
 from pgoutput.values import encode_binary
 from pgoutput.wire import UNCHANGED

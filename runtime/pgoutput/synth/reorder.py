@@ -13,7 +13,7 @@ import msgspec
 from pgoutput.messages import Message, PrimaryKeepalive, XLogData
 from pgoutput.synth.options import Options
 from pgoutput.synth.plugin import Plugin
-from pgoutput.synth.tables import Cells
+from pgoutput.synth.shapes import Cells
 from pgoutput.synth.wal import AnyRecord, Emission, Ending, Idle, Invalidation, RowChange, Truncation
 from pgoutput.versions import CODECS
 

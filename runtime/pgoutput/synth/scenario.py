@@ -15,7 +15,8 @@ from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.literals import to_text
 from pgoutput.synth.options import Options
 from pgoutput.synth.reorder import ReorderBuffer
-from pgoutput.synth.tables import Shape, Table
+from pgoutput.synth.shapes import Shape
+from pgoutput.synth.tables import Table
 from pgoutput.synth.transaction import Transaction
 from pgoutput.synth.truth import Committed, TableRow, history, rows_of
 from pgoutput.synth.types import split_name

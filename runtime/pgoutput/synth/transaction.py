@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import TruncateOption
+from pgoutput.synth.access import Access, Undo
 from pgoutput.synth.ddl import altered
 from pgoutput.synth.ledger import Ledger
-from pgoutput.synth.literals import to_text
-from pgoutput.synth.tables import Cells, Column, Row, Shape, Table, cell
+from pgoutput.synth.shapes import Cells
+from pgoutput.synth.tables import Row, Table
 from pgoutput.synth.wal import Emission, Ending, Invalidation, Origin, RowChange, Truncation
 
 _GID_BYTES: Final = 199
@@ -32,7 +33,8 @@ class Work:
         self._inner: Work | None = None
         self._assigned_xid = 0
         self._children: list[int] = []
-        self._undo: list[Callable[[], None]] = []
+        self._access: Access = Access(ledger, self) if parent is None else parent._access
+        self._undo: list[Undo] = []
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -68,9 +70,12 @@ class Work:
         Raises:
             ScenarioError: The server would refuse it, or wait for another transaction.
         """
-        given = self._texts(table.shape, {**(values or {}), **columns})
-        cells = self._cells(table.shape, (), given)
-        self._insert(table.partition_for(cells), cells)
+        self._open()
+        cells = table.shape.filled((), table.shape.texts({**(values or {}), **columns}))
+        leaf = table.partition_for(cells)
+        self._access.use(leaf)
+        self._undo.append(self._access.claim_keys(leaf, cells))
+        self._insert(leaf, cells)
 
     def update(self, table: Table, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Update the one row that matches.
@@ -84,22 +89,22 @@ class Work:
         Raises:
             ScenarioError: As `insert`; or no row matches, or several different ones.
         """
+        self._open()
         if where is None:
             key = {column.name for key in table.shape.keys[:1] for column in key}
             where = {name: columns.pop(name) for name in key if name in columns}
-        leaf, row, old = self._find(table, where)
-        given = self._texts(leaf.shape, columns)
-        new = self._cells(leaf.shape, old, given)
+        leaf, row, old = self._access.find(table, where)
+        given = leaf.shape.texts(columns)
+        new = leaf.shape.filled(old, given)
         target = table.partition_for(new) if table.partitions else leaf
+        leaf.shape.check_identity("update")
+        self._access.use(target)
+        self._undo.append(self._access.claim_keys(target, new, row))
         if target is not leaf:
-            self._use(target)
-            self._claim_keys(target, new, None)
             self._delete(leaf, row, old)
             self._insert(target, new)
             return
-        self._need_identity(leaf, "update")
-        self._claim_keys(leaf, new, row)
-        self._set(leaf, row, new)
+        self._undo.append(self._access.set(leaf, row, new))
         self._write_row(leaf, old, new, frozenset(leaf.shape.column(name).number for name in given))
 
     def delete(self, table: Table, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
@@ -108,7 +113,10 @@ class Work:
         Raises:
             ScenarioError: As `update`.
         """
-        self._delete(*self._find(table, {**(where or {}), **columns}))
+        self._open()
+        leaf, row, old = self._access.find(table, {**(where or {}), **columns})
+        leaf.shape.check_identity("delete from")
+        self._delete(leaf, row, old)
 
     def truncate(self, *tables: Table, cascade: bool = False, restart_identity: bool = False) -> None:
         """TRUNCATE. Which tables CASCADE reaches, a scenario does not know: name them.
@@ -116,20 +124,18 @@ class Work:
         Raises:
             ScenarioError: No table is named, or another transaction uses one.
         """
+        self._open()
         if not tables:
             raise ScenarioError("truncate: name a table")
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
-        self._lock(*leaves)
+        self._access.lock(*leaves)
         # What has new files already is emptied in place; only indexes are made anew (heap_truncate_one_rel).
         told = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.shape.keys]
         if told:
             self._log(Invalidation, 200, oids=tuple(leaf.shape.oid for leaf in told))
         for leaf in leaves:
-            self._truncated(leaf)
-            for row in list(leaf.rows.values()):
-                if row.seen_by(self._top) is not None:
-                    self._set(leaf, row, None)
+            self._undo.append(self._access.truncate(leaf, self))
         options = cascade * TruncateOption.CASCADE | restart_identity * TruncateOption.RESTART_IDENTITY
         shapes = tuple((one.shape, one.root and one.root.shape, bool(one.partitions)) for one in named)
         self._log(Truncation, 8 * len(shapes), shapes=shapes, options=options)
@@ -159,25 +165,24 @@ class Work:
         Raises:
             ScenarioError: The server would refuse it, or wait for another transaction.
         """
+        self._open()
         if table.partitions or table.root:
             raise ScenarioError(f"{table.shape.full_name}: partitioned tables are not altered in a scenario")
         before, types = table.shape, self._ledger.types
         after = altered(before, types, add or {}, drop, rename or {}, retype or {}, name, replica_identity)
-        self._lock(table)
+        self._access.lock(table)
         if after == before:
             return
         rewritten = [column for column in after.columns if column.name in (retype or ())]
-        rows = [(row, self._rewritten(row, rewritten)) for row in table.rows.values()] if rewritten else []
-        for row, cells in rows:
-            if cells is not None:
-                self._set(table, row, cells)
+        if rewritten:
+            self._undo.append(self._access.rewrite(table, rewritten))
         table.shape = after
         self._undo.append(lambda: setattr(table, "shape", before))
         self._log(Invalidation, 300, oids=(after.oid,))
 
     def message(self, prefix: str, content: bytes | str) -> None:
         """pg_logical_emit_message, transactional. One that is not: `Scenario.message`."""
-        self._begin_change()
+        self._open()
         raw = content.encode() if isinstance(content, str) else bytes(content)
         self._log(Emission, len(raw) + len(prefix), transactional=True, prefix=prefix, content=raw)
 
@@ -198,8 +203,7 @@ class Work:
         self._open()
         if self._assigned_xid:
             self._log_end("abort")
-        for undo in reversed(self._undo):
-            undo()
+        self._undo_all()
         self._close()
 
     def _end(self) -> None:
@@ -214,161 +218,19 @@ class Work:
         if self._inner is not None and not self._inner.ended:
             raise ScenarioError("a savepoint is open: go on with it, or end it first")
 
-    def _begin_change(self) -> None:
-        self._open()
-        assert self.xid
+    def _undo_all(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
 
-    # Rows
+    # Records
 
     def _insert(self, leaf: Table, cells: Cells) -> None:
-        self._use(leaf)
-        self._claim_keys(leaf, cells, None)
-        row = leaf.add(cells, self._top)
-        self._undo.append(lambda: self._restore(leaf, row, None, self._top))
-        self._ledger.touch(self._top, leaf, row)
+        self._undo.append(self._access.add(leaf, cells))
         self._write_row(leaf, None, cells, frozenset())
 
     def _delete(self, leaf: Table, row: Row, old: Cells) -> None:
-        self._need_identity(leaf, "delete from")
-        self._set(leaf, row, None)
+        self._undo.append(self._access.set(leaf, row, None))
         self._write_row(leaf, old, None, frozenset())
-
-    def _set(self, leaf: Table, row: Row, cells: Cells | None) -> None:
-        before, writer = row.current, row.writer
-        self._undo.append(lambda: self._restore(leaf, row, before, writer))
-        row.current, row.writer = cells, self._top
-        leaf.index(row)
-        self._ledger.touch(self._top, leaf, row)
-
-    @staticmethod
-    def _restore(leaf: Table, row: Row, cells: Cells | None, writer: object) -> None:
-        row.current, row.writer = cells, writer
-        leaf.index(row)
-
-    def _rewritten(self, row: Row, columns: Sequence[Column]) -> Cells | None:
-        """The row with values as the new types have them; None if the transaction does not see it."""
-        seen = row.seen_by(self._top)
-        if seen is None:
-            return None
-        cells = list(seen)
-        for column in columns:
-            if column.number < len(cells):
-                cells[column.number] = to_text(cells[column.number], column.type)
-        return tuple(cells)
-
-    def _truncated(self, leaf: Table) -> None:
-        before, leaf.truncated_in = leaf.truncated_in, self
-        self._undo.append(lambda: setattr(leaf, "truncated_in", before))
-
-    def _find(self, table: Table, where: Mapping[str, Any]) -> tuple[Table, Row, Cells]:
-        if not where:
-            raise ScenarioError(
-                f"{table.shape.full_name}: say which row, by the values of its key or in `where`"
-            )
-        found: list[tuple[Table, Row, Cells]] = []
-        for leaf in table.leaves():
-            self._use(leaf)
-            wanted = {leaf.shape.column(name): text for name, text in self._texts(leaf.shape, where).items()}
-            found.extend((leaf, row, seen) for row, seen in self._matching(leaf, wanted))
-        if not found:
-            raise ScenarioError(f"{table.shape.full_name} has no row with {dict(where)}")
-        if any(seen != found[0][2] for _, _, seen in found):
-            raise ScenarioError(f"{table.shape.full_name} has {len(found)} rows with {dict(where)}: name one")
-        leaf, row, seen = found[0]
-        if row.writer not in (None, self._top):
-            raise ScenarioError(
-                f"{leaf.shape.full_name}: another transaction has changed the row with {dict(where)} and has "
-                "not ended: a server would wait for it"
-            )
-        return leaf, row, seen
-
-    def _matching(self, leaf: Table, wanted: Mapping[Column, str | None]) -> Iterator[tuple[Row, Cells]]:
-        key = next((key for key in leaf.shape.keys if all(column in wanted for column in key)), None)
-        rows = list(leaf.rows.values()) if key is None else leaf.find(key, tuple(wanted[c] for c in key))
-        for row in rows:
-            seen = row.seen_by(self._top)
-            if seen is not None and all(cell(seen, column) == text for column, text in wanted.items()):
-                yield row, seen
-
-    def _claim_keys(self, leaf: Table, cells: Cells, itself: Row | None) -> None:
-        claimed = []
-        for key in leaf.shape.keys:
-            values = tuple(cell(cells, column) for column in key)
-            shown = ", ".join(f"{column.name}={value}" for column, value in zip(key, values, strict=True))
-            if None in values:
-                raise ScenarioError(f"{leaf.shape.full_name}: NULL in the key ({shown})")
-            others = {row.writer for row in leaf.find(key, values)} | {leaf.claims.get((key, values))}
-            if others - {None, self._top}:
-                raise ScenarioError(
-                    f"{leaf.shape.full_name}: another transaction that has not ended has changed a row with "
-                    f"{shown}: a server would wait for it"
-                )
-            seen = (row.seen_by(self._top) for row in leaf.find(key, values) if row is not itself)
-            if any(cells is not None and _has(cells, key, values) for cells in seen):
-                raise ScenarioError(f"{leaf.shape.full_name} has a row with {shown} already")
-            claimed.append((key, values))
-        new = set(claimed) - leaf.claims.keys()
-        self._undo.append(lambda: leaf.unclaim(new))
-        leaf.claims |= dict.fromkeys(claimed, self._top)
-
-    @staticmethod
-    def _need_identity(leaf: Table, verb: str) -> None:
-        """CheckCmdReplicaIdentity."""
-        shape = leaf.shape
-        if not shape.published:
-            return
-        identity = {column.name for column in shape.columns if column.number in shape.identity}
-        wrong = ""
-        if not identity:
-            wrong = "it has no replica identity and publishes updates and deletes: give it a key"
-        elif shape.column_list is not None and not identity <= shape.column_list:
-            wrong = "its column list does not cover the replica identity"
-        elif shape.where is not None and shape.where.column.name not in identity:
-            wrong = "its row filter has a column that is not part of the replica identity"
-        if wrong:
-            raise ScenarioError(f"cannot {verb} table {shape.full_name}: {wrong}")
-
-    def _texts(self, shape: Shape, values: Mapping[str, Any]) -> dict[str, str | None]:
-        texts = {}
-        for name, value in values.items():
-            column = shape.column(name)
-            try:
-                texts[name] = to_text(value, column.type)
-            except ScenarioError as error:
-                raise ScenarioError(f"{shape.full_name}.{name}: {error}") from None
-        return texts
-
-    @staticmethod
-    def _cells(shape: Shape, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        cells = [*old, *(None,) * (shape.width - len(old))]
-        for name, text in given.items():
-            cells[shape.column(name).number] = text
-        return tuple(cells)
-
-    # Locks and records
-
-    def _use(self, table: Table) -> None:
-        """As ROW EXCLUSIVE: nobody else may have it for himself."""
-        self._open()
-        if table.locked_by not in (None, self._top):
-            raise ScenarioError(
-                f"{table.shape.full_name}: another transaction has truncated or altered it and has not "
-                "ended: a server would wait for it"
-            )
-        table.users.add(self._top)
-        self._ledger.use(self._top, table)
-
-    def _lock(self, *tables: Table) -> None:
-        """As ACCESS EXCLUSIVE, but to the end of the transaction even where a savepoint is rolled back."""
-        for table in tables:
-            self._use(table)
-            if table.users != {self._top}:
-                raise ScenarioError(
-                    f"{table.shape.full_name}: another transaction that has not ended has changed it: a "
-                    "server would wait for it"
-                )
-        for table in tables:
-            table.locked_by = self._top
 
     def _write_row(self, leaf: Table, old: Cells | None, new: Cells | None, assigned: frozenset[int]) -> None:
         size = sum(len(text) for cells in (old, new) for text in cells or () if text is not None)
@@ -440,7 +302,7 @@ class Transaction(Work):
         self._open()
         if not gid or "\0" in gid or len(gid.encode()) > _GID_BYTES:
             raise ScenarioError(f"a gid has 1 to {_GID_BYTES} bytes, and no zero byte among them")
-        self._begin_change()
+        assert self.xid  # it has one, though it may have done nothing (PrepareTransaction)
         self._ledger.park(gid, self)
         self.prepared = self._log_end("prepare", gid=gid)
         self.ended = True
@@ -453,8 +315,7 @@ class Transaction(Work):
         if kind == "commit_prepared":
             self._ledger.committed(self, record)
         else:
-            for undo in reversed(self._undo):
-                undo()
+            self._undo_all()
         self._close()
 
     def _end(self) -> None:
@@ -463,7 +324,3 @@ class Transaction(Work):
     def _close(self) -> None:
         self.ended = True
         self._ledger.release(self)
-
-
-def _has(cells: Cells, key: tuple[Column, ...], values: Cells) -> bool:
-    return tuple(cell(cells, column) for column in key) == values

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from pgoutput.synth.ledger import Commit
-from pgoutput.synth.tables import Cells, Shape, Table, cell
+from pgoutput.synth.shapes import Cells, Shape, cell
+from pgoutput.synth.tables import Table
 
 TableRow: TypeAlias = dict[str, str | None]
 """A row as text, by column."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pgoutput.synth.tables import Cells, Shape
+from pgoutput.synth.shapes import Cells, Shape
 from pgoutput.wire import from_datetime
 
 FIRST_NORMAL_OID: Final = 16384
