@@ -23,21 +23,8 @@ SOME = [path for path in FILES if "pg18" in path.name or "_ws_" in path.name or 
 END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}
 
 
-def wanted(path: Path) -> Wanted:
-    recording = open_recording(path)
-    return Wanted(
-        proto_version=recording.proto_version,
-        publication_names=recording.publications,
-        streaming=recording.streaming,
-        two_phase=recording.two_phase,
-        binary=recording.binary,
-        messages=recording.messages,
-        origin=recording.origin,  # type: ignore[arg-type]
-    )
-
-
 def sent(source: RecordedSource, path: Path, after_lsn: int) -> list[XLogData]:
-    return [one for one in source.start(wanted(path), after_lsn) if isinstance(one, XLogData)]
+    return [one for one in source.start(open_recording(path).asked, after_lsn) if isinstance(one, XLogData)]
 
 
 def payloads(path: Path) -> list[bytes]:

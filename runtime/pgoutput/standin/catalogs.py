@@ -61,8 +61,9 @@ def _senders(view: View) -> Iterator[Sequence[Cell]]:
     for sender in view.senders:
         confirmed = format_lsn(sender.slot.confirmed_flush_lsn)
         sent, written = format_lsn(sender.sent_lsn), format_lsn(sender.written_lsn)
-        name = sender.application_name
-        yield sender.pid, sender.user, name, "streaming", sent, written, confirmed, confirmed, "async"
+        backend = sender.backend
+        who = backend.pid, backend.user, backend.settings["application_name"]
+        yield *who, "streaming", sent, written, confirmed, confirmed, "async"
 
 
 def _namespaces(view: View) -> Iterator[Sequence[Cell]]:

@@ -39,36 +39,37 @@ class RecordedSource:
         self.server_version = recording.server_version
         self.system_identifier = recording.system_identifier
         self.database = recording.database
-        self.publications: tuple[str, ...] | None = recording.publications or None
+        self.publications: tuple[str, ...] | None = recording.asked.publication_names or None
         self.tables: tuple[Relation, ...] = tuple(self._plan.relations.values())
         self.start_lsn = self._plan.start_lsn
         self.end_lsn = self._plan.end_lsn
 
     def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent]:
         """As `Source.start`."""
-        recording, found = self._recording, self._plan
-        wrong = [name for name, agrees in _AGREES.items() if not agrees(recording, found, wanted)]
+        recording, found, asked = self._recording, self._plan, self._recording.asked
+        wrong = [name for name, agrees in _AGREES.items() if not agrees(found, asked, wanted)]
         if wrong:
-            asked = ", ".join(f"{name} {_shown(getattr(wanted, name))}" for name in wrong)
-            names = ("proto_version", "streaming", "two_phase", "binary", "messages", "origin")
-            said = ", ".join(f"{name} {_shown(getattr(recording, name))}" for name in names)
-            raise ReplicationError(f"this stream was recorded with {said}: ask for that, and not for {asked}")
-        if recording.publications and set(wanted.publication_names) != set(recording.publications):
-            listed = ", ".join(recording.publications)
+            different = ", ".join(f"{name} {_shown(getattr(wanted, name))}" for name in wrong)
+            said = ", ".join(f"{name} {_shown(getattr(asked, name))}" for name in ("proto_version", *_AGREES))
             raise ReplicationError(
-                f"this stream was recorded with the publications {listed}: ask for all of them"
+                f"this stream was recorded with {said}: ask for that, and not for {different}"
+            )
+        if self.publications and set(wanted.publication_names) != set(self.publications):
+            raise ReplicationError(
+                f"this stream was recorded with the publications {', '.join(self.publications)}: "
+                "ask for all of them"
             )
         received = recording.received() if found.has_lsns else with_lsns(recording, found.start_lsn)
         sent = resume(received, recording, found, after_lsn)
         return chain(sent, [PrimaryKeepalive(found.end_lsn, 0, False)])
 
 
-Agrees = Callable[[Recording, Plan, Wanted], bool]
+Agrees = Callable[[Plan, Wanted, Wanted], bool]
 
 
-def _streaming(recording: Recording, found: Plan, wanted: Wanted) -> bool:
+def _streaming(found: Plan, asked: Wanted, wanted: Wanted) -> bool:
     """Streamed blocks look alike, but for the tail of a Stream Abort; without any, nobody can tell."""
-    if wanted.streaming == recording.streaming or ord("S") not in found.tags:
+    if wanted.streaming == asked.streaming or ord("S") not in found.tags:
         return True
     return wanted.streaming != "off" and ord("A") not in found.tags
 
@@ -76,9 +77,9 @@ def _streaming(recording: Recording, found: Plan, wanted: Wanted) -> bool:
 def _same_or_without(name: str, tags: bytes, lesser: object) -> Agrees:
     """Options agree if they are the same; or if less is asked for, and the recording has nothing more."""
 
-    def agrees(recording: Recording, found: Plan, wanted: Wanted) -> bool:
-        asked = getattr(wanted, name)
-        return asked == getattr(recording, name) or (asked == lesser and found.tags.isdisjoint(tags))
+    def agrees(found: Plan, asked: Wanted, wanted: Wanted) -> bool:
+        value = getattr(wanted, name)
+        return value == getattr(asked, name) or (value == lesser and found.tags.isdisjoint(tags))
 
     return agrees
 
@@ -86,7 +87,7 @@ def _same_or_without(name: str, tags: bytes, lesser: object) -> Agrees:
 _AGREES: Final[Mapping[str, Agrees]] = {
     "streaming": _streaming,
     "two_phase": _same_or_without("two_phase", b"bPKrp", False),
-    "binary": lambda recording, found, wanted: wanted.binary == recording.binary,
+    "binary": lambda found, asked, wanted: wanted.binary == asked.binary,
     "messages": _same_or_without("messages", b"M", False),
     "origin": _same_or_without("origin", b"O", "none"),
 }

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from pgoutput import envelope
 from pgoutput.captures import Capture
 from pgoutput.errors import CaptureError, DecodeError
-from pgoutput.messages import Streaming, XLogData
+from pgoutput.messages import XLogData
 from pgoutput.standin.commands import boolean
 from pgoutput.standin.options import read_names
 from pgoutput.standin.protocol import Refused
+from pgoutput.standin.source import Wanted
 from pgoutput.stream import StreamDecoder
 
 Received: TypeAlias = tuple[int, int, bytes]
 """The number of the session, the LSN of the envelope, and the message."""
 
 
+_VERSION: Final = "18.4"
+_SYSTEM: Final = "7000000000000000001"
+"""Where the recording does not say."""
+
+
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """A recording, and how its stream was asked for."""
 
     path: Path
-    proto_version: int
-    streaming: Streaming
-    two_phase: bool
-    binary: bool
-    messages: bool
-    origin: str
-    publications: tuple[str, ...]
-    """Those that were asked for; none if that is not known."""
+    asked: Wanted
+    """Without publications if it is not known which."""
     server_version: str
-    database: str
-    system_identifier: str
+    database: str = ""
+    system_identifier: str = _SYSTEM
 
     def decoder(self) -> StreamDecoder:
         """A decoder for a session of it."""
-        return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=True)
+        return StreamDecoder(self.asked.proto_version, streaming=self.asked.streaming, two_phase=True)
 
     def received(self) -> Iterator[Received]:
         """What its server sent.
@@ -60,55 +60,48 @@ def open_recording(path: str | Path) -> Recording:
     if not _is_segments(path):
         with Capture(path) as capture:
             header = capture.header
-        return _recording(
-            path, header.proto_version, header.options, header.slot_two_phase, header.server_version
-        )
+        asked = _asked(path, header.proto_version, header.options, header.slot_two_phase)
+        return Recording(path=path, asked=asked, server_version=header.server_version or _VERSION)
     from pgoutput.segments import find_gaps, list_segments, read_metadata  # they need pyarrow
 
     paths = list_segments(path) if path.is_dir() else [path]
     metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
     for gap in find_gaps(metadata, metadata[0].number if metadata else 1):
         raise CaptureError(f"{path}: {gap}")
-    asked = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
-    if len(asked) != 1:
-        what = "its sessions were asked for with different options" if asked else "it has no stream"
+    options = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
+    if len(options) != 1:
+        what = "its sessions were asked for with different options" if options else "it has no stream"
         raise CaptureError(f"{path}: {what}: only a recording of one stream can be served")
     if metadata[0].keyframe:
         raise CaptureError(f"{path}: it begins in the middle of a recording: serve the whole of it")
     source = metadata[-1].source
-    return msgspec.structs.replace(
-        _recording(path, source.proto_version, source.options, source.slot_two_phase, source.server_version),
+    asked = _asked(path, source.proto_version, source.options, source.slot_two_phase)
+    if source.publications:
+        asked = msgspec.structs.replace(asked, publication_names=source.publications)
+    return Recording(
+        path=path,
+        asked=asked,
+        server_version=source.server_version or _VERSION,
         database=source.database,
         system_identifier=source.system_identifier or _SYSTEM,
-        publications=source.publications or _publications(source.options),
     )
 
 
-_SYSTEM = "7000000000000000001"
-
-
-def _recording(
-    path: Path, proto_version: int, options: dict[str, str], two_phase: bool, server_version: str
-) -> Recording:
+def _asked(path: Path, proto_version: int, options: dict[str, str], two_phase: bool) -> Wanted:
     def is_on(name: str) -> bool:
         try:
             return name in options and boolean(name, str(options[name]))
         except Refused as refused:
             raise CaptureError(f"{path}: {refused}") from None
 
-    streaming = options.get("streaming", "off")
-    return Recording(
-        path=path,
+    return Wanted(
         proto_version=proto_version,
-        streaming=streaming,  # type: ignore[arg-type]
+        publication_names=_publications(options),
+        streaming=options.get("streaming", "off"),  # type: ignore[arg-type]
         two_phase=two_phase or is_on("two_phase"),
         binary=is_on("binary"),
         messages=is_on("messages"),
-        origin=str(options.get("origin", "any")),
-        publications=_publications(options),
-        server_version=server_version or "18.4",
-        database="",
-        system_identifier=_SYSTEM,
+        origin=options.get("origin", "any"),  # type: ignore[arg-type]
     )
 
 

@@ -150,16 +150,8 @@ class Replication:
             except Exception as error:  # as in WalSender
                 text = f"the stand-in's source has failed: {type(error).__name__}: {error}"
                 raise Refused("XX000", text) from None
-            sender = hub.senders[backend.pid] = WalSender(
-                Pump(messages, hub.faults, slot.progress, after),
-                slot,
-                start_lsn=after,
-                timeout=hub.sender_timeout,
-                faults=hub.faults,
-                pid=backend.pid,
-                user=backend.user,
-                application_name=backend.settings["application_name"],
-            )
+            pump = Pump(messages, hub.faults, slot.progress, after)
+            sender = hub.senders[backend.pid] = WalSender(backend, slot, pump, after)
             writer.write(protocol.copy_both_response())
             await sender.run(reader, writer)
         finally:

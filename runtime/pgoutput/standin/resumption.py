@@ -104,7 +104,7 @@ class _Resumption:
 
     def described(self, data: bytes) -> Iterator[bytes]:
         """The descriptions that a change needs before it, and that this connection lacks."""
-        version = self._recording.proto_version
+        version = self._recording.asked.proto_version
         in_stream = self._decoder.in_stream
         xid = _UINT32.unpack_from(data, 1)[0] if in_stream else None
         for oid in _relation_oids(data, 5 if in_stream else 1):

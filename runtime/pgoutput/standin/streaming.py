@@ -10,10 +10,10 @@ from typing import Final
 from pgoutput import envelope
 from pgoutput.errors import DecodeError
 from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
-from pgoutput.standin.faults import Faults
 from pgoutput.standin.protocol import Refused, read_message
 from pgoutput.standin.pump import Pump, keepalive
 from pgoutput.standin.slots import Slot
+from pgoutput.standin.statements import Backend
 
 _BUFFERED: Final = 1 << 20
 """Bytes that wait for the client, beyond which keepalives are left out: they would say nothing new."""
@@ -30,42 +30,25 @@ class WalSender:
     """Streams to one client.
 
     Attributes:
-        slot: From which.
-        pid: Of the connection; so are user and application_name.
+        backend: Of the connection.
+        slot: From which slot.
         sent_lsn: What ended up to here has been sent.
         written_lsn: What ended up to here the client says it has.
 
     Args:
-        pump: What is sent.
+        backend: Of the connection.
         slot: From which slot.
-        start_lsn: What ended up to here is not sent.
-        timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
-        faults: What goes wrong.
-        pid: Of the connection.
-        user: Who is connected.
-        application_name: As the client says.
+        pump: What is sent.
+        start_lsn: What ended up to here is not.
     """
 
-    def __init__(
-        self,
-        pump: Pump,
-        slot: Slot,
-        *,
-        start_lsn: int,
-        timeout: float,
-        faults: Faults,
-        pid: int,
-        user: str,
-        application_name: str,
-    ) -> None:
+    def __init__(self, backend: Backend, slot: Slot, pump: Pump, start_lsn: int) -> None:
+        self.backend = backend
         self.slot = slot
-        self.pid = pid
-        self.user = user
-        self.application_name = application_name
         self.sent_lsn = self.written_lsn = start_lsn
         self._pump = pump
-        self._timeout = 0.0 if faults.stall_keepalive else timeout
-        self._silent = faults.stall_keepalive
+        self._silent = backend.hub.faults.stall_keepalive
+        self._timeout = 0.0 if self._silent else backend.hub.sender_timeout
         self._heard = time.monotonic()
         self._cancelled = asyncio.Event()
 
