@@ -14,7 +14,7 @@ from pgoutput.errors import CaptureError, ReplicationError
 from pgoutput.messages import XLogData
 from pgoutput.segments import SegmentWriter, Source, Start, list_segments, record_capture
 from pgoutput.standin import RecordedSource, Wanted
-from pgoutput.standin.recordings import open_recording
+from pgoutput.standin.recorded.recordings import open_recording
 from pgoutput.stream import Transaction, Transactions
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -5,7 +5,7 @@
 """
 
 from pgoutput.standin.faults import Faults, parse_faults
-from pgoutput.standin.recorded import RecordedSource
+from pgoutput.standin.recorded.source import RecordedSource
 from pgoutput.standin.server import StandIn, serve
 from pgoutput.standin.source import Source, Streams, StreamsSource, Wanted
 

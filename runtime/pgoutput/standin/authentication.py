@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from pgoutput.standin import protocol
-from pgoutput.standin.protocol import Body, Refused
+from pgoutput.standin.incoming import Body, read_message
+from pgoutput.standin.protocol import Refused
 
 MECHANISM: Final = "SCRAM-SHA-256"
 _ITERATIONS: Final = 4096
@@ -96,7 +97,7 @@ async def _exchange(
 
 
 async def _password_message(reader: asyncio.StreamReader) -> bytes:
-    tag, body = await protocol.read_message(reader)
+    tag, body = await read_message(reader)
     if tag != b"p":
         raise Refused("08P01", f"expected SASL response, got message type {tag[0]}", fatal=True)
     return body

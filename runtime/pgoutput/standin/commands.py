@@ -9,10 +9,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pgoutput.standin.protocol import Refused
+from pgoutput.standin.tokens import Options, Tokens
 from pgoutput.wire import parse_lsn
-
-Options: TypeAlias = list[tuple[str, str | None]]
-"""Names and values, in their order; None where only the name stands."""
 
 
 class IdentifySystem(msgspec.Struct, frozen=True):
@@ -60,17 +58,6 @@ class StartReplication(msgspec.Struct, frozen=True):
 
 Command: TypeAlias = IdentifySystem | ReadSlot | CreateSlot | DropSlot | AlterSlot | StartReplication
 
-_TOKEN: Final = re.compile(
-    r"""\s+
-    | (?P<string> '(?:[^']|'')*' )
-    | (?P<quoted> "(?:[^"]|"")+" )
-    | (?P<lsn> [0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8} )
-    | (?P<word> [A-Za-z_\x80-\uffff][\w$]* )
-    | (?P<number> [0-9]+ )
-    | (?P<sign> [(),;] )""",
-    re.VERBOSE,
-)
-
 _FOREIGN: Final = ("BASE_BACKUP", "TIMELINE_HISTORY", "UPLOAD_MANIFEST")
 
 
@@ -86,90 +73,18 @@ def parse_command(text: str) -> Command | None:
         raise Refused("0A000", f"{keyword} is not for logical replication, and the stand-in does not have it")
     if keyword not in _COMMANDS:
         return None
-    tokens = _Tokens(text)
+    tokens = Tokens(text)
     tokens.word(keyword)
     command = _COMMANDS[keyword](tokens)
     tokens.end()
     return command
 
 
-class _Tokens:
-    """The tokens of a command, one after another."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, str]] = []
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self.error()
-            position = match.end()
-            if match.lastgroup is not None:
-                self._tokens.append((match.lastgroup, match[match.lastgroup]))
-        self._tokens.reverse()
-
-    def take(self, *kinds: str) -> str | None:
-        """The next token if it is of one of these kinds, as what it stands for; None if not."""
-        if not self._tokens or self._tokens[-1][0] not in kinds:
-            return None
-        kind, text = self._tokens.pop()
-        match kind:
-            case "string" | "quoted":
-                return text[1:-1].replace(text[0] * 2, text[0])
-            case "word":
-                return text.lower()
-        return text
-
-    def need(self, *kinds: str) -> str:
-        """The next token, which must be of one of these kinds."""
-        found = self.take(*kinds)
-        if found is None:
-            raise self.error()
-        return found
-
-    def word(self, *words: str) -> str | None:
-        """The next token if it is one of these keywords, in upper case; None if not."""
-        if self._tokens and self._tokens[-1][0] == "word" and (word := self._tokens[-1][1].upper()) in words:
-            self._tokens.pop()
-            return word
-        return None
-
-    def sign(self, sign: str) -> bool:
-        """Whether the next token is this sign, which is then taken."""
-        if self._tokens and self._tokens[-1] == ("sign", sign):
-            self._tokens.pop()
-            return True
-        return False
-
-    def options(self, *value: str) -> Options:
-        """Options in parentheses, if there are any; their values are tokens of these kinds."""
-        options: Options = []
-        if not self.sign("("):
-            return options
-        while True:
-            name = self.need("word", "quoted")
-            options.append((name, self.take(*value)))
-            if self.sign(")"):
-                return options
-            if not self.sign(","):
-                raise self.error()
-
-    def end(self) -> None:
-        """See that nothing follows but a semicolon."""
-        self.sign(";")
-        if self._tokens:
-            raise self.error()
-
-    def error(self) -> Refused:
-        """The error that the next token cannot stand there."""
-        return Refused("42601", "syntax error")
-
-
 _NAME: Final = ("word", "quoted")
 _VALUE: Final = ("string", "word", "number")
 
 
-def _create_slot(tokens: _Tokens) -> CreateSlot:
+def _create_slot(tokens: Tokens) -> CreateSlot:
     slot = tokens.need(*_NAME)
     temporary = tokens.word("TEMPORARY") is not None
     kind = tokens.word("LOGICAL", "PHYSICAL")
@@ -192,15 +107,15 @@ _OLD_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
 """Options as they were written before PostgreSQL 15, and what they are now."""
 
 
-def _drop_slot(tokens: _Tokens) -> DropSlot:
+def _drop_slot(tokens: Tokens) -> DropSlot:
     return DropSlot(tokens.need(*_NAME), tokens.word("WAIT") is not None)
 
 
-def _alter_slot(tokens: _Tokens) -> AlterSlot:
+def _alter_slot(tokens: Tokens) -> AlterSlot:
     return AlterSlot(tokens.need(*_NAME), tokens.options(*_VALUE))
 
 
-def _start_replication(tokens: _Tokens) -> StartReplication:
+def _start_replication(tokens: Tokens) -> StartReplication:
     slot = tokens.need(*_NAME) if tokens.word("SLOT") else None
     logical = tokens.word("LOGICAL") is not None
     if not logical:
@@ -211,7 +126,7 @@ def _start_replication(tokens: _Tokens) -> StartReplication:
     return StartReplication(slot, lsn, logical, tokens.options("string") if logical else [])
 
 
-_COMMANDS: Final[Mapping[str, Callable[[_Tokens], Command]]] = {
+_COMMANDS: Final[Mapping[str, Callable[[Tokens], Command]]] = {
     "IDENTIFY_SYSTEM": lambda tokens: IdentifySystem(),
     "READ_REPLICATION_SLOT": lambda tokens: ReadSlot(tokens.need(*_NAME)),
     "CREATE_REPLICATION_SLOT": _create_slot,

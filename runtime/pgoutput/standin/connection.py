@@ -7,17 +7,17 @@ import ssl
 from struct import Struct
 from typing import Final
 
-from pgoutput.standin import protocol
+from pgoutput.standin import incoming, protocol
 from pgoutput.standin.authentication import authenticate
-from pgoutput.standin.extended import Extended
 from pgoutput.standin.hub import Hub
 from pgoutput.standin.protocol import Refused
 from pgoutput.standin.replication import Replication
-from pgoutput.standin.rewriting import statements
-from pgoutput.standin.settings import REPORTED
-from pgoutput.standin.statements import Backend
+from pgoutput.standin.sql.extended import Extended
+from pgoutput.standin.sql.rewriting import statements
+from pgoutput.standin.sql.settings import REPORTED
+from pgoutput.standin.sql.statements import Backend
+from pgoutput.standin.sql.values import write_value
 from pgoutput.standin.streaming import Terminated
-from pgoutput.standin.values import write_value
 
 _STARTUP_SECONDS: Final = 60.0
 """That a client has until it is authenticated (authentication_timeout)."""
@@ -82,7 +82,7 @@ class Connection:
     async def _start(self) -> dict[str, str] | None:
         """The options of the startup packet; None if the client wanted something else."""
         while True:
-            packet = await protocol.read_startup(self._reader)
+            packet = await incoming.read_startup(self._reader)
             match packet.code:
                 case protocol.SSL_REQUEST if self._tls is not None and not self._is_encrypted:
                     self._writer.write(b"S")
@@ -95,7 +95,7 @@ class Connection:
                         self._hub.cancel(*_KEY.unpack(packet.body))
                     return None
                 case code if code >> 16 == 3:
-                    return self._negotiated(code, protocol.startup_options(packet.body))
+                    return self._negotiated(code, incoming.startup_options(packet.body))
                 case code:
                     version = f"{code >> 16}.{code & 0xFFFF}"
                     text = f"unsupported frontend protocol {version}: server supports 3.0 to 3.0"
@@ -151,7 +151,7 @@ class Connection:
     async def _loop(self) -> None:
         backend, write, skipping = self._backend, self._answers.append, False
         while True:
-            tag, body = await protocol.read_message(self._reader)
+            tag, body = await incoming.read_message(self._reader)
             if tag == b"X":
                 return
             if tag == b"S":
@@ -161,7 +161,7 @@ class Connection:
             elif not skipping:
                 try:
                     if tag == b"Q":
-                        await self._query(protocol.Body(body).string())
+                        await self._query(incoming.Body(body).string())
                     else:
                         write(self._extended.take(tag, body))
                 except Refused as refused:

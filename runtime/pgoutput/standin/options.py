@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pgoutput.standin.commands import Options, boolean
+from pgoutput.standin.commands import boolean
 from pgoutput.standin.protocol import Refused
 from pgoutput.standin.source import Wanted
+from pgoutput.standin.tokens import Options
 from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
 
 _UINT32_MAX: Final = 0xFFFFFFFF

@@ -35,10 +35,10 @@ _END_LSN: Final = dict.fromkeys(b"CKPpr", 10) | dict.fromkeys(b"c", 14)
 
 def keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
     """A keepalive, in its CopyData."""
-    return _KEEPALIVE.pack(b"d", 22, b"k", wal_end, now(), reply_requested)
+    return _KEEPALIVE.pack(b"d", 22, b"k", wal_end, _now(), reply_requested)
 
 
-def now() -> int:
+def _now() -> int:
     """Microseconds since 2000."""
     return time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
 
@@ -148,7 +148,7 @@ class Pump:
         data = message.data
         if self._striker is None and data and data[0] in _END_LSN:
             self._follow(data)
-        head = _XLOG_DATA.pack(b"d", len(data) + 29, b"w", message.wal_start, message.wal_end, now())
+        head = _XLOG_DATA.pack(b"d", len(data) + 29, b"w", message.wal_start, message.wal_end, _now())
         self._append(head + data)
 
     def _follow(self, data: bytes) -> None:

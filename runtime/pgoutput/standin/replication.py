@@ -20,11 +20,11 @@ from pgoutput.standin.commands import (
 from pgoutput.standin.options import read_options
 from pgoutput.standin.protocol import Field, Refused, Value
 from pgoutput.standin.pump import Pump
-from pgoutput.standin.settings import version_number
 from pgoutput.standin.source import Wanted
-from pgoutput.standin.statements import Backend
+from pgoutput.standin.sql.settings import version_number
+from pgoutput.standin.sql.statements import Backend
+from pgoutput.standin.sql.values import INT8
 from pgoutput.standin.streaming import WalSender
-from pgoutput.standin.values import INT8
 from pgoutput.wire import format_lsn
 
 _IDENTIFIED: Final = (Field("systemid"), Field("timeline", INT8), Field("xlogpos"), Field("dbname"))

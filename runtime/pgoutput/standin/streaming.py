@@ -10,10 +10,11 @@ from typing import Final
 from pgoutput import envelope
 from pgoutput.errors import DecodeError
 from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
-from pgoutput.standin.protocol import Refused, read_message
+from pgoutput.standin.incoming import read_message
+from pgoutput.standin.protocol import Refused
 from pgoutput.standin.pump import Pump, keepalive
 from pgoutput.standin.slots import Slot
-from pgoutput.standin.statements import Backend
+from pgoutput.standin.sql.statements import Backend
 
 _BUFFERED: Final = 1 << 20
 """Bytes that wait for the client, beyond which keepalives are left out: they would say nothing new."""

@@ -8,11 +8,12 @@ from typing import Final
 import msgspec
 
 from pgoutput.standin import protocol
-from pgoutput.standin.lookups import Result
-from pgoutput.standin.protocol import Body, Refused
-from pgoutput.standin.rewriting import parameters, statements
-from pgoutput.standin.statements import Backend
-from pgoutput.standin.values import TEXT, Cell, read_parameter, write_value
+from pgoutput.standin.incoming import Body
+from pgoutput.standin.protocol import Refused
+from pgoutput.standin.sql.lookups import Result
+from pgoutput.standin.sql.rewriting import parameters, statements
+from pgoutput.standin.sql.statements import Backend
+from pgoutput.standin.sql.values import TEXT, Cell, read_parameter, write_value
 
 _STATEMENTS: Final = 1000
 """Prepared statements, and portals, that a connection may have."""

@@ -9,10 +9,10 @@ import msgspec
 
 from pgoutput.catalog import TYPES
 from pgoutput.messages import ColumnFlag, Relation
-from pgoutput.standin.settings import Settings
 from pgoutput.standin.slots import Slot
 from pgoutput.standin.source import Source
-from pgoutput.standin.values import BOOL, INT4, INT8, NAME, OID, PG_LSN, TEXT, XID, Cell
+from pgoutput.standin.sql.settings import Settings
+from pgoutput.standin.sql.values import BOOL, INT4, INT8, NAME, OID, PG_LSN, TEXT, XID, Cell
 from pgoutput.wire import format_lsn
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING
 
-from pgoutput.standin.lookups import Functions
 from pgoutput.standin.protocol import Refused
-from pgoutput.standin.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, Cell
+from pgoutput.standin.sql.lookups import Functions
+from pgoutput.standin.sql.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, Cell
 from pgoutput.wire import format_lsn, parse_lsn
 
 if TYPE_CHECKING:
-    from pgoutput.standin.statements import Backend
+    from pgoutput.standin.sql.statements import Backend
 
 
 def functions_of(backend: Backend, *, act: bool) -> Functions:

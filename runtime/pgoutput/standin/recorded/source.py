@@ -9,10 +9,10 @@ from typing import Final
 
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import PrimaryKeepalive, Relation
-from pgoutput.standin.envelopes import with_lsns
-from pgoutput.standin.plan import Plan, plan
-from pgoutput.standin.recordings import Recording, open_recording
-from pgoutput.standin.resumption import resume
+from pgoutput.standin.recorded.envelopes import with_lsns
+from pgoutput.standin.recorded.plan import Plan, plan
+from pgoutput.standin.recorded.recordings import Recording, open_recording
+from pgoutput.standin.recorded.resumption import resume
 from pgoutput.standin.source import Sent, Wanted
 
 

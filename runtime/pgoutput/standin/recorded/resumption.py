@@ -14,8 +14,8 @@ import msgspec
 
 from pgoutput import messages
 from pgoutput.messages import Message, XLogData
-from pgoutput.standin.plan import CHANGES, Plan
-from pgoutput.standin.recordings import Received, Recording
+from pgoutput.standin.recorded.plan import CHANGES, Plan
+from pgoutput.standin.recorded.recordings import Received, Recording
 from pgoutput.stream import StreamDecoder, encode_for
 
 _UINT32: Final = Struct(">I")

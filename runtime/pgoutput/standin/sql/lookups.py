@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput.standin import rewriting
-from pgoutput.standin.catalogs import CATALOGS, COLUMN_TYPES, SLOT_AS_JSON, View
 from pgoutput.standin.protocol import Field, Refused
-from pgoutput.standin.values import BOOL, INT4, JSONB, NAME, PG_LSN, TEXT, Cell, type_of
+from pgoutput.standin.sql import rewriting
+from pgoutput.standin.sql.catalogs import CATALOGS, COLUMN_TYPES, SLOT_AS_JSON, View
+from pgoutput.standin.sql.values import BOOL, INT4, JSONB, NAME, PG_LSN, TEXT, Cell, type_of
 
 Functions = Mapping[str, tuple[int, Callable[..., Cell]]]
 """Functions that SQL can call: the type of what they give, and what they do."""

@@ -10,7 +10,7 @@ import msgspec
 from pgoutput import messages
 from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.messages import Message
-from pgoutput.standin.recordings import Recording
+from pgoutput.standin.recorded.recordings import Recording
 
 CHANGES: Final = frozenset(b"IUDT")
 """First bytes of the messages that pass without being decoded."""

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pgoutput.standin.catalogs import View
-from pgoutput.standin.functions import functions_of
-from pgoutput.standin.lookups import Result, select
 from pgoutput.standin.protocol import Field, Refused, parameter_status
-from pgoutput.standin.rewriting import literals
-from pgoutput.standin.settings import Settings
 from pgoutput.standin.slots import Slot
-from pgoutput.standin.values import Cell
+from pgoutput.standin.sql.catalogs import View
+from pgoutput.standin.sql.functions import functions_of
+from pgoutput.standin.sql.lookups import Result, select
+from pgoutput.standin.sql.rewriting import literals
+from pgoutput.standin.sql.settings import Settings
+from pgoutput.standin.sql.values import Cell
 
 if TYPE_CHECKING:
     from pgoutput.standin.hub import Hub

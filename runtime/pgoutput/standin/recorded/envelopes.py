@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pgoutput import messages
 from pgoutput.messages import Message
-from pgoutput.standin.plan import CHANGES
-from pgoutput.standin.recordings import Received, Recording
+from pgoutput.standin.recorded.plan import CHANGES
+from pgoutput.standin.recorded.recordings import Received, Recording
 
 _LSN_OF: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.Begin: lambda message: message.final_lsn,

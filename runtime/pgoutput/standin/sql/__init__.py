@@ -1,0 +1,1 @@
+"""What clients ask in SQL: look-ups, settings, slots. There are catalogs, and no tables."""
