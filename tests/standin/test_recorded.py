@@ -14,6 +14,7 @@ from pgoutput.errors import CaptureError, ReplicationError
 from pgoutput.messages import XLogData
 from pgoutput.segments import SegmentWriter, Source, Start, list_segments, record_capture
 from pgoutput.standin import RecordedSource, Wanted
+from pgoutput.standin.recorded import plan
 from pgoutput.standin.recorded.recordings import open_recording
 from pgoutput.stream import Transaction, Transactions
 
@@ -109,6 +110,28 @@ def test_segments_are_served_like_the_capture_that_they_are_of(tmp_path: Path) -
     after = next(int.from_bytes(one.data[10:18]) for one in later if one.data[:1] == b"C")
     capture = RecordedSource(path)
     assert sent(source, tmp_path / "r", after) == sent(capture, path, after)
+
+
+@pytest.mark.parametrize("name", ["pg18_p1", "pg10_ws_p1", "pg14_p1_binary"])
+def test_what_segments_say_of_themselves_is_enough_where_transactions_came_whole(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = CAPTURES / f"{name}.jsonl.gz"
+    record_capture(path, tmp_path, segment_bytes=2048)
+    assert any(one.ends for one in open_recording(tmp_path).metadata)  # some lie in several segments
+    known = RecordedSource(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_from_index", lambda recording: None)
+        read = RecordedSource(tmp_path)
+    assert (known.end_lsn, known.tables) == (read.end_lsn, read.tables)
+    assert known.start_lsn <= read.start_lsn
+    full = sent(read, tmp_path, read.start_lsn)
+    assert sent(known, tmp_path, known.start_lsn) == full
+    ends = [int.from_bytes(one.data[10:18]) for one in full if one.data[:1] == b"C"]
+    for after in ends[:: len(ends) // 5]:
+        assert sent(known, tmp_path, after) == sent(read, tmp_path, after)
+    monkeypatch.setattr(plan, "_from_messages", None)
+    RecordedSource(tmp_path)  # and nothing else was asked
 
 
 def test_part_of_a_recording_is_refused(tmp_path: Path) -> None:

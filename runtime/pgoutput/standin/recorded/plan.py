@@ -1,14 +1,16 @@
-"""One pass over a recording, before it is served: where its transactions end, and what is in it at all."""
+"""What must be known of a recording before it is served: where its transactions end, what is in it at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from pgoutput import messages
 from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.jsonlines import from_json
 from pgoutput.messages import Message
 from pgoutput.standin.recorded.recordings import Recording
 
@@ -42,6 +44,36 @@ class Plan(msgspec.Struct):
 
 
 def plan(recording: Recording) -> Plan:
+    """What is known of a recording: from what its segments say of themselves, if that is enough.
+
+    Raises:
+        CaptureError: It cannot be read, or what is in it is no stream.
+    """
+    return _from_index(recording) or _from_messages(recording)
+
+
+def _from_index(recording: Recording) -> Plan | None:
+    """The plan of a recording of one session, whose transactions all came whole, and have committed."""
+    metadata = recording.metadata
+    ended = {end.begin for one in metadata for end in one.ends if end.type == "Commit"}
+    others = [end for one in metadata for end in one.ends if end.type != "Commit"]
+    begun = {part.begin for one in metadata for part in one.parts}
+    if not metadata or others or begun - ended or len({one.session for one in metadata}) > 1:
+        return None
+    relations = [from_json(epoch.relation) for one in metadata for epoch in one.relations]
+    asked = recording.asked
+    end_lsn = max(metadata[-1].end_lsn, 2)
+    return Plan(
+        start_lsn=max(min(metadata[0].start_lsn, end_lsn - 1), 1),
+        end_lsn=end_lsn,
+        # Without reading all of it, nobody knows whether there are logical messages and origins.
+        tags=set(b"BCIUDTRY" + b"M" * asked.messages + b"O" * (asked.origin == "any")),
+        relations={one.oid: one for one in relations if isinstance(one, messages.Relation)},
+        has_lsns=any(lsn for _, lsn, _ in islice(recording.received(), 1000)),
+    )
+
+
+def _from_messages(recording: Recording) -> Plan:
     """Read a recording once.
 
     Raises:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ from pgoutput.standin.options import read_names
 from pgoutput.standin.protocol import Refused
 from pgoutput.standin.source import Wanted
 from pgoutput.stream import StreamDecoder
+
+if TYPE_CHECKING:
+    from pgoutput.segments import Metadata
 
 Received: TypeAlias = tuple[int, int, bytes]
 """The number of the session, the LSN of the envelope, and the message."""
@@ -36,6 +39,8 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     server_version: str
     database: str = ""
     system_identifier: str = _SYSTEM
+    metadata: Sequence[Metadata] = ()
+    """What its segments say of themselves."""
 
     def decoder(self) -> StreamDecoder:
         """A decoder for a session of it."""
@@ -84,6 +89,7 @@ def open_recording(path: str | Path) -> Recording:
         server_version=source.server_version or _VERSION,
         database=source.database,
         system_identifier=source.system_identifier or _SYSTEM,
+        metadata=metadata,
     )
 
 

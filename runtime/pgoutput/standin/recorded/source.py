@@ -19,8 +19,9 @@ from pgoutput.standin.source import Sent, Wanted
 class RecordedSource:
     """Serves a recording to clients that ask for it as it was asked for when it was recorded.
 
-    It is read once when it is opened, and once for each connection, and never kept in memory. Options may
-    differ as far as the same bytes follow from them: `streaming` for instance, where nothing was streamed.
+    It is read once when it is opened, unless its segments tell enough of themselves, and once for each
+    connection; it is never kept in memory. Options may differ as far as the same bytes follow from them:
+    `streaming` for instance, where nothing was streamed.
 
     Attributes:
         server_version: As `Source` has it, and so the others.
