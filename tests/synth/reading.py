@@ -29,13 +29,13 @@ class Reader:
     def transactions(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
         """What is committed, with values as text, whether it was streamed or not.
 
-        What is empty is left out: such a transaction is sent only if it was streamed. So are origins, which are
-        not told where a block begins with a message.
+        Left out is what depends on that: empty transactions, origins (they are not told where a block begins
+        with a message), and messages (streamed ones outlive the rollback of their savepoint).
         """
         for one in stream:
             done = self._transactions.feed(self._decoder.decode(one.data))
-            if done is not None and done.changes:
-                changes = list(map(self._plain, done.changes))
+            changes = [self._plain(change) for change in done.changes if change.relations] if done else []
+            if done is not None and changes:
                 yield msgspec.structs.replace(done, changes=changes, origin=None)
 
     def reconnected(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
