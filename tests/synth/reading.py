@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.messages import Cell, Message, Relation, TupleData, XLogData
+from pgoutput.messages import Cell, Message, Relation, TupleData, Type, XLogData
 from pgoutput.stream import Change, StreamDecoder, Transaction, Transactions
 from pgoutput.values import base_types, to_text
 
@@ -19,6 +19,7 @@ class Reader:
         self._options = options
         self._decoder = self._new_decoder()
         self._transactions = Transactions(self._decoder)
+        self._types: dict[int, Type] = {}
 
     def read(self, data: bytes) -> Message:
         """The message with its values as text."""
@@ -39,7 +40,8 @@ class Reader:
                 yield msgspec.structs.replace(done, changes=changes, origin=None)
 
     def reconnected(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
-        """What is committed in the stream of another connection."""
+        """What is committed in the stream of another connection; what is prepared was told of in this one."""
+        self._types |= self._decoder.types
         self._decoder = self._new_decoder()
         self._transactions.reconnect(self._decoder)
         return self.transactions(stream)
@@ -57,7 +59,7 @@ class Reader:
         return Change(msgspec.structs.replace(message, xid=None), relations)
 
     def _as_text(self, message: Any, relation: Relation) -> Message:
-        columns = base_types(relation, self._decoder.types).columns
+        columns = base_types(relation, self._types | self._decoder.types).columns
 
         def text(cell: Cell, type_oid: int) -> Cell:
             return to_text([cell], type_oid)[0] if isinstance(cell, bytes) else cell
