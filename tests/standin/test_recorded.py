@@ -134,6 +134,16 @@ def test_what_segments_say_of_themselves_is_enough_where_transactions_came_whole
     RecordedSource(tmp_path)  # and nothing else was asked
 
 
+def test_segments_that_end_in_a_transaction_are_served_up_to_it(tmp_path: Path) -> None:
+    record_capture(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=2048)
+    segments = list_segments(tmp_path)
+    ending = next(n for n, one in enumerate(open_recording(tmp_path).metadata) if one.ends)
+    for later in segments[ending:]:
+        later.unlink()  # so that this transaction has begun, and never ends
+    source = RecordedSource(tmp_path)
+    assert sent(source, tmp_path, source.start_lsn)[-1].data[:1] == b"C"
+
+
 def test_part_of_a_recording_is_refused(tmp_path: Path) -> None:
     record_capture(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=4096)
     segments = list_segments(tmp_path)
