@@ -84,11 +84,11 @@ def test_what_is_there_is_left_alone(write: Callable[..., Any], tmp_path: Path) 
 @pytest.mark.parametrize("write", [write_capture, write_segments])
 def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) -> None:
     db = shop()
-    t = db.table("public.t", id="int8 key", day="date")
+    t = db.table("public.t", id="int8 key", owner="regclass")
     with db.transaction() as tx:
-        tx.insert(t, id=1, day="no day")
+        tx.insert(t, id=1, owner="pg_class")
     with pytest.raises(
-        ScenarioError, match=r"column day, in binary format: 'no day' is not what .* type date"
+        ScenarioError, match=r"column owner, in binary format: 'pg_class' is not what .* type regclass"
     ):
         write(db, tmp_path / "x", binary=True)
     with pytest.raises(ValueError, match="needs protocol version 2"):

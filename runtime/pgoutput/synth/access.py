@@ -119,7 +119,7 @@ class Access:
             if any(cells is not None and _has(cells, key, values) for cells in seen):
                 raise ScenarioError(f"{leaf.shape.full_name} has a row with {shown} already")
             claimed.append((key, values))
-        new = set(claimed) - leaf.claims.keys()
+        new = {key for key in claimed if key not in leaf.claims}  # not `-`, which goes through all claims
         leaf.claims |= dict.fromkeys(claimed, self._holder)
         return lambda: leaf.unclaim(new)
 

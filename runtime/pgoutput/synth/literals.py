@@ -13,20 +13,23 @@ from uuid import UUID
 from pgoutput import catalog
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.types import ColumnType
+from pgoutput.values import encode_binary
 from pgoutput.values.floats import format_float4, format_float8
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
 _EXACT: Final = Context(prec=200_000)
 _LENGTH_HEADER: Final = 4
 _FLOAT4: Final = struct.Struct("f")
+_NOT_IN_TEXT: Final = frozenset(("none", "cash_send"))
+"""Sent as no binary, or as other binary in other currencies."""
 _BOOLS: Final = {"t": "t", "true": "t", "f": "f", "false": "f"}
 
 
 def to_text(value: Any, type_: ColumnType) -> str | None:
     """A value as the server writes it.
 
-    Text is taken as it is where it has one form only; numbers are given the scale of their column, and
-    char(n) is padded. None is NULL.
+    Text is taken as it is, and refused if the server writes none such; numbers are given the scale of their
+    column, and char(n) is padded. None is NULL.
 
     Args:
         value: None, text, or the Python value that psycopg gives for the type.
@@ -48,7 +51,20 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         raise ScenarioError(f"{value!r} is no {name}: {error}") from None
     if "\0" in text:
         raise ScenarioError(f"{value!r} holds a zero byte, which no text of PostgreSQL does")
+    if name not in _EXACTLY:
+        _check(text, type_.base_oid)
     return text
+
+
+def _check(text: str, type_oid: int) -> None:
+    """See that a server writes this text, by making it binary, where its text says all that is sent so."""
+    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID[type_oid]
+    if builtin.send in _NOT_IN_TEXT or builtin.name.startswith("reg"):
+        return
+    try:
+        encode_binary(text, type_oid)
+    except ValueError as error:
+        raise ScenarioError(str(error)) from None
 
 
 def _plain(value: Any) -> str:
@@ -90,6 +106,8 @@ _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
 def _integer(value: Any, type_: ColumnType) -> str:
     bits = _INTEGERS[catalog.BY_OID[type_.base_oid].name]
     number = int(value)
+    if not isinstance(value, str) and number != value:
+        raise ValueError("not a whole number")
     if not -(1 << bits) <= number < 1 << bits:
         raise ValueError("out of range")
     return str(number)
