@@ -455,6 +455,7 @@ REFUSED: list[tuple[Do | tuple[Do, Do], str]] = [
     ),
     (lambda s: s.db.table("public.x", id="int4", where=("id", "=", None)), r"not with NULL"),
     (lambda s: s.db.table("public.x", id="int4", partitions={"x_a": [1]}), r"say by which column"),
+    (lambda s: s.db.table("public.x", id="int4", partition_by="id"), r"say the partitions"),
     ((lambda s: s.db.enum("app.e"), lambda s: s.db.enum("app.e")), r"there is a type app\.e already"),
 ]
 

@@ -124,8 +124,8 @@ class Scenario:
         shape = Shape(self._new_oid(name), namespace, local, made, published=published, width=len(made))
         shape = identified(shape, replica_identity)
         shape = published_as(shape, column_list, where)
-        if partitions:
-            return self._partitioned(shape, partition_by, partitions)
+        if partitions or partition_by is not None:
+            return self._partitioned(shape, partition_by, partitions or {})
         return self._add(Table(shape))
 
     def enum(self, name: str) -> None:
@@ -229,6 +229,8 @@ class Scenario:
     def _partitioned(self, shape: Shape, by: str | None, partitions: Mapping[str, Sequence[Any]]) -> Table:
         if by is None:
             raise ScenarioError("partitions: say by which column, with partition_by")
+        if not partitions:
+            raise ScenarioError("partition_by: say the partitions and their values, with partitions")
         if shape.where is not None or shape.column_list is not None:
             raise ScenarioError("a partitioned table has neither where nor column_list in a scenario")
         root, column = self._add(Table(shape)), shape.column(by)
