@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pgoutput import envelope
 from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.standin import StandIn
+from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.standin.raw import Raw, fields, replication
-from tests.standin.streams import STEP, Repeated
+from tests.standin.streams import STEP, Repeated, inserts, write_capture
 
 START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
 CREATE = "CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT"
@@ -152,6 +153,16 @@ def test_what_a_server_refuses_is_refused_alike(
         assert text in (None, error["M"])
         assert ready == (b"Z", b"I")
         assert raw.ask("IDENTIFY_SYSTEM")[-2] == (b"C", b"IDENTIFY_SYSTEM\0")  # it goes on
+
+
+def test_who_asks_for_another_publication_is_told_which_there_are(tmp_path: Path) -> None:
+    source = RecordedSource(write_capture(tmp_path / "p.jsonl", list(inserts(1))))
+    with StandIn(source) as server, replication(server) as raw:
+        raw.ask(CREATE)
+        (_, body), _ = raw.ask(START.replace("'p'", "'q'"))
+    error = fields(body)
+    assert (error["C"], error["M"]) == ("42704", 'publication "q" does not exist')
+    assert error["H"] == "The stream was recorded with the publications p."
 
 
 def test_a_stream_and_its_end(server: StandIn) -> None:

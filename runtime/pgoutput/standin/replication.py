@@ -165,7 +165,8 @@ class Replication:
         known = self._hub.source.publications
         for name in wanted.publication_names:
             if known is not None and name not in known:
-                raise Refused("42704", f'publication "{name}" does not exist')
+                hint = f"The stream was recorded with the publications {', '.join(known)}."
+                raise Refused("42704", f'publication "{name}" does not exist', hint)
 
     def _need_database(self) -> None:
         if not self._is_logical:
