@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pgoutput import catalog
 from pgoutput.errors import ScenarioError
+from pgoutput.synth.objects import written
 from pgoutput.synth.types import ColumnType
 from pgoutput.values import encode_binary
 from pgoutput.values.floats import format_float4, format_float8
@@ -46,7 +47,8 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         return "{" + ",".join(_element(item, inner) for item in value) + "}"
     name = "text" if element is not None else catalog.BY_OID[type_.base_oid].name
     try:
-        text = _EXACTLY[name](value, type_) if name in _EXACTLY else _plain(value)
+        given = written(value, name, type_.base_modifier)
+        text = _EXACTLY[name](given, type_) if name in _EXACTLY else _plain(given)
     except (ArithmeticError, TypeError, ValueError, struct.error) as error:
         raise ScenarioError(f"{value!r} is no {name}: {error}") from None
     if "\0" in text:
