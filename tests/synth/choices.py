@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pgoutput.synth import Scenario
+from pgoutput.synth.scenario import WORK_MEM
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
 from tests.synth.compare import RandomChoices
@@ -23,9 +24,12 @@ ASKED: Final[tuple[dict[str, Any], ...]] = (
 
 
 def chosen(seed: int, **options: Any) -> tuple[Scenario, Program]:
-    """A scenario with a program at random; half of them send each change in a block of its own."""
-    given = {"seed": seed, "publish_via_partition_root": seed % 4 > 1} | options
-    if seed % 2:
-        given |= {"logical_decoding_work_mem": 0}
-    scenario = Scenario(**given)
+    """A scenario with a program at random: all is streamed, or only what is large, or very large."""
+    work_mem = (WORK_MEM, 0, 300)[seed % 3]
+    given: dict[str, Any] = {
+        "seed": seed,
+        "publish_via_partition_root": seed % 2 > 0,
+        "logical_decoding_work_mem": work_mem,
+    }
+    scenario = Scenario(**given, **options)
     return scenario, make(RandomChoices(str(seed)), scenario)

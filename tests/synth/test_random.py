@@ -18,8 +18,8 @@ from pgoutput.testing.programs import Alter, Program
 from tests.synth.choices import ASKED, chosen
 from tests.synth.reading import Reader
 
-SEEDS = range(40)
-FEW = SEEDS[::4]
+SEEDS = range(100)
+FEW = SEEDS[::9]
 ENDS = (b"C", b"c", b"P", b"p", b"K", b"r")
 
 asked = pytest.mark.parametrize("options", ASKED, ids=lambda options: " ".join(map(str, options.values())))

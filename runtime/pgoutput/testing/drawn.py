@@ -30,9 +30,12 @@ _ASKED: Final[Mapping[str, Sequence[Any]]] = {
 }
 """What clients ask for."""
 
+_LITTLE: Final = 300
+"""Bytes that some transactions fit into, and others do not."""
+
 _MADE: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "publish_via_partition_root": st.booleans(),
-    "logical_decoding_work_mem": st.sampled_from((WORK_MEM, 0)),
+    "logical_decoding_work_mem": st.sampled_from((WORK_MEM, 0, _LITTLE)),
     "seed": st.integers(0, (1 << 16) - 1),
 }
 """How servers are set up."""
