@@ -125,6 +125,21 @@ def test_what_null_hides_is_not_sent() -> None:
     assert made.to_pylist() == [v1.encode(m.Insert(1, ("a",))), v1.encode(m.Insert(1, (None,)))]
 
 
+def test_a_mask_with_nulls_leaves_those_values() -> None:
+    made = encode_inserts(1, [pa.array(["a", "b", "c"])], unchanged=[pa.array([None, True, False])])
+    assert [v1.decode(one) for one in made.to_pylist()] == [
+        m.Insert(1, ("a",)),
+        m.Insert(1, (UNCHANGED,)),
+        m.Insert(1, ("c",)),
+    ]
+
+
+def test_cells_that_are_encoded_cannot_be_left_out() -> None:
+    cells = encode_cells([pa.array(["a"])])
+    with pytest.raises(ValueError, match="encoded already"):
+        encode_inserts(1, [cells], unchanged=[pa.array([True])])
+
+
 def test_cells_that_are_encoded_once() -> None:
     keys, rest = (
         pa.array(["1", "2", "3"]),

@@ -109,14 +109,17 @@ def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str
 
     Args:
         column: The values.
-        unchanged: Where they are not sent.
+        unchanged: Where they are not sent; NULL is not there.
         path: How errors call the column.
 
     Raises:
         EncodeError: A value is longer than any can be.
         TypeError: The column is neither text nor binary.
+        ValueError: Cells that are encoded already are to be left out.
     """
     if isinstance(column, Cells):
+        if unchanged is not None:
+            raise ValueError(f"{path}: these cells are encoded already: none of them can be made UNCHANGED")
         yield Bytes(column.array, _length(_offsets(column.array)))
         return
     if column.type in _LARGE:
@@ -128,6 +131,7 @@ def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str
         yield bytes([_NULL])
         return
     if unchanged is not None:
+        unchanged = unchanged.fill_null(False)
         column = pc.if_else(unchanged, pa.scalar(None, column.type), column)
     offsets = _offsets(column)
     lengths = offsets[1:] - offsets[:-1]
@@ -144,7 +148,7 @@ def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str
         null = np.asarray(column.is_null())
         heads["tag"][null] = _NULL
         if unchanged is not None:
-            heads["tag"][np.asarray(unchanged.fill_null(False))] = _UNCHANGED
+            heads["tag"][np.asarray(unchanged)] = _UNCHANGED
         yield Bytes.some(rows, np.where(null, 1, _HEAD.itemsize))
     yield Bytes(column.view(pa.binary()), _length(offsets))
 
