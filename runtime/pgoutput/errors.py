@@ -65,7 +65,7 @@ class EncodeError(PgoutputError):
 
 
 class ScenarioError(PgoutputError):
-    """What no database does, asked of a synthetic one: it would refuse it, or wait for another transaction."""
+    """What no database does, asked of a synthetic one: it would refuse it, or wait for somebody else."""
 
 
 class CaptureError(PgoutputError):

@@ -332,6 +332,7 @@ STRUCT = pa.struct([("a", pa.int32())])
     ("fields", "options", "text"),
     [
         ({"id": pa.int64()}, {"table": ""}, "needs the option table"),
+        ({"id": pa.int64()}, {"keys": "id"}, "there is no option keys; a write has key, operation, path"),
         ({"id": pa.int64()}, {"key": "id, no"}, "the option key names 'no', but the columns are id"),
         ({"id": pa.int64()}, {"operation": "id"}, "the option operation needs the option key"),
         ({"id": pa.int64()}, OPERATION, "the option operation names 'op', but the columns are id"),

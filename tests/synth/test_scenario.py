@@ -595,3 +595,12 @@ def test_what_others_altered_is_not_told_anew_behind_a_rollback() -> None:
     other.commit()
     behind = [type(one).__name__ for one in db.messages()][-6:]
     assert behind == ["StreamStop", "StreamAbort", "StreamStart", "Insert", "StreamStop", "StreamCommit"]
+
+
+def test_tables_are_those_of_the_scenario() -> None:
+    db, other = Scenario(), Scenario()
+    elsewhere = other.table("public.t", id="int4 key")
+    with db.transaction() as tx:
+        for table in ("public.t", elsewhere):
+            with pytest.raises(ScenarioError, match="is no table of this scenario"):
+                tx.insert(table, id=1)  # type: ignore[arg-type]

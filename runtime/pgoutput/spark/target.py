@@ -23,6 +23,8 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 _FIRST_OID: Final = 16_384
 """FirstNormalObjectId."""
 
+_OPTIONS: Final = frozenset(("path", "table", "key", "operation", "proto_version"))
+
 STRIDE: Final = 1 << 40
 """Positions and LSNs that are set aside for each segment, as several are written at a time."""
 
@@ -81,6 +83,8 @@ def read_target(given: Mapping[str, str], schema: pa.Schema) -> Target:
     Raises:
         ValueError: An option is missing, or is not what it can be; or a column has no type in PostgreSQL.
     """
+    if unknown := sorted(given.keys() - _OPTIONS):
+        raise ValueError(f"there is no option {unknown[0]}; a write has {', '.join(sorted(_OPTIONS))}")
     namespace, _, name = given.get("table", "").partition(".")
     if not (namespace and name):
         raise ValueError("a write needs the option table: which the rows are of, as public.orders")

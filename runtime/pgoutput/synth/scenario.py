@@ -223,6 +223,7 @@ class Scenario:
         return self.log.next_oid()
 
     def _add(self, table: Table) -> Table:
+        table.owner = self._ledger
         self.tables[table.shape.full_name] = table
         return table
 

@@ -41,6 +41,8 @@ class Table:
         self.root = root
         self.partitions: dict[str, Table] = {}
         self.partition_by: Column | None = None
+        self.owner: object = None
+        """The ledger of its scenario."""
         self.rows: dict[int, Row] = {}
         """By a running number, so that they stay in the order in which they were inserted."""
         self.users: set[object] = set()

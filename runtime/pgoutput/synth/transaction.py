@@ -70,7 +70,7 @@ class Work:
         Raises:
             ScenarioError: The server would refuse it, or wait for another transaction.
         """
-        self._open()
+        self._open(table)
         cells = table.shape.filled((), table.shape.texts({**(values or {}), **columns}))
         leaf = table.partition_for(cells)
         self._access.use(leaf)
@@ -89,7 +89,7 @@ class Work:
         Raises:
             ScenarioError: As `insert`; or no row matches, or several different ones.
         """
-        self._open()
+        self._open(table)
         if where is None:
             key = {column.name for key in table.shape.keys[:1] for column in key}
             where = {name: columns.pop(name) for name in key if name in columns}
@@ -113,7 +113,7 @@ class Work:
         Raises:
             ScenarioError: As `update`.
         """
-        self._open()
+        self._open(table)
         leaf, row, old = self._access.find(table, {**(where or {}), **columns})
         leaf.shape.check_identity("delete from")
         self._delete(leaf, row, old)
@@ -124,7 +124,7 @@ class Work:
         Raises:
             ScenarioError: No table is named, or another transaction uses one.
         """
-        self._open()
+        self._open(*tables)
         if not tables:
             raise ScenarioError("truncate: name a table")
         leaves = [leaf for table in tables for leaf in table.leaves()]
@@ -165,7 +165,7 @@ class Work:
         Raises:
             ScenarioError: The server would refuse it, or wait for another transaction.
         """
-        self._open()
+        self._open(table)
         if table.partitions or table.root:
             raise ScenarioError(f"{table.shape.full_name}: partitioned tables are not altered in a scenario")
         before, types = table.shape, self._ledger.types
@@ -212,11 +212,14 @@ class Work:
     def _close(self) -> None:
         self.ended = True
 
-    def _open(self) -> None:
+    def _open(self, *tables: Table) -> None:
         if self.ended:
             raise ScenarioError("the transaction or savepoint has ended: nothing more can be done in it")
         if self._inner is not None and not self._inner.ended:
             raise ScenarioError("a savepoint is open: go on with it, or end it first")
+        for table in tables:
+            if getattr(table, "owner", None) is not self._ledger:
+                raise ScenarioError(f"{table!r} is no table of this scenario: give what Scenario.table gave")
 
     def _undo_all(self) -> None:
         for undo in reversed(self._undo):

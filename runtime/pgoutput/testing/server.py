@@ -42,6 +42,7 @@ class Server:
 
     Raises:
         CaptureError: The recording cannot be served.
+        TypeError: `faults` is not such.
         ValueError: A user has no password, or a password no user.
     """
 
@@ -54,6 +55,8 @@ class Server:
         password: str | None = None,
         sender_timeout: float = 60.0,
     ) -> None:
+        if not isinstance(faults, Faults | None):
+            raise TypeError(f"faults is a pgoutput.standin.Faults, not {type(faults).__name__}")
         self.dsn = ""
         self.port = 0
         self._source = source
