@@ -19,10 +19,11 @@ from pgoutput.synth.workload_plan import Numbers
 from pgoutput.synth.workload_tables import Pool, Table, make_pools, make_tables
 
 _ROW_GROUP: Final = 65_536
-_WRITING: Final[dict[str, Any]] = {"use_dictionary": False, "write_statistics": False, "compression": "none"}
-"""To compress it takes longer than to make it."""
+_WRITING: Final[dict[str, Any]] = {"write_statistics": False, "compression": "none", "store_schema": False}
+"""To compress it takes longer than to make it. Values are drawn from a pool, and are written as places in it,
+so that few bytes are left; a reader sees text."""
 
-_WAITING: Final = 4_000_000
+_WAITING: Final = 1_000_000
 """Rows that wait for others of their table, at most."""
 
 
@@ -67,12 +68,15 @@ class _File:
     """The rows of a table."""
 
     def __init__(self, folder: Path, table: Table, pool: Pool) -> None:
-        self._schema = table.schema
-        self._values = pool.columns
+        key, *others = table.schema
+        drawn = [pa.field(one.name, pa.dictionary(pa.int32(), one.type)) for one in others]
+        self._schema = pa.schema([key, *drawn])
+        self._values = [values.dictionary_encode() for values in pool.columns]
         self._keys: list[Numbers] = []
         self._places: list[Numbers] = []
         path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
-        self._writer = pq.ParquetWriter(path, table.schema, **_WRITING)
+        names = [one.name for one in drawn]
+        self._writer = pq.ParquetWriter(path, self._schema, use_dictionary=names, **_WRITING)
 
     def add(self, left: Left) -> None:
         """Take rows; write them when there are many."""
@@ -90,7 +94,8 @@ class _File:
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
         self._keys, self._places = [], []
         drawn = pa.array(places)
-        columns = [pc.cast(pa.array(keys), pa.string()), *(values.take(drawn) for values in self._values)]
+        others = (values.take(drawn) for values in self._values)
+        columns = [pc.cast(pa.array(keys), pa.string()), *others]
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
 
     def close(self, *, whole: bool) -> None:
