@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +36,12 @@ def sent(type_: str, value: Any) -> object:
         ("bytea", "zz", "for the type bytea"),
         ("oid", -1, "for the type oid"),
         ("int4", 1.5, "1.5 is no int4: not a whole number"),
+        ("int4", True, "a boolean is no number"),
+        ("int4", "1_000", "write it in digits"),
+        ("float4", 10**40, "is no float4"),
+        ("numeric(5,2)", float("inf"), "no infinity"),
+        ("int4[]", [[1], [2, 3]], "its parts have different dimensions"),
+        ("text", "\udcff", "not UTF-8"),
     ],
 )
 def test_what_no_server_writes_is_refused(type_: str, value: Any, text: str) -> None:
@@ -68,3 +75,38 @@ def test_a_transaction_of_many_rows_takes_time_in_proportion() -> None:
         for number in range(20_000):
             tx.insert(table, id=number)
     assert time.process_time() - begun < 20  # less than one; it was a hundred when each looked at all before
+
+
+def test_an_array_without_elements_has_no_dimensions() -> None:
+    assert sent("int4[]", [[], []]) == "{}"
+
+
+def test_nan_is_the_greatest_number_and_equals_itself() -> None:
+    for operator, value, wanted in ((">", 5, ["NaN"]), ("=", "NaN", ["NaN"]), ("<=", "NaN", ["NaN", "1"])):
+        db = Scenario(proto_version=1)
+        table = db.table("public.t", n="numeric key", where=("n", operator, value))
+        with db.transaction() as tx:
+            tx.insert(table, n="NaN")
+            tx.insert(table, n=1)
+        assert [m.new[0] for m in db.messages() if isinstance(m, Insert)] == wanted
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda db: db.message("p", "\udcff"),
+        lambda db: db.message("p\0", b""),
+        lambda db: db.wait(float("nan")),
+        lambda db: db.wait(1e300),
+        lambda db: db.transaction().prepare("\udcff"),
+        lambda db: db.table("public.u", id="int4 key", where=("id", "=")),
+    ],
+)
+def test_what_cannot_be_is_a_scenario_error(misuse: Callable[[Scenario], object]) -> None:
+    with pytest.raises(ScenarioError):
+        misuse(Scenario())
+
+
+def test_a_work_memory_is_not_negative() -> None:
+    with pytest.raises(ValueError, match="0 or more bytes"):
+        Scenario(streaming="on", logical_decoding_work_mem=-1)

@@ -13,6 +13,9 @@ from pgoutput.synth.literals import to_text
 from pgoutput.synth.shapes import Column, Filter, Shape
 from pgoutput.synth.types import Types
 
+_WHERE: Final = 3
+"""Parts of a row filter."""
+
 _IDENTITIES: Final = {
     "default": ReplicaIdentity.DEFAULT,
     "nothing": ReplicaIdentity.NOTHING,
@@ -76,6 +79,8 @@ def published_as(
         names = frozenset(shape.column(name).name for name in column_list)
         shape = msgspec.structs.replace(shape, column_list=names)
     if where is not None:
+        if len(where) != _WHERE:
+            raise ScenarioError(f"where is a column, an operator and a value, not {where!r}")
         column = shape.column(where[0])
         value = to_text(where[2], column.type)
         if value is None:

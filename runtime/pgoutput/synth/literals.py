@@ -16,11 +16,12 @@ from pgoutput.synth.objects import written
 from pgoutput.synth.types import ColumnType
 from pgoutput.values import encode_binary
 from pgoutput.values.floats import format_float4, format_float8
+from pgoutput.wire import is_utf8
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
 _EXACT: Final = Context(prec=200_000)
 _LENGTH_HEADER: Final = 4
-_FLOAT4: Final = struct.Struct("f")
+_FLOAT4: Final = struct.Struct(">f")  # which, unlike "f", refuses what is too large
 _NOT_IN_TEXT: Final = frozenset(("none", "cash_send"))
 """Sent as no binary, or as other binary in other currencies."""
 _BOOLS: Final = {"t": "t", "true": "t", "f": "f", "false": "f"}
@@ -44,6 +45,8 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
     element = catalog.BY_ARRAY_OID.get(type_.base_oid)
     if element is not None and isinstance(value, list | tuple):
         inner = ColumnType(element.oid, type_.modifier, element.oid, type_.base_modifier)
+        if 0 in _dimensions(value):
+            return "{}"
         return "{" + ",".join(_element(item, inner) for item in value) + "}"
     name = "text" if element is not None else catalog.BY_OID[type_.base_oid].name
     try:
@@ -51,8 +54,8 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         text = _EXACTLY[name](given, type_) if name in _EXACTLY else _plain(given)
     except (ArithmeticError, TypeError, ValueError, struct.error) as error:
         raise ScenarioError(f"{value!r} is no {name}: {error}") from None
-    if "\0" in text:
-        raise ScenarioError(f"{value!r} holds a zero byte, which no text of PostgreSQL does")
+    if "\0" in text or not is_utf8(text):
+        raise ScenarioError(f"{value!r} holds a zero byte, or what is not UTF-8: no text of PostgreSQL does")
     if name not in _EXACTLY:
         _check(text, type_.base_oid)
     return text
@@ -105,9 +108,32 @@ _WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
 """By type; bool stands before int, of which it is one, and so does datetime before date."""
 
 
+def _digits(value: Any) -> Any:
+    """A number, or text that is one for PostgreSQL too; Python takes more."""
+    if isinstance(value, bool):
+        raise ValueError("a boolean is no number")
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise ValueError("write it in digits")
+    return value
+
+
+def _dimensions(value: Any) -> tuple[int, ...]:
+    """The lengths of an array.
+
+    Raises:
+        ScenarioError: Its parts have different ones.
+    """
+    if not isinstance(value, list | tuple):
+        return ()
+    inside = {_dimensions(item) for item in value}
+    if len(inside) > 1:
+        raise ScenarioError(f"{value!r} is no array: its parts have different dimensions")
+    return (len(value), *(inside.pop() if inside else ()))
+
+
 def _integer(value: Any, type_: ColumnType) -> str:
     bits = _INTEGERS[catalog.BY_OID[type_.base_oid].name]
-    number = int(value)
+    number = int(_digits(value))
     if not isinstance(value, str) and number != value:
         raise ValueError("not a whole number")
     if not -(1 << bits) <= number < 1 << bits:
@@ -124,7 +150,9 @@ def _bool(value: Any, type_: ColumnType) -> str:
 
 def _numeric(value: Any, type_: ColumnType) -> str:
     """numeric_out, after apply_typmod."""
-    number = Decimal(repr(value) if isinstance(value, float) else value)
+    number = Decimal(repr(value) if isinstance(value, float) else _digits(value))
+    if number.is_infinite() and type_.base_modifier >= 0:
+        raise ValueError("a column with a precision has no infinity")
     if not number.is_finite():
         return "NaN" if number.is_nan() else "Infinity" if number > 0 else "-Infinity"
     if type_.base_modifier < 0:
@@ -156,8 +184,8 @@ _EXACTLY: Final[Mapping[str, Callable[[Any, ColumnType], str]]] = {
     "numeric": _numeric,
     "varchar": _varchar,
     "bpchar": _bpchar,
-    "float4": lambda value, _: format_float4(_FLOAT4.unpack(_FLOAT4.pack(float(value)))[0]),
-    "float8": lambda value, _: format_float8(float(value)),
+    "float4": lambda value, _: format_float4(_FLOAT4.unpack(_FLOAT4.pack(float(_digits(value))))[0]),
+    "float8": lambda value, _: format_float8(float(_digits(value))),
 }
 """Types whose values are checked, or written in one way only."""
 

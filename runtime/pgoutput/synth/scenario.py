@@ -17,11 +17,13 @@ from pgoutput.synth.options import Options
 from pgoutput.synth.reorder import ReorderBuffer
 from pgoutput.synth.shapes import Shape
 from pgoutput.synth.tables import Table
-from pgoutput.synth.transaction import Transaction
+from pgoutput.synth.transaction import Transaction, content_bytes
 from pgoutput.synth.truth import Committed, TableRow, history, rows_of
 from pgoutput.synth.types import split_name
 from pgoutput.synth.wal import Emission, Idle, Origin
 from pgoutput.versions import LATEST_RELEASED
+
+_LONGEST_WAIT: Final = 31_536_000.0
 
 WORK_MEM: Final = 64 << 10
 """The least `logical_decoding_work_mem` that servers take, in bytes."""
@@ -52,7 +54,7 @@ class Scenario:
         seed: Decides LSNs, xids, OIDs and times: the same seed and the same deeds make the same bytes.
 
     Raises:
-        ValueError: The protocol version does not have an option.
+        ValueError: The protocol version does not have an option, or the work memory is negative.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class Scenario:
         logical_decoding_work_mem: int = WORK_MEM,
         seed: int = 0,
     ) -> None:
+        if logical_decoding_work_mem < 0:
+            raise ValueError(f"logical_decoding_work_mem is 0 or more bytes, not {logical_decoding_work_mem}")
         self.options = Options(
             proto_version=proto_version,
             streaming=streaming,
@@ -165,13 +169,15 @@ class Scenario:
 
     def message(self, prefix: str, content: bytes | str) -> None:
         """pg_logical_emit_message, not transactional: it is sent at once."""
-        raw = content.encode() if isinstance(content, str) else bytes(content)
+        raw = content_bytes(prefix, content)
         self.log.write(
             Emission, len(raw) + len(prefix), xid=0, top=0, transactional=False, prefix=prefix, content=raw
         )
 
     def wait(self, seconds: float = 1.0) -> None:
         """Nothing happens for a while; a walsender that has sent all sends a keepalive then."""
+        if not 0 <= seconds <= _LONGEST_WAIT:
+            raise ScenarioError(f"wait takes from 0 seconds to a year, not {seconds}")
         self.log.wait(seconds)
         self.log.write(Idle, 0, xid=0, top=0)
 

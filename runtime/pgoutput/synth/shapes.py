@@ -55,11 +55,16 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": ge,
 }
 _COMPARED: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("int2", "int4", "int8", "numeric"), Decimal),
+    **dict.fromkeys(("int2", "int4", "int8", "numeric"), lambda text: _comparable(Decimal(text))),
     **dict.fromkeys(("text", "varchar"), str.encode),
     "bool": str,
 }
 """What makes values of text that compare as the server's do, under the collation C."""
+
+
+def _comparable(number: Decimal) -> tuple[bool, Decimal]:
+    """PostgreSQL's NaN equals itself, and is greater than all others (numeric_cmp)."""
+    return (True, Decimal()) if number.is_nan() else (False, number)
 
 
 class Filter(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.shapes import Cells
 from pgoutput.synth.tables import Row, Table
 from pgoutput.synth.wal import Emission, Ending, Invalidation, Origin, RowChange, Truncation
+from pgoutput.wire import is_utf8
 
 _GID_BYTES: Final = 199
 """That a gid has at most (GIDSIZE, less its zero byte)."""
@@ -183,7 +184,7 @@ class Work:
     def message(self, prefix: str, content: bytes | str) -> None:
         """pg_logical_emit_message, transactional. One that is not: `Scenario.message`."""
         self._open()
-        raw = content.encode() if isinstance(content, str) else bytes(content)
+        raw = content_bytes(prefix, content)
         self._log(Emission, len(raw) + len(prefix), transactional=True, prefix=prefix, content=raw)
 
     def savepoint(self) -> Savepoint:
@@ -303,8 +304,8 @@ class Transaction(Work):
             ScenarioError: The gid is in use, or is none.
         """
         self._open()
-        if not gid or "\0" in gid or len(gid.encode()) > _GID_BYTES:
-            raise ScenarioError(f"a gid has 1 to {_GID_BYTES} bytes, and no zero byte among them")
+        if not gid or "\0" in gid or not is_utf8(gid) or len(gid.encode()) > _GID_BYTES:
+            raise ScenarioError(f"a gid has 1 to {_GID_BYTES} bytes of UTF-8, and no zero byte among them")
         assert self.xid  # it has one, though it may have done nothing (PrepareTransaction)
         self._ledger.park(gid, self)
         self.prepared = self._log_end("prepare", gid=gid)
@@ -327,3 +328,14 @@ class Transaction(Work):
     def _close(self) -> None:
         self.ended = True
         self._ledger.release(self)
+
+
+def content_bytes(prefix: str, content: bytes | str) -> bytes:
+    """The content of a logical message.
+
+    Raises:
+        ScenarioError: It, or the prefix, cannot be sent.
+    """
+    if "\0" in prefix or not is_utf8(prefix) or (isinstance(content, str) and not is_utf8(content)):
+        raise ScenarioError("a message's prefix and text are UTF-8, and a prefix has no zero byte")
+    return content.encode() if isinstance(content, str) else bytes(content)

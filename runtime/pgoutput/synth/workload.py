@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -74,7 +75,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         _expect(self.seed >= 0, f"a seed from 0 on, not {self.seed}")
         _expect(1 <= self.changes.first <= self.changes.last, "transactions have at least 1 change")
         _expect(0 <= self.value_sizes.first <= self.value_sizes.last, "values have at least 0 bytes")
-        _expect(min(mix.insert, mix.update, mix.delete) >= 0, "no part of a mix is negative")
+        parts = (mix.insert, mix.update, mix.delete)
+        _expect(all(0 <= part < math.inf for part in parts), "the parts of a mix are numbers from 0 on")
         _expect(mix.insert > 0, "a mix has inserts: what else could be updated or deleted")
         _expect(mix.delete <= mix.insert, "a mix has no more deletes than inserts: tables would be empty")
         for share in (self.large, self.rolled_back):
