@@ -44,7 +44,7 @@ class Made(msgspec.Struct, frozen=True):
     messages: int
     seconds: float
     peak: int
-    """Bytes of resident memory, at most."""
+    """Bytes of resident memory, at most; without those of its two workers, which have a window at a time."""
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def main() -> int:
     small = synth(MORE * WORKLOAD.transactions // 10)
     large = max(made, key=lambda one: one.peak)
     for one in (small, large):
-        print(f"{one.messages:,} messages take {one.peak >> 20} MB")
+        print(f"{one.messages:,} messages take {one.peak >> 20} MB in the process that hands them out")
     kept = ratio >= AT_LEAST and large.peak <= MORE_MEMORY * small.peak
     limits = f"at least {AT_LEAST} times, and memory at most {MORE_MEMORY} times as much"
     print(f"Promised: {limits}: {'kept' if kept else 'broken'}.")
