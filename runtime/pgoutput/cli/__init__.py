@@ -13,6 +13,7 @@ _EXTRAS = {
     "rich": "cli",
     "psycopg": "cli,capture",
     "pyarrow": "cli,capture",
+    "numpy": "cli,synth",
     "pyspark": "cli,spark",
     "deltalake": "cli,spark",
 }
