@@ -4,7 +4,8 @@
 """
 
 from pgoutput.stream.check.checker import Checker, check
-from pgoutput.stream.check.model import Options, Rule, Violation
+from pgoutput.stream.check.model import Rule, Violation
+from pgoutput.stream.check.options import Options
 from pgoutput.stream.check.rules import RULES
 
 __all__ = ["RULES", "Checker", "Options", "Rule", "Violation", "check"]

@@ -25,7 +25,8 @@ from pgoutput.messages import (
     Update,
     XLogData,
 )
-from pgoutput.stream.check.model import Fault, Options, Rule, Violation
+from pgoutput.stream.check.model import Fault, Rule, Violation
+from pgoutput.stream.check.options import Options
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
 from pgoutput.stream.check.state import Open, State
 from pgoutput.stream.decoder import StreamDecoder

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from pgoutput.messages import Message, Streaming
-
-if TYPE_CHECKING:
-    from pgoutput.stream.check.state import State
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client of a stream asked for."""
-
-    proto_version: int = 4
-    streaming: Streaming = "off"
-    two_phase: bool = False
-    """Whether the slot has its two_phase flag set."""
-    binary: bool | None = None
-    """None where it is not known."""
-    messages: bool | None = None
-    """Likewise."""
+from pgoutput.messages import Message
+from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.state import State
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity, TupleData
 from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import Fault, Options, Rule
+from pgoutput.stream.check.model import Fault, Rule
+from pgoutput.stream.check.options import Options
 from pgoutput.stream.check.state import Known, State
 
 _Old: TypeAlias = m.Update | m.Delete

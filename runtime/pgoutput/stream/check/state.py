@@ -13,7 +13,7 @@ import msgspec
 
 from pgoutput import messages as m
 from pgoutput.messages import ColumnFlag, Message, MessageFlag
-from pgoutput.stream.check.model import Options
+from pgoutput.stream.check.options import Options
 
 CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate, m.LogicalMessage)
 

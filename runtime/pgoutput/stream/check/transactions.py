@@ -7,7 +7,8 @@ from typing import Final
 from pgoutput import messages as m
 from pgoutput.messages import Message, MessageFlag
 from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import Fault, Options, Rule
+from pgoutput.stream.check.model import Fault, Rule
+from pgoutput.stream.check.options import Options
 from pgoutput.stream.check.state import Open, State
 from pgoutput.wire import format_lsn
 
