@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,7 +21,7 @@ _GID_BYTES: Final = 199
 """That a gid has at most (GIDSIZE, less its zero byte)."""
 
 
-class Work:
+class Work(ABC):
     """A transaction, or a part of it behind a savepoint.
 
     Leaving its `with` block ends it as it should end; an exception rolls it back.
@@ -207,8 +208,9 @@ class Work:
         self._undo_all()
         self._close()
 
+    @abstractmethod
     def _end(self) -> None:
-        raise NotImplementedError
+        """End it as it should end."""
 
     def _close(self) -> None:
         self.ended = True
