@@ -21,7 +21,7 @@ PIP_INSTALL := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-
 # another lock, moved, or left half-made by Ctrl-C has no stamp, and is made anew.
 key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)") | cksum | cut -d ' ' -f 1)
 LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
-READY := .venv/stamp-ready-$(call key,requirements.lock pyproject.toml)
+READY := .venv/stamp-ready-$(call key,requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx)
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
@@ -140,6 +140,7 @@ $(LOCKED): $(REMAKE)
 $(READY): $(LOCKED)
 	@rm -f .venv/stamp-ready-*
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@.venv/bin/pgoutput --version >&2
 	@touch $@
 
 $(BENCH): $(LOCKED)

@@ -7,6 +7,7 @@ Python leaves `generated/` as it is.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def render(spec: Spec) -> dict[str, str]:
     layouts, layout_names = _distinct([*versions.values(), union, envelope])
     env.globals.update(
         spec=spec,
+        digest="",
         layouts=layouts,
         layout_names=layout_names,
         tuples=layout.codec(whole, whole).tuples,
@@ -65,6 +67,8 @@ def render(spec: Spec) -> dict[str, str]:
         columns=_columns(union),
         spark_imports=_spark_imports(messages),
     )
+    kernel = env.get_template("kernel.pyx.jinja")
+    env.globals["digest"] = hashlib.sha256(kernel.render().encode()).hexdigest()[:16]
     files = {
         f"pgoutput/v{number}.py": _codec(
             env,
@@ -85,6 +89,7 @@ def render(spec: Spec) -> dict[str, str]:
     for name in _MODULES:
         files[f"pgoutput/{name}.py"] = env.get_template(f"{name}.py.jinja").render()
     files = _format(files)
+    files["pgoutput/_kernel.pyx"] = kernel.render()
     files["pgoutput/py.typed"] = ""
     page = env.get_template("reference.md.jinja")
     for number, view in versions.items():

@@ -14,6 +14,9 @@ from typing import Final
 from pgoutput import messages
 from pgoutput.layout import Cell, Field, Message, Protocol
 
+KERNEL: Final = "a40f327c398225fa"
+"""The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
+
 _TUPLE_DATA = (
     Cell(
         form="null",

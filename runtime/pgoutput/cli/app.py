@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from pgoutput.captures import Capture
 from pgoutput.cli import encoding, inspection, specification, tabular
 from pgoutput.cli.printing import complain
+from pgoutput.compiled import HOW
 from pgoutput.errors import CaptureError
 from pgoutput.reading import Recorded
 from pgoutput.versions import LATEST, LATEST_RELEASED
@@ -38,6 +40,22 @@ Files = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on behind lines and messages that cannot be read; count them.")
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"pgoutput {version('pgoutput')}, {HOW}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """The options before a command."""
 
 
 @app.command()
