@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from codegen.layout import FORMATS
+from codegen.layout import FORMATS, Form
 from codegen.model import Gate, Spec
 from codegen.resolve import SIZES, Cell, Field, MessageView, View, snake
 
@@ -20,6 +20,11 @@ _ORDER = ("text", "null", "unchanged", "binary")
 
 _LOCALS = frozenset({"data", "pos", "tag", "messages", "in_stream", "streaming"})
 """What decoders call things of their own."""
+
+_C_LOCALS = frozenset(
+    {"data", "tag", "in_stream", "streaming", "i", "cdef", "cimport", "cpdef", "ctypedef", "include"}
+)
+"""What compiled decoders call things of their own, and Cython's keywords."""
 
 _CONVERTED = ("enum", "bool", "flags")
 """The kinds of fields that `struct` does not read to the end."""
@@ -83,6 +88,11 @@ def format(field: Field) -> str:
     return FORMATS[field.size, field.signed]
 
 
+def c_type(field: Field) -> str:
+    """The type of a field of fixed width, as C names it."""
+    return f"{'' if field.signed else 'u'}int{field.size * 8}_t"
+
+
 def mask(field: Field) -> str:
     """All bits that a flag field may have."""
     return f"0x{sum(int(bit) for bit in field.values):02X}"
@@ -118,6 +128,28 @@ def variable(field: Field) -> str:
     """The variable that holds a field's value in a decoder."""
     taken = field.name in _LOCALS or field.name.startswith(("n_", "raw_"))
     return f"{field.name}_" if taken else field.name
+
+
+def c_name(field: Field) -> str:
+    """The variable that holds a field's value in a compiled decoder."""
+    if field.kind in ("count", "length"):
+        return f"n_{field.of}"
+    taken = field.name in _C_LOCALS or field.name.startswith("n_")
+    return f"{field.name}_" if taken else field.name
+
+
+def positional(form: Form) -> str:
+    """The arguments that make an object, all by position; None behind the last is left to its default."""
+    here = {field.name: c_name(field) for field in form.fields}
+    values = [here.get(name) for name in form.members]
+    while values and values[-1] is None:
+        values.pop()
+    return ", ".join(str(value) for value in values)
+
+
+def contexts(view: View) -> bool:
+    """Whether what messages look like depends on earlier ones or on options."""
+    return any(field.when for message in view.messages for field in message.fields)
 
 
 def target(field: Field) -> str:

@@ -6,7 +6,7 @@ fields under the same condition become one `When`. Everything else is a step of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 import msgspec
@@ -151,3 +151,78 @@ def parts(view: View) -> dict[str, tuple[Field, ...]]:
     fields = [field for message in view.messages for field in message.members]
     lists = [field for field in fields if field.kind == "list" and field.fields[0].name]
     return {field.type: field.fields for field in lists}
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A message, or a struct that repeats inside messages, as one or more versions have it."""
+
+    name: str
+    """What functions call it: `insert_v2` is how an Insert looks from version 2 on."""
+    type: str
+    """The class."""
+    tag: str
+    """The first byte of a message."""
+    fields: tuple[Field, ...]
+    """The fields of the object that are there."""
+    layout: Layout
+    members: tuple[str, ...]
+    """All fields of the class, in its order."""
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Fields that the class has and these versions do not."""
+        here = {field.name for field in self.fields}
+        return tuple(name for name in self.members if name not in here)
+
+
+class Forms:
+    """The forms of all versions, each once, as a template that writes one module for them needs them."""
+
+    def __init__(self, views: Mapping[str, View], union: View) -> None:
+        self._by_key: dict[bytes, Form] = {}
+        self.parts: list[Form] = []
+        """The structs that repeat inside messages."""
+        self.messages: list[Form] = []
+        self.codecs: dict[str, tuple[View, list[Form]]] = {}
+        """What each codec consists of, by `v4` or `envelope`."""
+        whole = {m.name: m.members for m in union.messages} | parts(union)
+        for label, view in views.items():
+            for name, fields in parts(view).items():
+                self._add(self.parts, label, name, "", fields, fields, whole[name])
+            forms = [
+                self._add(self.messages, label, m.name, m.tag, m.fields, m.members, whole[m.name])
+                for m in view.messages
+            ]
+            self.codecs[label] = (view, forms)
+
+    def part(self, field: Field) -> Form:
+        """The form of a list's elements."""
+        return self._by_key[_key(field.type, field.fields)]
+
+    def _add(
+        self,
+        forms: list[Form],
+        label: str,
+        name: str,
+        tag: str,
+        fields: tuple[Field, ...],
+        here: tuple[Field, ...],
+        whole: tuple[Field, ...],
+    ) -> Form:
+        key = _key(name, fields)
+        if key not in self._by_key:
+            members = [field.name for field in sorted(whole, key=lambda field: not field.required)]
+            form = Form(f"{snake(name)}_{label}", name, tag, here, layout(name, fields), tuple(members))
+            self._by_key[key] = form
+            forms.append(form)
+        return self._by_key[key]
+
+
+def _key(name: str, fields: tuple[Field, ...]) -> bytes:
+    return msgspec.json.encode((name, [_bare(field) for field in fields]))
+
+
+def _bare(field: Field) -> Field:
+    """Only what its bytes and its object depend on."""
+    inner = tuple(map(_bare, field.fields))
+    return msgspec.structs.replace(field, doc="", since=0, server="", source="", option=None, fields=inner)

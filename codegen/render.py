@@ -32,9 +32,10 @@ _RUFF = (
 
 _FILTERS = (
     filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
-    filters.cell_structs, filters.cells, filters.compact, filters.condition, filters.count_struct,
-    filters.doc, filters.format, filters.kind, filters.length_sizes, filters.literal, filters.mask,
-    filters.pairs, filters.target, filters.value, filters.variable, filters.wrap, snake,
+    filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
+    filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
+    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional,
+    filters.target, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
 
@@ -65,6 +66,7 @@ def render(spec: Spec) -> dict[str, str]:
         parts=layout.parts(whole),
         messages=messages,
         columns=_columns(union),
+        forms=layout.Forms({f"v{n}": view for n, view in versions.items()} | {"envelope": envelope}, whole),
         spark_imports=_spark_imports(messages),
     )
     kernel = env.get_template("kernel.pyx.jinja")
@@ -112,7 +114,8 @@ def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_
         codec=codec,
         version=view.version,
         layout_name=layout_name,
-        contexts=any(field.when for message in view.messages for field in message.fields),
+        label=layout_name.lower(),
+        contexts=filters.contexts(view),
         **_used(codec),
     )
 

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 
 from pgoutput import layouts
 
-if layouts.KERNEL != "4813519e3ad651a6":
+if layouts.KERNEL != "29d1bf7022a5f8f0":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -208,3 +208,1756 @@ cdef bint is_utf8(const uint8_t* at, Py_ssize_t size) noexcept nogil:
                 return False
             at += 4
     return True
+
+
+# The classes of messages, and what else of the modules in Python is needed
+
+from pgoutput import messages, wire
+from pgoutput.problems import explain_encode
+from pgoutput.walk import explain_decode
+
+cdef object UNCHANGED = wire.UNCHANGED
+cdef object escaped_bytes = wire.escaped_bytes
+cdef object known_bits = wire.known_bits
+cdef object write_string = wire.write_string
+
+cdef object RelationColumn = messages.RelationColumn
+cdef object Begin = messages.Begin
+cdef object LogicalMessage = messages.LogicalMessage
+cdef object Commit = messages.Commit
+cdef object Origin = messages.Origin
+cdef object Relation = messages.Relation
+cdef object Type = messages.Type
+cdef object Insert = messages.Insert
+cdef object Update = messages.Update
+cdef object Delete = messages.Delete
+cdef object Truncate = messages.Truncate
+cdef object StreamStart = messages.StreamStart
+cdef object StreamStop = messages.StreamStop
+cdef object StreamCommit = messages.StreamCommit
+cdef object StreamAbort = messages.StreamAbort
+cdef object BeginPrepare = messages.BeginPrepare
+cdef object Prepare = messages.Prepare
+cdef object CommitPrepared = messages.CommitPrepared
+cdef object RollbackPrepared = messages.RollbackPrepared
+cdef object StreamPrepare = messages.StreamPrepare
+cdef object XLogData = messages.XLogData
+cdef object PrimaryKeepalive = messages.PrimaryKeepalive
+cdef object PrimaryStatusUpdate = messages.PrimaryStatusUpdate
+cdef object StandbyStatusUpdate = messages.StandbyStatusUpdate
+cdef object HotStandbyFeedback = messages.HotStandbyFeedback
+cdef object PrimaryStatusRequest = messages.PrimaryStatusRequest
+
+cdef dict REPLICA_IDENTITY = {
+    0x64: messages.ReplicaIdentity.DEFAULT,  # d
+    0x6E: messages.ReplicaIdentity.NOTHING,  # n
+    0x66: messages.ReplicaIdentity.FULL,  # f
+    0x69: messages.ReplicaIdentity.INDEX,  # i
+}
+cdef dict REPLICA_IDENTITY_BYTE = {value: byte for byte, value in REPLICA_IDENTITY.items()}
+cdef dict BOOL = {0: False, 1: True}
+
+
+
+# Bytes to objects
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memchr
+
+
+cdef struct Input:
+    # The bytes of a message that are not read yet.
+    const uint8_t* at
+    const uint8_t* end
+
+
+cdef inline int need(Input* data, size_t size) except -1:
+    """Refuse a message that ends before `size` more bytes; the readers below do not ask again."""
+    if <size_t>(data.end - data.at) < size:
+        raise ValueError
+    return 0
+
+
+cdef inline uint8_t read_uint8(Input* data) noexcept:
+    data.at += 1
+    return (data.at - 1)[0]
+
+
+cdef inline uint16_t read_uint16(Input* data) noexcept:
+    data.at += 2
+    return get_u16(data.at - 2)
+
+
+cdef inline uint32_t read_uint32(Input* data) noexcept:
+    data.at += 4
+    return get_u32(data.at - 4)
+
+
+cdef inline uint64_t read_uint64(Input* data) noexcept:
+    data.at += 8
+    return get_u64(data.at - 8)
+
+
+cdef inline int32_t read_int32(Input* data) noexcept:
+    return <int32_t>read_uint32(data)
+
+
+cdef inline int64_t read_int64(Input* data) noexcept:
+    return <int64_t>read_uint64(data)
+
+
+cdef inline object read_bool(Input* data):
+    return BOOL[read_uint8(data)]
+
+
+cdef inline uint64_t known(uint64_t value, uint64_t mask) except? 0:
+    """`value`, if it has no bits outside `mask` (known_bits in pgoutput.wire)."""
+    if value & ~mask:
+        raise ValueError
+    return value
+
+
+cdef inline bytes read_bytes(Input* data, size_t size):
+    need(data, size)
+    data.at += size
+    return PyBytes_FromStringAndSize(<const char*>data.at - size, size)
+
+
+cdef inline str read_text(Input* data, size_t size):
+    """Text of `size` bytes; what is not UTF-8 becomes lone surrogates (PEP 383)."""
+    need(data, size)
+    data.at += size
+    return PyUnicode_DecodeUTF8(<const char*>data.at - size, size, "surrogateescape")
+
+
+cdef inline str read_string(Input* data):
+    """Text up to the zero byte, which is read too (pq_getmsgstring)."""
+    cdef const void* zero = memchr(data.at, 0, data.end - data.at)
+    if zero is NULL:
+        raise ValueError
+    text = read_text(data, <const uint8_t*>zero - data.at)
+    data.at += 1
+    return text
+
+
+cdef inline tuple new_tuple(Input* data, size_t count, size_t size):
+    """Room for `count` items, if as many can follow: each has `size` bytes at least."""
+    if <size_t>(data.end - data.at) // size < count:
+        raise ValueError
+    return PyTuple_New(count)
+
+
+cdef inline void put(tuple items, Py_ssize_t i, object item) noexcept:
+    Py_INCREF(item)  # the tuple takes it over
+    PyTuple_SET_ITEM(items, i, item)
+
+
+cdef tuple decode_tuple_data(Input* data):
+    need(data, 2)
+    cdef Py_ssize_t i, count = read_uint16(data)
+    cells = new_tuple(data, count, 1)
+    for i in range(count):
+        need(data, 1)
+        tag = read_uint8(data)
+        if tag == 0x74:  # t, text
+            need(data, 4)
+            put(cells, i, read_text(data, read_uint32(data)))
+        elif tag == 0x6E:  # n, null
+            put(cells, i, None)
+        elif tag == 0x75:  # u, unchanged
+            put(cells, i, UNCHANGED)
+        elif tag == 0x62:  # b, binary
+            need(data, 4)
+            put(cells, i, read_bytes(data, read_uint32(data)))
+        else:
+            raise ValueError
+    return cells
+
+
+cdef object decode_relation_column_v1(Input* data):
+    need(data, 1)
+    cdef uint8_t flags = known(read_uint8(data), 0x01)
+    name = read_string(data)
+    need(data, 8)
+    cdef uint32_t type_oid = read_uint32(data)
+    cdef int32_t type_modifier = read_int32(data)
+    return RelationColumn(flags, name, type_oid, type_modifier)
+
+
+cdef object decode_begin_v1(Input* data, object in_stream, object streaming):
+    need(data, 20)
+    cdef uint64_t final_lsn = read_uint64(data)
+    cdef int64_t commit_time = read_int64(data)
+    cdef uint32_t xid = read_uint32(data)
+    if data.at != data.end:
+        raise ValueError
+    return Begin(final_lsn, commit_time, xid)
+
+
+cdef object decode_logical_message_v1(Input* data, object in_stream, object streaming):
+    need(data, 9)
+    cdef uint8_t flags = known(read_uint8(data), 0x01)
+    cdef uint64_t lsn = read_uint64(data)
+    prefix = read_string(data)
+    need(data, 4)
+    cdef uint32_t n_content = read_uint32(data)
+    content = read_bytes(data, n_content)
+    if data.at != data.end:
+        raise ValueError
+    return LogicalMessage(flags, lsn, prefix, content)
+
+
+cdef object decode_commit_v1(Input* data, object in_stream, object streaming):
+    need(data, 25)
+    if read_uint8(data) != 0:
+        raise ValueError
+    cdef uint64_t commit_lsn = read_uint64(data)
+    cdef uint64_t end_lsn = read_uint64(data)
+    cdef int64_t commit_time = read_int64(data)
+    if data.at != data.end:
+        raise ValueError
+    return Commit(commit_lsn, end_lsn, commit_time)
+
+
+cdef object decode_origin_v1(Input* data, object in_stream, object streaming):
+    need(data, 8)
+    cdef uint64_t origin_lsn = read_uint64(data)
+    name = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return Origin(origin_lsn, name)
+
+
+cdef object decode_relation_v1(Input* data, object in_stream, object streaming):
+    need(data, 4)
+    cdef uint32_t oid = read_uint32(data)
+    namespace = read_string(data)
+    name = read_string(data)
+    need(data, 3)
+    replica_identity = REPLICA_IDENTITY[read_uint8(data)]
+    cdef uint16_t n_columns = read_uint16(data)
+    columns = new_tuple(data, n_columns, 1)
+    for i in range(<Py_ssize_t>n_columns):
+        put(columns, i, decode_relation_column_v1(data))
+    if data.at != data.end:
+        raise ValueError
+    return Relation(oid, namespace, name, replica_identity, columns)
+
+
+cdef object decode_type_v1(Input* data, object in_stream, object streaming):
+    need(data, 4)
+    cdef uint32_t oid = read_uint32(data)
+    namespace = read_string(data)
+    name = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return Type(oid, namespace, name)
+
+
+cdef object decode_insert_v1(Input* data, object in_stream, object streaming):
+    need(data, 4)
+    cdef uint32_t relation_oid = read_uint32(data)
+    need(data, 1)
+    if read_uint8(data) != 0x4E:  # N
+        raise ValueError
+    new = decode_tuple_data(data)
+    if data.at != data.end:
+        raise ValueError
+    return Insert(relation_oid, new)
+
+
+cdef object decode_update_v1(Input* data, object in_stream, object streaming):
+    need(data, 4)
+    cdef uint32_t relation_oid = read_uint32(data)
+    key = None
+    old = None
+    need(data, 1)
+    if data.at[0] == 0x4B:  # K
+        data.at += 1
+        key = decode_tuple_data(data)
+    elif data.at[0] == 0x4F:  # O
+        data.at += 1
+        old = decode_tuple_data(data)
+    need(data, 1)
+    if read_uint8(data) != 0x4E:  # N
+        raise ValueError
+    new = decode_tuple_data(data)
+    if data.at != data.end:
+        raise ValueError
+    return Update(relation_oid, new, None, key, old)
+
+
+cdef object decode_delete_v1(Input* data, object in_stream, object streaming):
+    need(data, 4)
+    cdef uint32_t relation_oid = read_uint32(data)
+    key = None
+    old = None
+    need(data, 1)
+    if data.at[0] == 0x4B:  # K
+        data.at += 1
+        key = decode_tuple_data(data)
+    elif data.at[0] == 0x4F:  # O
+        data.at += 1
+        old = decode_tuple_data(data)
+    else:
+        raise ValueError
+    if data.at != data.end:
+        raise ValueError
+    return Delete(relation_oid, None, key, old)
+
+
+cdef object decode_truncate_v1(Input* data, object in_stream, object streaming):
+    need(data, 5)
+    cdef uint32_t n_relation_oids = read_uint32(data)
+    cdef uint8_t options = known(read_uint8(data), 0x03)
+    relation_oids = new_tuple(data, n_relation_oids, 4)
+    for i in range(<Py_ssize_t>n_relation_oids):
+        put(relation_oids, i, read_uint32(data))
+    if data.at != data.end:
+        raise ValueError
+    return Truncate(options, relation_oids)
+
+
+cdef object decode_logical_message_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 9)
+    cdef uint8_t flags = known(read_uint8(data), 0x01)
+    cdef uint64_t lsn = read_uint64(data)
+    prefix = read_string(data)
+    need(data, 4)
+    cdef uint32_t n_content = read_uint32(data)
+    content = read_bytes(data, n_content)
+    if data.at != data.end:
+        raise ValueError
+    return LogicalMessage(flags, lsn, prefix, content, xid)
+
+
+cdef object decode_relation_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 4)
+    cdef uint32_t oid = read_uint32(data)
+    namespace = read_string(data)
+    name = read_string(data)
+    need(data, 3)
+    replica_identity = REPLICA_IDENTITY[read_uint8(data)]
+    cdef uint16_t n_columns = read_uint16(data)
+    columns = new_tuple(data, n_columns, 1)
+    for i in range(<Py_ssize_t>n_columns):
+        put(columns, i, decode_relation_column_v1(data))
+    if data.at != data.end:
+        raise ValueError
+    return Relation(oid, namespace, name, replica_identity, columns, xid)
+
+
+cdef object decode_type_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 4)
+    cdef uint32_t oid = read_uint32(data)
+    namespace = read_string(data)
+    name = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return Type(oid, namespace, name, xid)
+
+
+cdef object decode_insert_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 4)
+    cdef uint32_t relation_oid = read_uint32(data)
+    need(data, 1)
+    if read_uint8(data) != 0x4E:  # N
+        raise ValueError
+    new = decode_tuple_data(data)
+    if data.at != data.end:
+        raise ValueError
+    return Insert(relation_oid, new, xid)
+
+
+cdef object decode_update_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 4)
+    cdef uint32_t relation_oid = read_uint32(data)
+    key = None
+    old = None
+    need(data, 1)
+    if data.at[0] == 0x4B:  # K
+        data.at += 1
+        key = decode_tuple_data(data)
+    elif data.at[0] == 0x4F:  # O
+        data.at += 1
+        old = decode_tuple_data(data)
+    need(data, 1)
+    if read_uint8(data) != 0x4E:  # N
+        raise ValueError
+    new = decode_tuple_data(data)
+    if data.at != data.end:
+        raise ValueError
+    return Update(relation_oid, new, xid, key, old)
+
+
+cdef object decode_delete_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 4)
+    cdef uint32_t relation_oid = read_uint32(data)
+    key = None
+    old = None
+    need(data, 1)
+    if data.at[0] == 0x4B:  # K
+        data.at += 1
+        key = decode_tuple_data(data)
+    elif data.at[0] == 0x4F:  # O
+        data.at += 1
+        old = decode_tuple_data(data)
+    else:
+        raise ValueError
+    if data.at != data.end:
+        raise ValueError
+    return Delete(relation_oid, xid, key, old)
+
+
+cdef object decode_truncate_v2(Input* data, object in_stream, object streaming):
+    xid = None
+    if in_stream:
+        need(data, 4)
+        xid = read_uint32(data)
+    need(data, 5)
+    cdef uint32_t n_relation_oids = read_uint32(data)
+    cdef uint8_t options = known(read_uint8(data), 0x03)
+    relation_oids = new_tuple(data, n_relation_oids, 4)
+    for i in range(<Py_ssize_t>n_relation_oids):
+        put(relation_oids, i, read_uint32(data))
+    if data.at != data.end:
+        raise ValueError
+    return Truncate(options, relation_oids, xid)
+
+
+cdef object decode_stream_start_v2(Input* data, object in_stream, object streaming):
+    need(data, 5)
+    cdef uint32_t xid = read_uint32(data)
+    first_segment = read_bool(data)
+    if data.at != data.end:
+        raise ValueError
+    return StreamStart(xid, first_segment)
+
+
+cdef object decode_stream_stop_v2(Input* data, object in_stream, object streaming):
+    if data.at != data.end:
+        raise ValueError
+    return StreamStop()
+
+
+cdef object decode_stream_commit_v2(Input* data, object in_stream, object streaming):
+    need(data, 29)
+    cdef uint32_t xid = read_uint32(data)
+    if read_uint8(data) != 0:
+        raise ValueError
+    cdef uint64_t commit_lsn = read_uint64(data)
+    cdef uint64_t end_lsn = read_uint64(data)
+    cdef int64_t commit_time = read_int64(data)
+    if data.at != data.end:
+        raise ValueError
+    return StreamCommit(xid, commit_lsn, end_lsn, commit_time)
+
+
+cdef object decode_stream_abort_v2(Input* data, object in_stream, object streaming):
+    need(data, 8)
+    cdef uint32_t xid = read_uint32(data)
+    cdef uint32_t subxid = read_uint32(data)
+    if data.at != data.end:
+        raise ValueError
+    return StreamAbort(xid, subxid)
+
+
+cdef object decode_begin_prepare_v3(Input* data, object in_stream, object streaming):
+    need(data, 28)
+    cdef uint64_t prepare_lsn = read_uint64(data)
+    cdef uint64_t end_lsn = read_uint64(data)
+    cdef int64_t prepare_time = read_int64(data)
+    cdef uint32_t xid = read_uint32(data)
+    gid = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return BeginPrepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+
+
+cdef object decode_prepare_v3(Input* data, object in_stream, object streaming):
+    need(data, 29)
+    if read_uint8(data) != 0:
+        raise ValueError
+    cdef uint64_t prepare_lsn = read_uint64(data)
+    cdef uint64_t end_lsn = read_uint64(data)
+    cdef int64_t prepare_time = read_int64(data)
+    cdef uint32_t xid = read_uint32(data)
+    gid = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return Prepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+
+
+cdef object decode_commit_prepared_v3(Input* data, object in_stream, object streaming):
+    need(data, 29)
+    if read_uint8(data) != 0:
+        raise ValueError
+    cdef uint64_t commit_lsn = read_uint64(data)
+    cdef uint64_t end_lsn = read_uint64(data)
+    cdef int64_t commit_time = read_int64(data)
+    cdef uint32_t xid = read_uint32(data)
+    gid = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return CommitPrepared(commit_lsn, end_lsn, commit_time, xid, gid)
+
+
+cdef object decode_rollback_prepared_v3(Input* data, object in_stream, object streaming):
+    need(data, 37)
+    if read_uint8(data) != 0:
+        raise ValueError
+    cdef uint64_t prepare_end_lsn = read_uint64(data)
+    cdef uint64_t rollback_end_lsn = read_uint64(data)
+    cdef int64_t prepare_time = read_int64(data)
+    cdef int64_t rollback_time = read_int64(data)
+    cdef uint32_t xid = read_uint32(data)
+    gid = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return RollbackPrepared(prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid, gid)
+
+
+cdef object decode_stream_prepare_v3(Input* data, object in_stream, object streaming):
+    need(data, 29)
+    if read_uint8(data) != 0:
+        raise ValueError
+    cdef uint64_t prepare_lsn = read_uint64(data)
+    cdef uint64_t end_lsn = read_uint64(data)
+    cdef int64_t prepare_time = read_int64(data)
+    cdef uint32_t xid = read_uint32(data)
+    gid = read_string(data)
+    if data.at != data.end:
+        raise ValueError
+    return StreamPrepare(prepare_lsn, end_lsn, prepare_time, xid, gid)
+
+
+cdef object decode_stream_abort_v4(Input* data, object in_stream, object streaming):
+    need(data, 8)
+    cdef uint32_t xid = read_uint32(data)
+    cdef uint32_t subxid = read_uint32(data)
+    abort_lsn = None
+    abort_time = None
+    if streaming == "parallel":
+        need(data, 16)
+        abort_lsn = read_uint64(data)
+        abort_time = read_int64(data)
+    if data.at != data.end:
+        raise ValueError
+    return StreamAbort(xid, subxid, abort_lsn, abort_time)
+
+
+cdef object decode_xlog_data_envelope(Input* data, object in_stream, object streaming):
+    need(data, 24)
+    cdef uint64_t wal_start = read_uint64(data)
+    cdef uint64_t wal_end = read_uint64(data)
+    cdef int64_t send_time = read_int64(data)
+    data_ = read_bytes(data, data.end - data.at)
+    if data.at != data.end:
+        raise ValueError
+    return XLogData(wal_start, wal_end, send_time, data_)
+
+
+cdef object decode_primary_keepalive_envelope(Input* data, object in_stream, object streaming):
+    need(data, 17)
+    cdef uint64_t wal_end = read_uint64(data)
+    cdef int64_t send_time = read_int64(data)
+    reply_requested = read_bool(data)
+    if data.at != data.end:
+        raise ValueError
+    return PrimaryKeepalive(wal_end, send_time, reply_requested)
+
+
+cdef object decode_primary_status_update_envelope(Input* data, object in_stream, object streaming):
+    need(data, 32)
+    cdef uint64_t wal_end = read_uint64(data)
+    cdef uint64_t oldest_xid = read_uint64(data)
+    cdef uint64_t next_xid = read_uint64(data)
+    cdef int64_t send_time = read_int64(data)
+    if data.at != data.end:
+        raise ValueError
+    return PrimaryStatusUpdate(wal_end, oldest_xid, next_xid, send_time)
+
+
+cdef object decode_standby_status_update_envelope(Input* data, object in_stream, object streaming):
+    need(data, 33)
+    cdef uint64_t written_lsn = read_uint64(data)
+    cdef uint64_t flushed_lsn = read_uint64(data)
+    cdef uint64_t applied_lsn = read_uint64(data)
+    cdef int64_t send_time = read_int64(data)
+    reply_requested = read_bool(data)
+    if data.at != data.end:
+        raise ValueError
+    return StandbyStatusUpdate(written_lsn, flushed_lsn, applied_lsn, send_time, reply_requested)
+
+
+cdef object decode_hot_standby_feedback_envelope(Input* data, object in_stream, object streaming):
+    need(data, 24)
+    cdef int64_t send_time = read_int64(data)
+    cdef uint32_t xmin = read_uint32(data)
+    cdef uint32_t xmin_epoch = read_uint32(data)
+    cdef uint32_t catalog_xmin = read_uint32(data)
+    cdef uint32_t catalog_xmin_epoch = read_uint32(data)
+    if data.at != data.end:
+        raise ValueError
+    return HotStandbyFeedback(send_time, xmin, xmin_epoch, catalog_xmin, catalog_xmin_epoch)
+
+
+cdef object decode_primary_status_request_envelope(Input* data, object in_stream, object streaming):
+    need(data, 8)
+    cdef int64_t send_time = read_int64(data)
+    if data.at != data.end:
+        raise ValueError
+    return PrimaryStatusRequest(send_time)
+
+
+def decode_v1(data, in_stream=False, streaming="off"):
+    """Decode one message.
+
+    Args:
+        data: One whole message, tag included: any bytes-like object.
+        in_stream: Must be false: version 1 has no stream blocks.
+        streaming: Must be "off", likewise. Both are here so that all versions are called alike.
+
+    Raises:
+        DecodeError: The bytes are not a message of this version.
+        TypeError: `data` is not bytes-like.
+        ValueError: `in_stream` or `streaming` is set.
+    """
+    cdef Input rest
+    if type(data) is not bytes:
+        data = bytes(memoryview(data))
+    rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
+    rest.end = rest.at + PyBytes_GET_SIZE(data)
+    if in_stream or streaming != "off":
+        raise ValueError(
+            "protocol version 1 has no stream blocks: "
+            "in_stream must be False, streaming 'off'"
+        )
+    try:
+        need(&rest, 1)
+        tag = read_uint8(&rest)
+        if tag == 0x42:  # B
+            return decode_begin_v1(&rest, in_stream, streaming)
+        elif tag == 0x4D:  # M
+            return decode_logical_message_v1(&rest, in_stream, streaming)
+        elif tag == 0x43:  # C
+            return decode_commit_v1(&rest, in_stream, streaming)
+        elif tag == 0x4F:  # O
+            return decode_origin_v1(&rest, in_stream, streaming)
+        elif tag == 0x52:  # R
+            return decode_relation_v1(&rest, in_stream, streaming)
+        elif tag == 0x59:  # Y
+            return decode_type_v1(&rest, in_stream, streaming)
+        elif tag == 0x49:  # I
+            return decode_insert_v1(&rest, in_stream, streaming)
+        elif tag == 0x55:  # U
+            return decode_update_v1(&rest, in_stream, streaming)
+        elif tag == 0x44:  # D
+            return decode_delete_v1(&rest, in_stream, streaming)
+        elif tag == 0x54:  # T
+            return decode_truncate_v1(&rest, in_stream, streaming)
+        raise ValueError
+    except (LookupError, ValueError):
+        raise explain_decode(layouts.V1, data, in_stream, streaming) from None
+
+
+def decode_v2(data, in_stream=False, streaming="off"):
+    """Decode one message.
+
+    Args:
+        data: One whole message, tag included: any bytes-like object.
+        in_stream: Whether the message stands between Stream Start and Stream Stop.
+        streaming: The option that the client asked for; `parallel` decides how Stream Abort looks.
+
+    Raises:
+        DecodeError: The bytes are not a message of this version.
+        TypeError: `data` is not bytes-like.
+    """
+    cdef Input rest
+    if type(data) is not bytes:
+        data = bytes(memoryview(data))
+    rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
+    rest.end = rest.at + PyBytes_GET_SIZE(data)
+    try:
+        need(&rest, 1)
+        tag = read_uint8(&rest)
+        if tag == 0x42:  # B
+            return decode_begin_v1(&rest, in_stream, streaming)
+        elif tag == 0x4D:  # M
+            return decode_logical_message_v2(&rest, in_stream, streaming)
+        elif tag == 0x43:  # C
+            return decode_commit_v1(&rest, in_stream, streaming)
+        elif tag == 0x4F:  # O
+            return decode_origin_v1(&rest, in_stream, streaming)
+        elif tag == 0x52:  # R
+            return decode_relation_v2(&rest, in_stream, streaming)
+        elif tag == 0x59:  # Y
+            return decode_type_v2(&rest, in_stream, streaming)
+        elif tag == 0x49:  # I
+            return decode_insert_v2(&rest, in_stream, streaming)
+        elif tag == 0x55:  # U
+            return decode_update_v2(&rest, in_stream, streaming)
+        elif tag == 0x44:  # D
+            return decode_delete_v2(&rest, in_stream, streaming)
+        elif tag == 0x54:  # T
+            return decode_truncate_v2(&rest, in_stream, streaming)
+        elif tag == 0x53:  # S
+            return decode_stream_start_v2(&rest, in_stream, streaming)
+        elif tag == 0x45:  # E
+            return decode_stream_stop_v2(&rest, in_stream, streaming)
+        elif tag == 0x63:  # c
+            return decode_stream_commit_v2(&rest, in_stream, streaming)
+        elif tag == 0x41:  # A
+            return decode_stream_abort_v2(&rest, in_stream, streaming)
+        raise ValueError
+    except (LookupError, ValueError):
+        raise explain_decode(layouts.V2, data, in_stream, streaming) from None
+
+
+def decode_v3(data, in_stream=False, streaming="off"):
+    """Decode one message.
+
+    Args:
+        data: One whole message, tag included: any bytes-like object.
+        in_stream: Whether the message stands between Stream Start and Stream Stop.
+        streaming: The option that the client asked for; `parallel` decides how Stream Abort looks.
+
+    Raises:
+        DecodeError: The bytes are not a message of this version.
+        TypeError: `data` is not bytes-like.
+    """
+    cdef Input rest
+    if type(data) is not bytes:
+        data = bytes(memoryview(data))
+    rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
+    rest.end = rest.at + PyBytes_GET_SIZE(data)
+    try:
+        need(&rest, 1)
+        tag = read_uint8(&rest)
+        if tag == 0x42:  # B
+            return decode_begin_v1(&rest, in_stream, streaming)
+        elif tag == 0x4D:  # M
+            return decode_logical_message_v2(&rest, in_stream, streaming)
+        elif tag == 0x43:  # C
+            return decode_commit_v1(&rest, in_stream, streaming)
+        elif tag == 0x4F:  # O
+            return decode_origin_v1(&rest, in_stream, streaming)
+        elif tag == 0x52:  # R
+            return decode_relation_v2(&rest, in_stream, streaming)
+        elif tag == 0x59:  # Y
+            return decode_type_v2(&rest, in_stream, streaming)
+        elif tag == 0x49:  # I
+            return decode_insert_v2(&rest, in_stream, streaming)
+        elif tag == 0x55:  # U
+            return decode_update_v2(&rest, in_stream, streaming)
+        elif tag == 0x44:  # D
+            return decode_delete_v2(&rest, in_stream, streaming)
+        elif tag == 0x54:  # T
+            return decode_truncate_v2(&rest, in_stream, streaming)
+        elif tag == 0x53:  # S
+            return decode_stream_start_v2(&rest, in_stream, streaming)
+        elif tag == 0x45:  # E
+            return decode_stream_stop_v2(&rest, in_stream, streaming)
+        elif tag == 0x63:  # c
+            return decode_stream_commit_v2(&rest, in_stream, streaming)
+        elif tag == 0x41:  # A
+            return decode_stream_abort_v2(&rest, in_stream, streaming)
+        elif tag == 0x62:  # b
+            return decode_begin_prepare_v3(&rest, in_stream, streaming)
+        elif tag == 0x50:  # P
+            return decode_prepare_v3(&rest, in_stream, streaming)
+        elif tag == 0x4B:  # K
+            return decode_commit_prepared_v3(&rest, in_stream, streaming)
+        elif tag == 0x72:  # r
+            return decode_rollback_prepared_v3(&rest, in_stream, streaming)
+        elif tag == 0x70:  # p
+            return decode_stream_prepare_v3(&rest, in_stream, streaming)
+        raise ValueError
+    except (LookupError, ValueError):
+        raise explain_decode(layouts.V3, data, in_stream, streaming) from None
+
+
+def decode_v4(data, in_stream=False, streaming="off"):
+    """Decode one message.
+
+    Args:
+        data: One whole message, tag included: any bytes-like object.
+        in_stream: Whether the message stands between Stream Start and Stream Stop.
+        streaming: The option that the client asked for; `parallel` decides how Stream Abort looks.
+
+    Raises:
+        DecodeError: The bytes are not a message of this version.
+        TypeError: `data` is not bytes-like.
+    """
+    cdef Input rest
+    if type(data) is not bytes:
+        data = bytes(memoryview(data))
+    rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
+    rest.end = rest.at + PyBytes_GET_SIZE(data)
+    try:
+        need(&rest, 1)
+        tag = read_uint8(&rest)
+        if tag == 0x42:  # B
+            return decode_begin_v1(&rest, in_stream, streaming)
+        elif tag == 0x4D:  # M
+            return decode_logical_message_v2(&rest, in_stream, streaming)
+        elif tag == 0x43:  # C
+            return decode_commit_v1(&rest, in_stream, streaming)
+        elif tag == 0x4F:  # O
+            return decode_origin_v1(&rest, in_stream, streaming)
+        elif tag == 0x52:  # R
+            return decode_relation_v2(&rest, in_stream, streaming)
+        elif tag == 0x59:  # Y
+            return decode_type_v2(&rest, in_stream, streaming)
+        elif tag == 0x49:  # I
+            return decode_insert_v2(&rest, in_stream, streaming)
+        elif tag == 0x55:  # U
+            return decode_update_v2(&rest, in_stream, streaming)
+        elif tag == 0x44:  # D
+            return decode_delete_v2(&rest, in_stream, streaming)
+        elif tag == 0x54:  # T
+            return decode_truncate_v2(&rest, in_stream, streaming)
+        elif tag == 0x53:  # S
+            return decode_stream_start_v2(&rest, in_stream, streaming)
+        elif tag == 0x45:  # E
+            return decode_stream_stop_v2(&rest, in_stream, streaming)
+        elif tag == 0x63:  # c
+            return decode_stream_commit_v2(&rest, in_stream, streaming)
+        elif tag == 0x41:  # A
+            return decode_stream_abort_v4(&rest, in_stream, streaming)
+        elif tag == 0x62:  # b
+            return decode_begin_prepare_v3(&rest, in_stream, streaming)
+        elif tag == 0x50:  # P
+            return decode_prepare_v3(&rest, in_stream, streaming)
+        elif tag == 0x4B:  # K
+            return decode_commit_prepared_v3(&rest, in_stream, streaming)
+        elif tag == 0x72:  # r
+            return decode_rollback_prepared_v3(&rest, in_stream, streaming)
+        elif tag == 0x70:  # p
+            return decode_stream_prepare_v3(&rest, in_stream, streaming)
+        raise ValueError
+    except (LookupError, ValueError):
+        raise explain_decode(layouts.V4, data, in_stream, streaming) from None
+
+
+def decode_envelope(data, in_stream=False, streaming="off"):
+    """Decode one message.
+
+    Args:
+        data: One whole message, tag included: any bytes-like object.
+        in_stream: Not looked at; here so that all codecs are called alike.
+        streaming: Likewise.
+
+    Raises:
+        DecodeError: The bytes are not a message of this protocol.
+        TypeError: `data` is not bytes-like.
+    """
+    cdef Input rest
+    if type(data) is not bytes:
+        data = bytes(memoryview(data))
+    rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
+    rest.end = rest.at + PyBytes_GET_SIZE(data)
+    try:
+        need(&rest, 1)
+        tag = read_uint8(&rest)
+        if tag == 0x77:  # w
+            return decode_xlog_data_envelope(&rest, in_stream, streaming)
+        elif tag == 0x6B:  # k
+            return decode_primary_keepalive_envelope(&rest, in_stream, streaming)
+        elif tag == 0x73:  # s
+            return decode_primary_status_update_envelope(&rest, in_stream, streaming)
+        elif tag == 0x72:  # r
+            return decode_standby_status_update_envelope(&rest, in_stream, streaming)
+        elif tag == 0x68:  # h
+            return decode_hot_standby_feedback_envelope(&rest, in_stream, streaming)
+        elif tag == 0x70:  # p
+            return decode_primary_status_request_envelope(&rest, in_stream, streaming)
+        raise ValueError
+    except (LookupError, ValueError):
+        raise explain_decode(layouts.ENVELOPE, data, in_stream, streaming) from None
+
+
+
+
+
+# Objects to bytes
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.number cimport PyNumber_Index
+from cpython.unicode cimport PyUnicode_AsUTF8String
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_ASCII(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    void* PyUnicode_DATA(object text)
+
+
+cdef struct Output:
+    # The bytes of a message so far, in `small` or, when they are more, in memory of their own.
+    uint8_t* data
+    size_t size
+    size_t room
+    uint8_t small[512]
+
+
+cdef inline void start(Output* out) noexcept:
+    out.data, out.size, out.room = out.small, 0, sizeof(out.small)
+
+
+cdef inline bytes finish(Output* out):
+    return PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+
+
+cdef inline void clear(Output* out) noexcept:
+    if out.data != out.small:
+        PyMem_Free(out.data)
+
+
+cdef inline int want(Output* out, size_t size) except -1:
+    """Room for `size` more bytes; the writers below do not ask again."""
+    if out.room - out.size < size:
+        grow(out, size)
+    return 0
+
+
+cdef int grow(Output* out, size_t size) except -1:
+    cdef size_t room = 2 * (out.size + size)
+    cdef uint8_t* data
+    if out.data == out.small:
+        data = <uint8_t*>PyMem_Malloc(room)
+        if data is not NULL:
+            memcpy(data, out.small, out.size)
+    else:
+        data = <uint8_t*>PyMem_Realloc(out.data, room)
+    if data is NULL:
+        raise MemoryError
+    out.data, out.room = data, room
+    return 0
+
+
+cdef inline void write_uint8(Output* out, uint8_t value) noexcept:
+    out.data[out.size] = value
+    out.size += 1
+
+
+cdef inline void write_uint16(Output* out, uint16_t value) noexcept:
+    put_u16(out.data + out.size, value)
+    out.size += 2
+
+
+cdef inline void write_uint32(Output* out, uint32_t value) noexcept:
+    put_u32(out.data + out.size, value)
+    out.size += 4
+
+
+cdef inline void write_uint64(Output* out, uint64_t value) noexcept:
+    put_u64(out.data + out.size, value)
+    out.size += 8
+
+
+cdef inline void write_int32(Output* out, int32_t value) noexcept:
+    write_uint32(out, <uint32_t>value)
+
+
+cdef inline void write_int64(Output* out, int64_t value) noexcept:
+    write_uint64(out, <uint64_t>value)
+
+
+cdef inline void write(Output* out, const void* data, size_t size) noexcept:
+    memcpy(out.data + out.size, data, size)
+    out.size += size
+
+
+cdef inline size_t fitting(size_t size, int width) except? 0:
+    """`size`, if a count or length of `width` bytes can hold it."""
+    if width < 8 and size >> (8 * width):
+        raise ValueError
+    return size
+
+
+cdef inline int write_bytes(Output* out, bytes data) except -1:
+    want(out, PyBytes_GET_SIZE(data))
+    write(out, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    return 0
+
+
+cdef inline int append_string(Output* out, object text) except -1:
+    """The text with a zero byte behind it (pq_sendstring)."""
+    return write_bytes(out, write_string(text))
+
+
+cdef bytes utf8(str text):
+    """The bytes that a decoder gives as `text`."""
+    try:
+        return PyUnicode_AsUTF8String(text)
+    except UnicodeEncodeError:
+        return escaped_bytes(text)
+
+
+cdef int encode_tuple_data(Output* out, uint8_t tag, object cells) except -1:
+    if not isinstance(cells, (tuple, list)):
+        raise ValueError
+    want(out, 3)
+    write_uint8(out, tag)
+    write_uint16(out, fitting(len(cells), 2))
+    for cell in cells:
+        encode_tuple_data_cell(out, cell)
+    return 0
+
+
+cdef inline int encode_tuple_data_cell(Output* out, object cell) except -1:
+    cdef size_t size
+    if isinstance(cell, str):
+        if PyUnicode_IS_ASCII(cell):
+            size = fitting(PyUnicode_GET_LENGTH(cell), 4)
+            want(out, 5 + size)
+            write_uint8(out, 0x74)  # t
+            write_uint32(out, size)
+            write(out, PyUnicode_DATA(cell), size)
+            return 0
+        cell = utf8(cell)
+        size = fitting(PyBytes_GET_SIZE(cell), 4)
+        want(out, 5 + size)
+        write_uint8(out, 0x74)  # t
+        write_uint32(out, size)
+        write(out, PyBytes_AS_STRING(cell), size)
+    elif cell is None:
+        want(out, 1)
+        write_uint8(out, 0x6E)  # n
+    elif cell is UNCHANGED:
+        want(out, 1)
+        write_uint8(out, 0x75)  # u
+    elif isinstance(cell, bytes):
+        size = fitting(PyBytes_GET_SIZE(cell), 4)
+        want(out, 5 + size)
+        write_uint8(out, 0x62)  # b
+        write_uint32(out, size)
+        write(out, PyBytes_AS_STRING(cell), size)
+    else:
+        raise ValueError
+    return 0
+
+
+cdef int encode_relation_column_v1(Output* out, object item) except -1:
+    if not isinstance(item, RelationColumn):
+        raise ValueError
+    want(out, 1)
+    write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
+    append_string(out, item.name)
+    want(out, 8)
+    write_uint32(out, PyNumber_Index(item.type_oid))
+    write_int32(out, PyNumber_Index(item.type_modifier))
+    return 0
+
+
+cdef int encode_begin_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x42)  # B
+    want(out, 20)
+    write_uint64(out, PyNumber_Index(item.final_lsn))
+    write_int64(out, PyNumber_Index(item.commit_time))
+    write_uint32(out, PyNumber_Index(item.xid))
+    return 0
+
+
+cdef int encode_logical_message_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x4D)  # M
+    if item.xid is not None:
+        raise ValueError
+    want(out, 9)
+    write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
+    write_uint64(out, PyNumber_Index(item.lsn))
+    append_string(out, item.prefix)
+    want(out, 4)
+    write_uint32(out, fitting(len(item.content), 4))
+    if not isinstance(item.content, bytes):
+        raise ValueError
+    write_bytes(out, item.content)
+    return 0
+
+
+cdef int encode_commit_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x43)  # C
+    want(out, 25)
+    write_uint8(out, 0)
+    write_uint64(out, PyNumber_Index(item.commit_lsn))
+    write_uint64(out, PyNumber_Index(item.end_lsn))
+    write_int64(out, PyNumber_Index(item.commit_time))
+    return 0
+
+
+cdef int encode_origin_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x4F)  # O
+    want(out, 8)
+    write_uint64(out, PyNumber_Index(item.origin_lsn))
+    append_string(out, item.name)
+    return 0
+
+
+cdef int encode_relation_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x52)  # R
+    if item.xid is not None:
+        raise ValueError
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.oid))
+    append_string(out, item.namespace)
+    append_string(out, item.name)
+    want(out, 3)
+    write_uint8(out, REPLICA_IDENTITY_BYTE[item.replica_identity])
+    write_uint16(out, fitting(len(item.columns), 2))
+    if not isinstance(item.columns, (tuple, list)):
+        raise ValueError
+    for one in item.columns:
+        encode_relation_column_v1(out, one)
+    return 0
+
+
+cdef int encode_type_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x59)  # Y
+    if item.xid is not None:
+        raise ValueError
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.oid))
+    append_string(out, item.namespace)
+    append_string(out, item.name)
+    return 0
+
+
+cdef int encode_insert_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x49)  # I
+    if item.xid is not None:
+        raise ValueError
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.relation_oid))
+    encode_tuple_data(out, 0x4E, item.new)  # N
+    return 0
+
+
+cdef int encode_update_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x55)  # U
+    if item.xid is not None:
+        raise ValueError
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.relation_oid))
+    if item.key is not None:
+        if item.old is not None:
+            raise ValueError
+        encode_tuple_data(out, 0x4B, item.key)  # K
+    elif item.old is not None:
+        encode_tuple_data(out, 0x4F, item.old)  # O
+    encode_tuple_data(out, 0x4E, item.new)  # N
+    return 0
+
+
+cdef int encode_delete_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x44)  # D
+    if item.xid is not None:
+        raise ValueError
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.relation_oid))
+    if item.key is not None:
+        if item.old is not None:
+            raise ValueError
+        encode_tuple_data(out, 0x4B, item.key)  # K
+    elif item.old is not None:
+        encode_tuple_data(out, 0x4F, item.old)  # O
+    else:
+        raise ValueError
+    return 0
+
+
+cdef int encode_truncate_v1(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x54)  # T
+    if item.xid is not None:
+        raise ValueError
+    want(out, 5)
+    write_uint32(out, fitting(len(item.relation_oids), 4))
+    write_uint8(out, PyNumber_Index(known_bits(item.options, 0x03)))
+    if not isinstance(item.relation_oids, (tuple, list)):
+        raise ValueError
+    for one in item.relation_oids:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(one))
+    return 0
+
+
+cdef int encode_logical_message_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x4D)  # M
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 9)
+    write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
+    write_uint64(out, PyNumber_Index(item.lsn))
+    append_string(out, item.prefix)
+    want(out, 4)
+    write_uint32(out, fitting(len(item.content), 4))
+    if not isinstance(item.content, bytes):
+        raise ValueError
+    write_bytes(out, item.content)
+    return 0
+
+
+cdef int encode_relation_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x52)  # R
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.oid))
+    append_string(out, item.namespace)
+    append_string(out, item.name)
+    want(out, 3)
+    write_uint8(out, REPLICA_IDENTITY_BYTE[item.replica_identity])
+    write_uint16(out, fitting(len(item.columns), 2))
+    if not isinstance(item.columns, (tuple, list)):
+        raise ValueError
+    for one in item.columns:
+        encode_relation_column_v1(out, one)
+    return 0
+
+
+cdef int encode_type_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x59)  # Y
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.oid))
+    append_string(out, item.namespace)
+    append_string(out, item.name)
+    return 0
+
+
+cdef int encode_insert_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x49)  # I
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.relation_oid))
+    encode_tuple_data(out, 0x4E, item.new)  # N
+    return 0
+
+
+cdef int encode_update_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x55)  # U
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.relation_oid))
+    if item.key is not None:
+        if item.old is not None:
+            raise ValueError
+        encode_tuple_data(out, 0x4B, item.key)  # K
+    elif item.old is not None:
+        encode_tuple_data(out, 0x4F, item.old)  # O
+    encode_tuple_data(out, 0x4E, item.new)  # N
+    return 0
+
+
+cdef int encode_delete_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x44)  # D
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 4)
+    write_uint32(out, PyNumber_Index(item.relation_oid))
+    if item.key is not None:
+        if item.old is not None:
+            raise ValueError
+        encode_tuple_data(out, 0x4B, item.key)  # K
+    elif item.old is not None:
+        encode_tuple_data(out, 0x4F, item.old)  # O
+    else:
+        raise ValueError
+    return 0
+
+
+cdef int encode_truncate_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x54)  # T
+    if item.xid is not None:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(item.xid))
+    want(out, 5)
+    write_uint32(out, fitting(len(item.relation_oids), 4))
+    write_uint8(out, PyNumber_Index(known_bits(item.options, 0x03)))
+    if not isinstance(item.relation_oids, (tuple, list)):
+        raise ValueError
+    for one in item.relation_oids:
+        want(out, 4)
+        write_uint32(out, PyNumber_Index(one))
+    return 0
+
+
+cdef int encode_stream_start_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x53)  # S
+    want(out, 5)
+    write_uint32(out, PyNumber_Index(item.xid))
+    write_uint8(out, BOOL[item.first_segment])
+    return 0
+
+
+cdef int encode_stream_stop_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x45)  # E
+    return 0
+
+
+cdef int encode_stream_commit_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x63)  # c
+    want(out, 29)
+    write_uint32(out, PyNumber_Index(item.xid))
+    write_uint8(out, 0)
+    write_uint64(out, PyNumber_Index(item.commit_lsn))
+    write_uint64(out, PyNumber_Index(item.end_lsn))
+    write_int64(out, PyNumber_Index(item.commit_time))
+    return 0
+
+
+cdef int encode_stream_abort_v2(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x41)  # A
+    if item.abort_lsn is not None:
+        raise ValueError
+    if item.abort_time is not None:
+        raise ValueError
+    want(out, 8)
+    write_uint32(out, PyNumber_Index(item.xid))
+    write_uint32(out, PyNumber_Index(item.subxid))
+    return 0
+
+
+cdef int encode_begin_prepare_v3(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x62)  # b
+    want(out, 28)
+    write_uint64(out, PyNumber_Index(item.prepare_lsn))
+    write_uint64(out, PyNumber_Index(item.end_lsn))
+    write_int64(out, PyNumber_Index(item.prepare_time))
+    write_uint32(out, PyNumber_Index(item.xid))
+    append_string(out, item.gid)
+    return 0
+
+
+cdef int encode_prepare_v3(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x50)  # P
+    want(out, 29)
+    write_uint8(out, 0)
+    write_uint64(out, PyNumber_Index(item.prepare_lsn))
+    write_uint64(out, PyNumber_Index(item.end_lsn))
+    write_int64(out, PyNumber_Index(item.prepare_time))
+    write_uint32(out, PyNumber_Index(item.xid))
+    append_string(out, item.gid)
+    return 0
+
+
+cdef int encode_commit_prepared_v3(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x4B)  # K
+    want(out, 29)
+    write_uint8(out, 0)
+    write_uint64(out, PyNumber_Index(item.commit_lsn))
+    write_uint64(out, PyNumber_Index(item.end_lsn))
+    write_int64(out, PyNumber_Index(item.commit_time))
+    write_uint32(out, PyNumber_Index(item.xid))
+    append_string(out, item.gid)
+    return 0
+
+
+cdef int encode_rollback_prepared_v3(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x72)  # r
+    want(out, 37)
+    write_uint8(out, 0)
+    write_uint64(out, PyNumber_Index(item.prepare_end_lsn))
+    write_uint64(out, PyNumber_Index(item.rollback_end_lsn))
+    write_int64(out, PyNumber_Index(item.prepare_time))
+    write_int64(out, PyNumber_Index(item.rollback_time))
+    write_uint32(out, PyNumber_Index(item.xid))
+    append_string(out, item.gid)
+    return 0
+
+
+cdef int encode_stream_prepare_v3(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x70)  # p
+    want(out, 29)
+    write_uint8(out, 0)
+    write_uint64(out, PyNumber_Index(item.prepare_lsn))
+    write_uint64(out, PyNumber_Index(item.end_lsn))
+    write_int64(out, PyNumber_Index(item.prepare_time))
+    write_uint32(out, PyNumber_Index(item.xid))
+    append_string(out, item.gid)
+    return 0
+
+
+cdef int encode_stream_abort_v4(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x41)  # A
+    want(out, 8)
+    write_uint32(out, PyNumber_Index(item.xid))
+    write_uint32(out, PyNumber_Index(item.subxid))
+    if item.abort_lsn is not None and item.abort_time is not None:
+        want(out, 16)
+        write_uint64(out, PyNumber_Index(item.abort_lsn))
+        write_int64(out, PyNumber_Index(item.abort_time))
+    elif item.abort_lsn is not None or item.abort_time is not None:
+        raise ValueError
+    return 0
+
+
+cdef int encode_xlog_data_envelope(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x77)  # w
+    want(out, 24)
+    write_uint64(out, PyNumber_Index(item.wal_start))
+    write_uint64(out, PyNumber_Index(item.wal_end))
+    write_int64(out, PyNumber_Index(item.send_time))
+    if not isinstance(item.data, bytes):
+        raise ValueError
+    write_bytes(out, item.data)
+    return 0
+
+
+cdef int encode_primary_keepalive_envelope(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x6B)  # k
+    want(out, 17)
+    write_uint64(out, PyNumber_Index(item.wal_end))
+    write_int64(out, PyNumber_Index(item.send_time))
+    write_uint8(out, BOOL[item.reply_requested])
+    return 0
+
+
+cdef int encode_primary_status_update_envelope(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x73)  # s
+    want(out, 32)
+    write_uint64(out, PyNumber_Index(item.wal_end))
+    write_uint64(out, PyNumber_Index(item.oldest_xid))
+    write_uint64(out, PyNumber_Index(item.next_xid))
+    write_int64(out, PyNumber_Index(item.send_time))
+    return 0
+
+
+cdef int encode_standby_status_update_envelope(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x72)  # r
+    want(out, 33)
+    write_uint64(out, PyNumber_Index(item.written_lsn))
+    write_uint64(out, PyNumber_Index(item.flushed_lsn))
+    write_uint64(out, PyNumber_Index(item.applied_lsn))
+    write_int64(out, PyNumber_Index(item.send_time))
+    write_uint8(out, BOOL[item.reply_requested])
+    return 0
+
+
+cdef int encode_hot_standby_feedback_envelope(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x68)  # h
+    want(out, 24)
+    write_int64(out, PyNumber_Index(item.send_time))
+    write_uint32(out, PyNumber_Index(item.xmin))
+    write_uint32(out, PyNumber_Index(item.xmin_epoch))
+    write_uint32(out, PyNumber_Index(item.catalog_xmin))
+    write_uint32(out, PyNumber_Index(item.catalog_xmin_epoch))
+    return 0
+
+
+cdef int encode_primary_status_request_envelope(Output* out, object item) except -1:
+    want(out, 1)
+    write_uint8(out, 0x70)  # p
+    want(out, 8)
+    write_int64(out, PyNumber_Index(item.send_time))
+    return 0
+
+
+def encode_v1(message):
+    """Encode one message to exactly the bytes that a server sends.
+
+    Raises:
+        EncodeError: The message, or one of its fields, does not exist in this version,
+            or a value does not fit its field.
+        TypeError: It is not a message.
+    """
+    cdef Output out
+    start(&out)
+    kind = type(message)
+    try:
+        if kind is Begin:
+            encode_begin_v1(&out, message)
+        elif kind is LogicalMessage:
+            encode_logical_message_v1(&out, message)
+        elif kind is Commit:
+            encode_commit_v1(&out, message)
+        elif kind is Origin:
+            encode_origin_v1(&out, message)
+        elif kind is Relation:
+            encode_relation_v1(&out, message)
+        elif kind is Type:
+            encode_type_v1(&out, message)
+        elif kind is Insert:
+            encode_insert_v1(&out, message)
+        elif kind is Update:
+            encode_update_v1(&out, message)
+        elif kind is Delete:
+            encode_delete_v1(&out, message)
+        elif kind is Truncate:
+            encode_truncate_v1(&out, message)
+        else:
+            raise ValueError
+        return finish(&out)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        raise explain_encode(layouts.V1, message) from None
+    finally:
+        clear(&out)
+
+
+def encode_v2(message):
+    """Encode one message to exactly the bytes that a server sends.
+
+    Raises:
+        EncodeError: The message, or one of its fields, does not exist in this version,
+            or a value does not fit its field.
+        TypeError: It is not a message.
+    """
+    cdef Output out
+    start(&out)
+    kind = type(message)
+    try:
+        if kind is Begin:
+            encode_begin_v1(&out, message)
+        elif kind is LogicalMessage:
+            encode_logical_message_v2(&out, message)
+        elif kind is Commit:
+            encode_commit_v1(&out, message)
+        elif kind is Origin:
+            encode_origin_v1(&out, message)
+        elif kind is Relation:
+            encode_relation_v2(&out, message)
+        elif kind is Type:
+            encode_type_v2(&out, message)
+        elif kind is Insert:
+            encode_insert_v2(&out, message)
+        elif kind is Update:
+            encode_update_v2(&out, message)
+        elif kind is Delete:
+            encode_delete_v2(&out, message)
+        elif kind is Truncate:
+            encode_truncate_v2(&out, message)
+        elif kind is StreamStart:
+            encode_stream_start_v2(&out, message)
+        elif kind is StreamStop:
+            encode_stream_stop_v2(&out, message)
+        elif kind is StreamCommit:
+            encode_stream_commit_v2(&out, message)
+        elif kind is StreamAbort:
+            encode_stream_abort_v2(&out, message)
+        else:
+            raise ValueError
+        return finish(&out)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        raise explain_encode(layouts.V2, message) from None
+    finally:
+        clear(&out)
+
+
+def encode_v3(message):
+    """Encode one message to exactly the bytes that a server sends.
+
+    Raises:
+        EncodeError: The message, or one of its fields, does not exist in this version,
+            or a value does not fit its field.
+        TypeError: It is not a message.
+    """
+    cdef Output out
+    start(&out)
+    kind = type(message)
+    try:
+        if kind is Begin:
+            encode_begin_v1(&out, message)
+        elif kind is LogicalMessage:
+            encode_logical_message_v2(&out, message)
+        elif kind is Commit:
+            encode_commit_v1(&out, message)
+        elif kind is Origin:
+            encode_origin_v1(&out, message)
+        elif kind is Relation:
+            encode_relation_v2(&out, message)
+        elif kind is Type:
+            encode_type_v2(&out, message)
+        elif kind is Insert:
+            encode_insert_v2(&out, message)
+        elif kind is Update:
+            encode_update_v2(&out, message)
+        elif kind is Delete:
+            encode_delete_v2(&out, message)
+        elif kind is Truncate:
+            encode_truncate_v2(&out, message)
+        elif kind is StreamStart:
+            encode_stream_start_v2(&out, message)
+        elif kind is StreamStop:
+            encode_stream_stop_v2(&out, message)
+        elif kind is StreamCommit:
+            encode_stream_commit_v2(&out, message)
+        elif kind is StreamAbort:
+            encode_stream_abort_v2(&out, message)
+        elif kind is BeginPrepare:
+            encode_begin_prepare_v3(&out, message)
+        elif kind is Prepare:
+            encode_prepare_v3(&out, message)
+        elif kind is CommitPrepared:
+            encode_commit_prepared_v3(&out, message)
+        elif kind is RollbackPrepared:
+            encode_rollback_prepared_v3(&out, message)
+        elif kind is StreamPrepare:
+            encode_stream_prepare_v3(&out, message)
+        else:
+            raise ValueError
+        return finish(&out)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        raise explain_encode(layouts.V3, message) from None
+    finally:
+        clear(&out)
+
+
+def encode_v4(message):
+    """Encode one message to exactly the bytes that a server sends.
+
+    Raises:
+        EncodeError: The message, or one of its fields, does not exist in this version,
+            or a value does not fit its field.
+        TypeError: It is not a message.
+    """
+    cdef Output out
+    start(&out)
+    kind = type(message)
+    try:
+        if kind is Begin:
+            encode_begin_v1(&out, message)
+        elif kind is LogicalMessage:
+            encode_logical_message_v2(&out, message)
+        elif kind is Commit:
+            encode_commit_v1(&out, message)
+        elif kind is Origin:
+            encode_origin_v1(&out, message)
+        elif kind is Relation:
+            encode_relation_v2(&out, message)
+        elif kind is Type:
+            encode_type_v2(&out, message)
+        elif kind is Insert:
+            encode_insert_v2(&out, message)
+        elif kind is Update:
+            encode_update_v2(&out, message)
+        elif kind is Delete:
+            encode_delete_v2(&out, message)
+        elif kind is Truncate:
+            encode_truncate_v2(&out, message)
+        elif kind is StreamStart:
+            encode_stream_start_v2(&out, message)
+        elif kind is StreamStop:
+            encode_stream_stop_v2(&out, message)
+        elif kind is StreamCommit:
+            encode_stream_commit_v2(&out, message)
+        elif kind is StreamAbort:
+            encode_stream_abort_v4(&out, message)
+        elif kind is BeginPrepare:
+            encode_begin_prepare_v3(&out, message)
+        elif kind is Prepare:
+            encode_prepare_v3(&out, message)
+        elif kind is CommitPrepared:
+            encode_commit_prepared_v3(&out, message)
+        elif kind is RollbackPrepared:
+            encode_rollback_prepared_v3(&out, message)
+        elif kind is StreamPrepare:
+            encode_stream_prepare_v3(&out, message)
+        else:
+            raise ValueError
+        return finish(&out)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        raise explain_encode(layouts.V4, message) from None
+    finally:
+        clear(&out)
+
+
+def encode_envelope(message):
+    """Encode one message to exactly the bytes that a walsender or its client sends.
+
+    Raises:
+        EncodeError: The message, or one of its fields, does not exist in this protocol,
+            or a value does not fit its field.
+        TypeError: It is not a message.
+    """
+    cdef Output out
+    start(&out)
+    kind = type(message)
+    try:
+        if kind is XLogData:
+            encode_xlog_data_envelope(&out, message)
+        elif kind is PrimaryKeepalive:
+            encode_primary_keepalive_envelope(&out, message)
+        elif kind is PrimaryStatusUpdate:
+            encode_primary_status_update_envelope(&out, message)
+        elif kind is StandbyStatusUpdate:
+            encode_standby_status_update_envelope(&out, message)
+        elif kind is HotStandbyFeedback:
+            encode_hot_standby_feedback_envelope(&out, message)
+        elif kind is PrimaryStatusRequest:
+            encode_primary_status_request_envelope(&out, message)
+        else:
+            raise ValueError
+        return finish(&out)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        raise explain_encode(layouts.ENVELOPE, message) from None
+    finally:
+        clear(&out)
+
+

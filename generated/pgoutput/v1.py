@@ -6,7 +6,8 @@ Committed transactions, each as a whole, when they commit. Servers 10+.
 
 Both directions are optimistic: fixed-width neighbours are read by one `struct.Struct`, lengths are
 read unsigned, so that a wrong one overruns, and the end is compared once. Where anything does not
-fit, the generic walk over `pgoutput.layouts` finds and names the field.
+fit, the generic walk over `pgoutput.layouts` finds and names the field. Where the compiled kernel is
+installed, its functions take the places of these (see `pgoutput.compiled`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from struct import error as StructError
 from typing import Any, TypeAlias
 
 from pgoutput import layouts, messages
+from pgoutput.compiled import kernel
 from pgoutput.problems import explain_encode
 from pgoutput.walk import explain_decode
 from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, known_bits, read_string, write_string
@@ -438,3 +440,9 @@ _ENCODERS: dict[type[messages.Message], Callable[[Any], bytes]] = {
     messages.Delete: _encode_delete,
     messages.Truncate: _encode_truncate,
 }
+
+pure_decode, pure_encode = decode, encode
+"""Both in Python, whichever are in use: the reference for the compiled ones, and what explains itself."""
+
+if kernel is not None:
+    decode, encode = kernel.decode_v1, kernel.encode_v1

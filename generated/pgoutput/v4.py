@@ -7,7 +7,8 @@ Streamed transactions can be applied in parallel, so their aborts say when and w
 
 Both directions are optimistic: fixed-width neighbours are read by one `struct.Struct`, lengths are
 read unsigned, so that a wrong one overruns, and the end is compared once. Where anything does not
-fit, the generic walk over `pgoutput.layouts` finds and names the field.
+fit, the generic walk over `pgoutput.layouts` finds and names the field. Where the compiled kernel is
+installed, its functions take the places of these (see `pgoutput.compiled`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from struct import error as StructError
 from typing import Any, TypeAlias
 
 from pgoutput import layouts, messages
+from pgoutput.compiled import kernel
 from pgoutput.problems import explain_encode
 from pgoutput.walk import explain_decode
 from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, known_bits, read_string, write_string
@@ -692,3 +694,9 @@ _ENCODERS: dict[type[messages.Message], Callable[[Any], bytes]] = {
     messages.RollbackPrepared: _encode_rollback_prepared,
     messages.StreamPrepare: _encode_stream_prepare,
 }
+
+pure_decode, pure_encode = decode, encode
+"""Both in Python, whichever are in use: the reference for the compiled ones, and what explains itself."""
+
+if kernel is not None:
+    decode, encode = kernel.decode_v4, kernel.encode_v4
