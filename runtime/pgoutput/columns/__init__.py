@@ -1,15 +1,22 @@
-"""Columns of cells to messages, a batch at a time: what a codec makes of single ones, in Arrow.
+"""Messages to columns and back, a batch at a time: what a codec does with single ones, in Arrow.
 
-A column of `pa.string()` is cells in text format, one of `pa.binary()` cells in binary format; NULL is NULL.
+`ColumnDecoder` reads batches of messages. The functions write them: a column of `pa.string()` is cells in
+text format, one of `pa.binary()` cells in binary format; NULL is NULL.
 """
 
 from pgoutput.columns.borders import encode_begins, encode_commits
 from pgoutput.columns.cells import Cells, encode_cells
+from pgoutput.columns.decode import HEADERS, ColumnDecoder, Decoded, RelationTuples, Tuples
 from pgoutput.columns.encode import encode_deletes, encode_inserts, encode_updates
 from pgoutput.columns.envelopes import encode_copy_data, encode_xlog_data
 
 __all__ = [
+    "HEADERS",
     "Cells",
+    "ColumnDecoder",
+    "Decoded",
+    "RelationTuples",
+    "Tuples",
     "encode_begins",
     "encode_cells",
     "encode_commits",
