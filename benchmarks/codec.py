@@ -1,108 +1,173 @@
-"""Measures the codec against its promises: `make bench`.
+"""Measures the codec and the columns against what is promised of them: `make bench`.
 
-Decoding is measured beside the decoders of pypgoutput, the other pure-Python ones, on the same bytes: rows of
-six text columns, messages of about 88 bytes. Encoding is measured beside our own decoding. Only ratios count:
-of the medians of rounds that take turns within one run, so that a slow machine slows all of them.
+All read the same bytes (`streams.py`) and take turns at it within one run, after it was compared what they
+read (`turns.py`). Only ratios of their medians are promised, so that they mean the same on a slow machine.
 """
 
 from __future__ import annotations
 
-import gc
 import os
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from typing import Final
 
-from pgoutput import messages as m
-from pgoutput import v4
+import msgspec
 
-DECODE_AT_LEAST = 4.0
-"""How many times as fast as pypgoutput we decode, at least."""
-ENCODE_AT_MOST = 1.2
-"""How many times as long as decoding encoding takes, at most."""
-
-ROUNDS = 41
-CALLS = 2000
-
-ROW = ("4711", "Ada Lovelace", "ada@example.org", "2026-03-01", "12.50", "true")
-SHORT = ("4711", "Ada", "ada@ex.org", "2026-03-01", "12.50", "t")
-KEY = ("4711", None, None, None, None, None)
-MESSAGES: dict[str, m.Message] = {
-    "Insert": m.Insert(16_384, ROW),
-    "Update": m.Update(16_384, SHORT, key=KEY),
-    "Delete": m.Delete(16_384, old=ROW),
-}
+from benchmarks import climit, columnar, node, objects, resident
+from benchmarks.machine import machine
+from benchmarks.results import Measured, Results, Times
+from benchmarks.streams import Format, Shape, batch, stream
+from benchmarks.turns import Contestant, check, medians, prepare, seconds
 
 
-def theirs() -> Any:
-    """pypgoutput, from where `make bench` has installed it."""
-    sys.path.insert(0, os.environ["PGOUTPUT_BENCH_PATH"])
-    import pypgoutput
+class Promise(msgspec.Struct, frozen=True):
+    """How the times of two relate, on the stream with six columns in text format."""
 
-    return pypgoutput
+    one: str
+    other: str
+    at_most: float = inf
+    at_least: float = 0
 
-
-def round_of(function: Callable[[Any], object], argument: object) -> float:
-    """Seconds that many calls take."""
-    start = time.perf_counter()
-    for _ in range(CALLS):
-        function(argument)
-    return time.perf_counter() - start
+    @property
+    def limit(self) -> str:
+        """What is promised."""
+        return f"at least {self.at_least:g}" if self.at_least else f"at most {self.at_most:g}"
 
 
-def medians(candidates: dict[str, tuple[Callable[[Any], object], object]]) -> dict[str, float]:
-    """Microseconds a call: the median of rounds that take turns."""
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(ROUNDS):
-            for name, (function, argument) in candidates.items():
-                times[name].append(round_of(function, argument))
-    finally:
-        gc.enable()
-    return {name: statistics.median(rounds) / CALLS * 1e6 for name, rounds in times.items()}
+PROMISES: Final = (
+    Promise("to cells", "C", at_most=3),
+    Promise("to types", "C", at_most=6),
+    Promise("pypgoutput", "to objects", at_least=30),
+    Promise("Node, strings", "to objects", at_least=6),
+    Promise("from cells", "to cells", at_most=1),
+)
 
+FLAT: Final = 1.2
+"""How much the time per message of our columns and objects may differ between 10^5 and 10^7 messages."""
 
-def check_same(name: str, message: Any, other: Any) -> None:
-    """Whether both decoders have read the same row."""
-    for mine, their in (("new", "new_tuple"), ("key", "old_tuple"), ("old", "old_tuple")):
-        cells = getattr(message, mine, None)
-        if cells is not None:
-            found = tuple(column.col_data for column in getattr(other, their).column_data)
-            if cells != found:
-                raise SystemExit(f"{name}: pypgoutput reads {found}, not {cells}")
+MEMORY: Final = 1.1
+"""How many times the memory for 10^5 messages 10^7 may take."""
+
+HEADLINE: Final = Shape(6, "text")
+FORMATS: Final[tuple[Format, ...]] = ("text", "binary")
+SHAPES: Final = tuple(Shape(columns, name) for name in FORMATS for columns in (2, 6, 20, 200))
+
+LENGTHS: Final = {10_000: 10, 100_000: 4, 1_000_000: 2, 10_000_000: 1}
+"""Messages of streams, and how often each stream is read in a round."""
+
+SHORT: Final = 100_000
+LONG: Final = 10_000_000
+"""From the one length to the other nothing changes."""
+
+PATH: Final = Path(os.environ.get("PGOUTPUT_BENCH_PATH", tempfile.gettempdir()), "codec.json")
+"""What was measured, for `benchmarks.publish`."""
+
+ROUNDS: Final = {"columns": 31, "objects": 7, "lengths": 3}
 
 
 def main() -> int:
-    """Print the table; 1 if a promise is broken."""
-    try:
-        pypgoutput = theirs()
-    except (KeyError, ImportError) as error:
-        print(f"pypgoutput is not there ({error!r}); run `make bench`, which installs it", file=sys.stderr)
-        return 2
-    print("         bytes   decode   encode  pypgoutput  pypgoutput/decode  encode/decode")
-    kept = True
-    for name, message in MESSAGES.items():
-        data = v4.encode(message)
-        decoder = getattr(pypgoutput, name)
-        check_same(name, v4.decode(data), decoder(data))
-        found = medians(
-            {"decode": (v4.decode, data), "other": (decoder, data), "encode": (v4.encode, message)}
-        )
-        faster, longer = found["other"] / found["decode"], found["encode"] / found["decode"]
-        kept = kept and faster >= DECODE_AT_LEAST and longer <= ENCODE_AT_MOST
-        print(
-            f"{name:8} {len(data):5} {found['decode']:5.2f} µs {found['encode']:5.2f} µs "
-            f"{found['other']:8.2f} µs {faster:18.1f} {longer:14.2f}"
-        )
-    print(
-        f"Promised: decode at least {DECODE_AT_LEAST:g} times as fast as pypgoutput, "
-        f"encode at most {ENCODE_AT_MOST:g} times as long as decode: {'kept' if kept else 'BROKEN'}."
-    )
-    return 0 if kept else 1
+    """Print the tables, and what of the promises is kept; 1 if one is broken."""
+    with ExitStack() as stack:
+        try:
+            others = Others(stack)
+        except ImportError as error:
+            print(f"pypgoutput is missing ({error!r}): run `make bench`, which installs it", file=sys.stderr)
+            return 2
+        shapes = [measure_shape(shape, others) for shape in SHAPES]
+        lengths = measure_lengths(others)
+    memory = {messages: resident.peak(messages) for messages in (SHORT, LONG)}
+    results = Results(machine(), shapes, lengths, memory)
+    results.save(PATH)
+    print(*told(results), sep="\n")
+    return 0 if all(kept for _, kept in outcomes(results)) else 1
+
+
+def told(results: Results) -> Iterator[str]:
+    """The tables, and what of the promises is kept."""
+    yield from results.lines()
+    yield ""
+    for text, kept in outcomes(results):
+        yield f"{text}: {'kept' if kept else 'BROKEN'}"
+
+
+class Others:
+    """Those that are not ours, as far as the machine has them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._pypgoutput = objects.pypgoutput()
+        self._walk = climit.compiled()
+        if self._walk is None:
+            print(f"Without the limit: there is no {climit.COMPILER} to compile it.")
+        modules = node.installed()
+        if modules is None:
+            print(f"Without {node.PACKAGE}: it needs node and npm, and is fetched from npm's registry.")
+            self._node = []
+        else:
+            both = (node.contestant(modules, strings=strings) for strings in (True, False))
+            self._node = [stack.enter_context(one) for one in both]
+
+    def limit(self, shape: Shape) -> list[Contestant]:
+        """The walk in C."""
+        return [] if self._walk is None else [climit.contestant(self._walk, shape.columns)]
+
+    def decoders(self, shape: Shape) -> list[Contestant]:
+        """Those that make objects; pypgoutput does not know the binary format."""
+        return [*([self._pypgoutput] if shape.format == "text" else []), *self._node]
+
+
+def measure_shape(shape: Shape, others: Others) -> Measured:
+    """All that there is, on one batch."""
+    groups = {
+        "columns": [*others.limit(shape), *columnar.contestants(shape)],
+        "objects": [*objects.ours(), *objects.pure(), *others.decoders(shape)],
+    }
+    some = batch(shape, 0, shape.batch_size)
+    times: Times = {}
+    for name, contestants in groups.items():
+        check(contestants, some)
+        ready = list(prepare(contestants, [some]))
+        times |= medians([seconds(ready, first) for first in range(ROUNDS[name])])
+    return Measured(shape.columns, shape.format, some.message_size, per_message(times, len(some.data)))
+
+
+def measure_lengths(others: Others) -> dict[int, Times]:
+    """What has to be fast on streams of any length."""
+    contestants = [*others.limit(HEADLINE), *columnar.contestants(HEADLINE), objects.ours()[0]]
+    rounds: dict[int, list[Times]] = {messages: [] for messages in LENGTHS}
+    for _ in range(ROUNDS["lengths"]):
+        for messages, times in LENGTHS.items():
+            for first in range(times):
+                batches = prepare(contestants, stream(HEADLINE, messages))
+                rounds[messages].append(seconds(batches, first))
+    return {messages: per_message(medians(found), messages) for messages, found in rounds.items()}
+
+
+def per_message(times: Times, messages: int) -> Times:
+    """Seconds as nanoseconds a message."""
+    return {name: taken / messages * 1e9 for name, taken in times.items()}
+
+
+def outcomes(results: Results) -> Iterator[tuple[str, bool]]:
+    """What was promised and what was measured, and whether it is kept; what could not be measured is."""
+    times = results.times(HEADLINE.columns, HEADLINE.format)
+    for one in PROMISES:
+        text = f"{one.one} / {one.other}: {one.limit}"
+        if one.one in times and one.other in times:
+            ratio = times[one.one] / times[one.other]
+            yield f"{text}; {ratio:.2f}", one.at_least <= ratio <= one.at_most
+        else:
+            yield f"{text}; not measured", True
+    for name in results.lengths[LONG]:
+        found = [times[name] for messages, times in results.lengths.items() if messages >= SHORT]
+        ratio = max(found) / min(found)
+        if name != "C":
+            yield f"{name}, {SHORT:,} to {LONG:,} messages: at most {FLAT}; {ratio:.2f}", ratio <= FLAT
+    ratio = results.memory[LONG] / results.memory[SHORT]
+    yield f"memory, {SHORT:,} to {LONG:,} messages: at most {MEMORY}; {ratio:.2f}", ratio <= MEMORY
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""The picture of what the codec's benchmark has measured: SVG, written by hand.
+
+Both axes of time are logarithmic: what is twice as fast is as far away everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from math import log10
+from typing import Final
+
+from benchmarks.results import Results, Times
+
+WIDTH: Final = 900
+BAR: Final = 24
+LABELS: Final = 150
+"""The room for the names of the bars."""
+BARS_END: Final = 520
+LINES: Final = (600, 760)
+"""Where the lines begin and end; behind them are their names."""
+
+OURS: Final = "#2563a8"
+OTHERS: Final = "#9aa3ad"
+LIMIT: Final = "#1f2328"
+COLORS: Final = {"C": LIMIT, "pypgoutput": OTHERS, "Node": OTHERS, "Node, strings": OTHERS}
+STYLE: Final = "font: 12px sans-serif; fill: #1f2328"
+
+
+def draw(times: Times, results: Results) -> str:
+    """The picture.
+
+    Args:
+        times: Those of the bars.
+        results: Those of the lines, by the length of the stream.
+    """
+    height = 70 + BAR * len(times)
+    parts = [*_bars(times), *_lines(results.lengths, height)]
+    box = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} style="{STYLE}">'
+    return "\n".join([head, '<rect width="100%" height="100%" fill="#fff"/>', *parts, "</svg>", ""])
+
+
+def _bars(times: Times) -> Iterator[str]:
+    yield _text(8, 22, "Nanoseconds a message, 6 columns in text format", weight="bold")
+    low, high = log10(min(times.values())) - 0.3, log10(max(times.values()))
+    for i, (name, time) in enumerate(sorted(times.items(), key=lambda item: item[1])):
+        top = 40 + i * BAR
+        length = (log10(time) - low) / (high - low) * (BARS_END - LABELS - 60)
+        yield _text(LABELS - 8, top + 14, name, anchor="end")
+        yield f'<rect x="{LABELS}" y="{top}" width="{length:.0f}" height="{BAR - 6}" fill="{_color(name)}"/>'
+        yield _text(LABELS + length + 6, top + 14, f"{time:,.0f}")
+
+
+def _lines(lengths: dict[int, Times], height: int) -> Iterator[str]:
+    left, right = LINES
+    yield _text(left - 40, 22, "The same, by messages of the stream", weight="bold")
+    found = [time for times in lengths.values() for time in times.values()]
+    low, high = log10(min(found)) - 0.1, log10(max(found)) + 0.1
+    first, last = log10(min(lengths)), log10(max(lengths))
+
+    def across(length: int) -> float:
+        return left + (log10(length) - first) / (last - first) * (right - left)
+
+    def down(time: float) -> float:
+        return height - 40 - (log10(time) - low) / (high - low) * (height - 80)
+
+    for length in lengths:
+        yield _text(across(length), height - 14, f"10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[round(log10(length))]}", anchor="middle")
+    for name in next(iter(lengths.values())):
+        places = [(across(length), down(times[name])) for length, times in lengths.items()]
+        points = " ".join(f"{x:.0f},{y:.0f}" for x, y in places)
+        yield f'<polyline points="{points}" fill="none" stroke="{_color(name)}" stroke-width="2"/>'
+        for (x, y), times in zip(places, lengths.values(), strict=True):
+            yield f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="{_color(name)}"/>'
+            yield _text(x, y - 7, f"{times[name]:,.0f}", anchor="middle")
+        yield _text(right + 18, places[-1][1] + 4, name)
+
+
+def _color(name: str) -> str:
+    return COLORS.get(name, OURS)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", weight: str = "normal") -> str:
+    place = f'x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" font-weight="{weight}"'
+    return f"<text {place}>{escape(text)}</text>"

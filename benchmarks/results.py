@@ -1,0 +1,73 @@
+"""What the codec's benchmark has measured, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from benchmarks.streams import Format
+
+Times: TypeAlias = dict[str, float]
+"""Nanoseconds a message, by contestant."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The times of messages of one shape."""
+
+    columns: int
+    format: Format
+    size: float
+    """Bytes of a message, on average."""
+    times: Times
+
+
+class Results(msgspec.Struct, frozen=True):
+    """All that one run has measured."""
+
+    machine: str
+    shapes: list[Measured]
+    lengths: dict[int, Times]
+    """By the messages of the stream."""
+    memory: dict[int, int]
+    """The peak of resident memory in bytes, likewise."""
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        return msgspec.json.decode(path.read_bytes(), type=cls)
+
+    def times(self, columns: int, format_: Format) -> Times:
+        """Those of one shape."""
+        (found,) = (one.times for one in self.shapes if (one.columns, one.format) == (columns, format_))
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """The tables."""
+        yield f"{self.machine}. Nanoseconds a message:"
+        yield ""
+        shapes = [([one.format, str(one.columns), f"{one.size:.0f}"], one.times) for one in self.shapes]
+        yield from _table(["format", "columns", "bytes"], shapes)
+        yield ""
+        yield from _table(["messages"], [([f"{length:,}"], times) for length, times in self.lengths.items()])
+        yield ""
+        for messages, peak in self.memory.items():
+            yield f"Reading {messages:,} messages takes {peak / (1 << 20):.0f} MB of resident memory."
+
+
+def _table(heads: list[str], rows: list[tuple[list[str], Times]]) -> Iterator[str]:
+    """The lines: of each row some cells, and then times."""
+    names = list(dict.fromkeys(name for _, times in rows for name in times))
+    lines = [heads + names]
+    lines += [cells + [_shown(times.get(name)) for name in names] for cells, times in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+
+
+def _shown(time: float | None) -> str:
+    return "-" if time is None else f"{time:,.0f}"
