@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 
 from pgoutput import layouts
 
-if layouts.KERNEL != "29d1bf7022a5f8f0":
+if layouts.KERNEL != "4994b0f94e50ac72":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -1202,7 +1202,7 @@ cdef inline size_t fitting(size_t size, int width) except? 0:
     return size
 
 
-cdef inline int write_bytes(Output* out, bytes data) except -1:
+cdef inline int write_bytes(Output* out, object data) except -1:
     want(out, PyBytes_GET_SIZE(data))
     write(out, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     return 0
@@ -1213,7 +1213,7 @@ cdef inline int append_string(Output* out, object text) except -1:
     return write_bytes(out, write_string(text))
 
 
-cdef bytes utf8(str text):
+cdef bytes utf8(object text):
     """The bytes that a decoder gives as `text`."""
     try:
         return PyUnicode_AsUTF8String(text)

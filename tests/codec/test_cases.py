@@ -15,6 +15,8 @@ from pgoutput.walk import walk
 from tests.codec.cases import CAME_WITH, CASES, CONTEXTS, Case
 from tests.codec.paths import value_at
 
+pytestmark = pytest.mark.usefixtures("both")
+
 XLOGDATA_HEAD = 25  # whatever follows these bytes is data
 
 

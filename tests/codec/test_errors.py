@@ -14,6 +14,8 @@ from pgoutput.errors import CaptureError, DecodeError, EncodeError, PgoutputErro
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.versions import CODECS, Codec
 
+pytestmark = pytest.mark.usefixtures("both")
+
 BEGIN = m.Begin(1, 2, 3)
 COLUMN = m.RelationColumn(0, "a", 23, -1)
 RELATION = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (COLUMN,))

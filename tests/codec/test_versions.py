@@ -13,6 +13,8 @@ from pgoutput.versions import CODECS
 from tests.codec import corpus
 from tests.codec.cases import CASES
 
+pytestmark = pytest.mark.usefixtures("both")
+
 SINCE: dict[type[Message], int] = {
     m.Begin: 1,
     m.LogicalMessage: 1,

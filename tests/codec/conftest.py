@@ -1,0 +1,23 @@
+"""The codecs as they are installed, and as they are in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgoutput import compiled, envelope
+from pgoutput.versions import CODECS
+
+BOTH = ["pure"] if compiled.kernel is None else ["compiled", "pure"]
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def both(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the tests of a module with the compiled codecs, where there are any, and with those in Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "pure":
+            for codec in (*CODECS.values(), envelope):
+                patch.setattr(codec, "decode", vars(codec)["pure_decode"])
+                patch.setattr(codec, "encode", vars(codec)["pure_encode"])
+        yield

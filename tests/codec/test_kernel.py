@@ -1,0 +1,303 @@
+"""The compiled codecs and those in Python do the same: equal results of equal types, or equal errors."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pgoutput import compiled, envelope
+from pgoutput import messages as m
+from pgoutput.errors import DecodeError, EncodeError
+from pgoutput.messages import UNCHANGED, Message
+from pgoutput.testing import streams
+from pgoutput.versions import CODECS, Codec
+from tests.codec import corpus, fuzz
+from tests.codec.cases import CASES
+from tests.codec.test_properties import ANYWHERE, MADE, damaged
+
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+
+CODEC_NAMES: dict[Codec, str] = {
+    **{codec: f"v{version}" for version, codec in CODECS.items()},
+    envelope: "envelope",
+}
+
+
+def pairs(codec: Codec) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
+    """The functions of a codec, each in Python and compiled."""
+    name = CODEC_NAMES[codec]
+    return {
+        what: (getattr(codec, f"pure_{what}"), getattr(compiled.kernel, f"{what}_{name}"))
+        for what in ("decode", "encode")
+    }
+
+
+PAIRS = {codec: pairs(codec) for codec in CODEC_NAMES} if compiled.kernel else {}
+
+
+def exact(value: object) -> object:
+    """The value with the types of all that is in it: True is not 1, nor is ReplicaIdentity.FULL "f"."""
+    if isinstance(value, msgspec.Struct):
+        return type(value), *(exact(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, tuple):
+        return type(value), *map(exact, value)
+    return type(value), value
+
+
+def outcome(function: Callable[..., object], *arguments: object) -> object:
+    """What a function returns, or the error that it raises with all that is in it."""
+    try:
+        return exact(function(*arguments))
+    except Exception as error:
+        return type(error), str(error), vars(error), error.__suppress_context__
+
+
+def same(codec: Codec, what: str, *arguments: object) -> object:
+    """What both functions do, which is the same."""
+    pure, fast = (outcome(function, *arguments) for function in PAIRS[codec][what])
+    assert pure == fast
+    return pure
+
+
+def assert_both_ways(codec: Codec, data: bytes, *context: object) -> None:
+    """Both decode alike, and encode alike what they have decoded."""
+    same(codec, "decode", data, *context)
+    try:
+        message = PAIRS[codec]["decode"][1](data, *context)
+    except DecodeError:
+        return
+    assert exact(data) == same(codec, "encode", message)
+
+
+def test_the_installed_codecs_are_the_compiled_ones() -> None:
+    for codec, name in CODEC_NAMES.items():
+        for what in ("decode", "encode"):
+            function = getattr(codec, what)
+            assert function is getattr(compiled.kernel, f"{what}_{name}")
+            pure = getattr(codec, f"pure_{what}")
+            assert inspect.getdoc(pure) == inspect.getdoc(function)
+            assert list(inspect.signature(pure).parameters) == list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("name", corpus.CAPTURES)
+def test_what_servers_sent(name: str) -> None:
+    _, lines, samples = corpus.read(name)
+    for sample in dict.fromkeys(samples):
+        codec = CODECS[sample.version]
+        assert_both_ways(codec, sample.data, sample.in_stream, sample.streaming)
+        assert PAIRS[codec]["decode"][1](sample.data, sample.in_stream, sample.streaming) == sample.message
+    for line in lines:
+        if line.envelope is not None:
+            assert_both_ways(envelope, line.record.data)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_message_everywhere(case: Any) -> None:
+    for codec, _, in_stream, streaming in ANYWHERE:
+        same(codec, "encode", case.message)
+        for end in range(len(case.bytes) + 1):
+            assert_both_ways(codec, case.bytes[:end], in_stream, streaming)
+        assert_both_ways(codec, case.bytes + b"\0", in_stream, streaming)
+
+
+@settings(max_examples=25, deadline=None)
+@given(streams())
+def test_what_scenarios_send(stream: Any) -> None:
+    codec = CODECS[stream.options.proto_version]
+    in_stream = False
+    for data in stream.messages:
+        in_stream = in_stream and data[:1] != m.StreamStop.wire_tag
+        assert_both_ways(codec, data, in_stream, stream.options.streaming)
+        in_stream = in_stream or data[:1] == m.StreamStart.wire_tag
+
+
+@settings(max_examples=2000, deadline=None)
+@given(damaged())
+def test_damaged_bytes(given: tuple[bytes, fuzz.Context]) -> None:
+    data, (codec, _, in_stream, streaming) = given
+    assert_both_ways(codec, data, in_stream, streaming)
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES, ids=CODEC_NAMES.get)
+@pytest.mark.parametrize("data", ["E", 69, None, [69], b"", bytearray(b"\0"), memoryview(b"E"), 3.5])
+def test_what_is_no_bytes(codec: Codec, data: object) -> None:
+    for context in ((), (True,), (False, "on"), (True, "parallel"), (1, "off"), ("", "nothing")):
+        same(codec, "decode", data, *context)
+
+
+def test_any_buffer_is_taken() -> None:
+    data = CODECS[4].encode(m.Insert(1, ("a", b"b", None)))
+    buffers = [bytearray(data), memoryview(data), memoryview(data + data)[: len(data)]]
+    assert {same(CODECS[4], "decode", buffer) for buffer in buffers} == {same(CODECS[4], "decode", data)}
+    backwards = memoryview(data[::-1])[::-1]  # it does not lie in one piece
+    assert same(CODECS[4], "decode", backwards) == same(CODECS[4], "decode", data)
+
+
+class Text(str):
+    """Text of somebody else's."""
+
+
+class Number(int):
+    """A number of somebody else's."""
+
+
+class Bytes(bytes):
+    """Bytes of somebody else's."""
+
+
+class Row(tuple[Any, ...]):
+    """A row of somebody else's."""
+
+
+class Cells(list[Any]):
+    """Cells of somebody else's."""
+
+
+class Index:
+    """Not a number, though it stands for one."""
+
+    def __index__(self) -> int:
+        return 1
+
+
+class Broken:
+    """Whatever is done with it fails."""
+
+    def __index__(self) -> int:
+        raise RuntimeError("broken")
+
+    def __len__(self) -> int:
+        raise RuntimeError("broken")
+
+
+ODD: list[Any] = [
+    None, UNCHANGED, True, False, 0, 1, -1, 2, 255, 256, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63,
+    2**64 - 1, 2**64, -(2**31), -(2**31) - 1, -(2**63), -(2**63) - 1, 10**5000, 1.0, 0.5, float("nan"),
+    Decimal(1), "", "d", "f", "a", "a\0b", "é", "\U0001f600", "\udcff", "\udcc3\udca9", "\ud800", "é\udcff",
+    b"", b"\xff", bytearray(b"a"), memoryview(b"a"), (), [], ("a",), ["a", None], [1, 2], (1, -1), {}, {1: 2},
+    {"a"}, range(3), object(), Text("a"), Text("é"), Number(7), Number(-1), Index(), Broken(),
+    Bytes(b"a"), Row(("a", Bytes(b"b"))), Cells(["a"]), (Text("é"), Bytes(b"")), ("x" * 700, b"y" * 999),
+    m.ReplicaIdentity.FULL, m.ColumnFlag.KEY, m.StreamStop(),
+    m.RelationColumn(0, "a", 23, -1), (m.RelationColumn(0, "a", 23, -1),), int, "x" * 600,
+    ("a",) * 65_536, (None,) * 65_535,
+]  # fmt: skip
+"""What somebody might put into a field."""
+
+
+@st.composite
+def odd(draw: st.DrawFn, whole: Any) -> Any:
+    """The message, or one of its columns, with something odd in it."""
+    name = draw(st.sampled_from(whole.__struct_fields__))
+    value = getattr(whole, name)
+    if isinstance(value, tuple) and value and draw(st.booleans()):
+        at = draw(st.integers(0, len(value) - 1))
+        nested = isinstance(value[at], msgspec.Struct) and draw(st.booleans())
+        item = draw(odd(value[at]) if nested else st.sampled_from(ODD))
+        return replace(whole, **{name: (*value[:at], item, *value[at + 1 :])})
+    return replace(whole, **{name: draw(st.sampled_from(ODD))})
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.data())
+def test_odd_objects(data: st.DataObject) -> None:
+    message = data.draw(st.sampled_from(MADE).flatmap(lambda made: made))
+    codec = data.draw(st.sampled_from(list(CODEC_NAMES)))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if message.__struct_fields__:
+            message = data.draw(odd(message))
+    same(codec, "encode", message)
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES, ids=CODEC_NAMES.get)
+def test_every_odd_value_of_every_field(codec: Codec) -> None:
+    seen = set()
+    for case in CASES:
+        for name in case.message.__struct_fields__:
+            for value in ODD:
+                result = same(codec, "encode", replace(case.message, **{name: value}))
+                assert isinstance(result, tuple)
+                seen.add(result[0])
+    assert seen >= {bytes, EncodeError}
+
+
+@pytest.mark.parametrize("message", [*ODD, Message, Message(), m.Begin], ids=lambda one: type(one).__name__)
+def test_what_is_no_message(message: object) -> None:
+    for codec in CODEC_NAMES:
+        same(codec, "encode", message)
+
+
+def test_a_class_of_the_same_name_is_refused() -> None:
+    begin = type("Begin", (m.Begin,), {})(1, 2, 3)
+    column = type("RelationColumn", (m.RelationColumn,), {})(0, "a", 23, -1)
+    for codec in CODEC_NAMES:
+        same(codec, "encode", begin)
+        same(codec, "encode", m.Relation(1, "", "t", m.ReplicaIdentity.FULL, (column,)))
+
+
+def test_nothing_is_left_behind() -> None:
+    rows = ("text", "é", "\udcff", "t", "", b"raw", None, UNCHANGED, "x" * 3000)
+    good: list[Message] = [case.message for case in CASES if 4 in case.versions]
+    good += [m.Insert(2**31, rows), m.Update(7, rows, key=(None, "k")), m.Truncate(0, tuple(range(300, 400)))]
+    wrong: list[Any] = [m.Insert(-1, rows), m.Insert(1, (*rows, 3)), m.Begin(1, 2, 2**32)]  # type: ignore[arg-type]
+    decode, encode = (PAIRS[CODECS[4]][what][1] for what in ("decode", "encode"))
+    raw = [encode(message) for message in good]
+    short = [data[:-1] for data in raw if len(data) > 1]
+
+    def work() -> None:
+        for message in good:
+            encode(message)
+        for data in raw:
+            for streaming in ("off", "on", "parallel"):
+                with suppress(DecodeError):
+                    decode(data, False, streaming)
+        for data in short[::7]:
+            with pytest.raises(DecodeError):
+                decode(data)
+        for message in wrong:
+            with pytest.raises(EncodeError):
+                encode(message)
+
+    def counts() -> list[int]:
+        shared = (
+            None,
+            UNCHANGED,
+            True,
+            "",
+            "t",
+            m.Insert,
+            m.RelationColumn,
+            m.ReplicaIdentity.FULL,
+            good,
+            raw,
+        )
+        return [sys.getrefcount(one) for one in (*shared, *good, *raw, *rows)]
+
+    for _ in range(20):
+        work()
+    gc.collect()
+    before = counts()
+    tracemalloc.start()
+    try:
+        work()
+        start, _ = tracemalloc.get_traced_memory()
+        times = 100_000 // (len(good) + 3 * len(raw) + len(short) // 7 + len(wrong))
+        for _ in range(times):
+            work()
+        gc.collect()
+        end, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert end - start < 20_000
+    assert max(abs(new - old) for new, old in zip(counts(), before, strict=True)) < times // 10
