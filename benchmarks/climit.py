@@ -82,14 +82,15 @@ class Walk:
         if self._room >= (size, rows):
             return
         self._room = size, rows
-        self._out = [np.zeros(size, np.uint8) for _ in range(self._columns)]
-        self._ends = [np.zeros(rows, np.int32) for _ in range(self._columns)]
+        room = min(size, 8 * size // self._columns)  # no column of the streams has more
+        self._out = [np.ones(room, np.uint8) for _ in range(self._columns)]  # so that all pages are there
+        self._ends = [np.ones(rows, np.int32) for _ in range(self._columns)]
         self._used = np.zeros(self._columns, np.int32)
         self._taken = (
             _addresses(self._out),
             _addresses(self._ends),
             ctypes.c_void_p(self._used.ctypes.data),
-            ctypes.c_int32(size),
+            ctypes.c_int32(room),
             ctypes.c_int64(rows),
         )
 

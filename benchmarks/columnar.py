@@ -1,40 +1,27 @@
-"""Our columns: messages to Arrow arrays, and Arrow arrays to messages."""
+"""Our columns: messages to Arrow batches, and Arrow arrays to messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from benchmarks.streams import Batch, Row, Shape
 from benchmarks.turns import Contestant, Gives, timed
-from pgoutput.columns.index import Index, Numbers
-from pgoutput.columns.read import index_messages, read_column
-from pgoutput.stream import StreamDecoder
+from pgoutput.columns import ColumnDecoder, Decoded, Tuples
 
-Read: TypeAlias = Callable[[Index, Numbers, int], pa.Array]
-"""The cells of these numbers, which are of this column."""
-
-TUPLES: Final = ("key", "new")
+Read: TypeAlias = Callable[[Tuples], pa.RecordBatch]
 
 
 def contestants(shape: Shape) -> list[Contestant]:
     """All of them, for messages of this shape."""
-    types = shape.types
-
-    def cells(index: Index, numbers: Numbers, column: int) -> pa.Array:
-        return index.texts(numbers).array if shape.format == "text" else index.raw(numbers)
-
-    def values(index: Index, numbers: Numbers, column: int) -> pa.Array:
-        return read_column(index, numbers, types[column].oid, types[column].modifier)[0]
-
+    as_they_are = Tuples.texts if shape.format == "text" else Tuples.raw
     return [
-        _decoder("to cells", "cells", shape, cells),
-        _decoder("to types", "texts", shape, values),
+        _decoder("to cells", "cells", shape, as_they_are),
+        _decoder("to types", "texts", shape, lambda tuples: tuples.values()[0]),
         Contestant(
             "from cells",
             lambda batch: timed(lambda: [part.encode() for part in batch.parts]),
@@ -45,26 +32,22 @@ def contestants(shape: Shape) -> list[Contestant]:
 
 
 def _decoder(name: str, gives: Gives, shape: Shape, read: Read) -> Contestant:
-    decoder = StreamDecoder(4)
-    decoder.decode(shape.relation)
+    decoder = ColumnDecoder(4)
+    decoder.decode(pa.array([shape.relation], pa.binary()))
 
-    def tuples(batch: Batch) -> Iterator[tuple[Numbers, list[pa.Array]]]:
-        """For each kind of tuples the messages that they stand in, and their columns."""
-        index = index_messages(batch.data, decoder)
-        for kind in TUPLES:
-            first = index.first(kind)
-            rows = np.flatnonzero(first >= 0)
-            yield rows, [read(index, first[rows] + column, column) for column in range(shape.columns)]
+    def tuples(decoded: Decoded) -> list[tuple[Tuples, pa.RecordBatch]]:
+        kinds = (kind for relation in decoded.relations for kind in (relation.key, relation.new))
+        return [(kind, read(kind)) for kind in kinds]
 
     def result(batch: Batch) -> list[Row]:
         found: list[tuple[int, int, Row]] = []
-        for place, (rows, columns) in enumerate(tuples(batch)):
-            cells = zip(*(column.to_pylist() for column in columns), strict=True)
-            found += zip(rows.tolist(), [place] * len(rows), cells, strict=True)
+        for place, (kind, read) in enumerate(tuples(decoder.decode(batch.data))):
+            cells = zip(*(column.to_pylist() for column in read.columns), strict=True)
+            found += zip(kind.rows.to_pylist(), [place] * len(kind), cells, strict=True)
         found.sort(key=lambda row: row[:2])
         return [tuple(map(_text, cells)) for _, _, cells in found]
 
-    return Contestant(name, lambda batch: timed(lambda: list(tuples(batch))), result, gives)
+    return Contestant(name, lambda batch: timed(lambda: tuples(decoder.decode(batch.data))), result, gives)
 
 
 TEXTS: Final[dict[type, Callable[[Any], str]]] = {

@@ -20,7 +20,7 @@ def ours() -> list[Contestant]:
 
 def pure() -> list[Contestant]:
     """Our codec in Python."""
-    return [_decoder("to objects, pure", v4.decode), _encoder("from objects, pure", v4.encode)]
+    return [_decoder("to objects, pure", v4.pure_decode), _encoder("from objects, pure", v4.pure_encode)]
 
 
 def pypgoutput() -> Contestant:

@@ -20,6 +20,9 @@ BARS_END: Final = 520
 LINES: Final = (600, 760)
 """Where the lines begin and end; behind them are their names."""
 
+LABEL: Final = 14
+"""The height of a name."""
+
 OURS: Final = "#2563a8"
 OTHERS: Final = "#9aa3ad"
 LIMIT: Final = "#1f2328"
@@ -42,7 +45,7 @@ def draw(times: Times, results: Results) -> str:
 
 
 def _bars(times: Times) -> Iterator[str]:
-    yield _text(8, 22, "Nanoseconds a message, 6 columns in text format", weight="bold")
+    yield _text(8, 22, "Nanoseconds a message, 6 columns in text format (logarithmic)", weight="bold")
     low, high = log10(min(times.values())) - 0.3, log10(max(times.values()))
     for i, (name, time) in enumerate(sorted(times.items(), key=lambda item: item[1])):
         top = 40 + i * BAR
@@ -54,7 +57,7 @@ def _bars(times: Times) -> Iterator[str]:
 
 def _lines(lengths: dict[int, Times], height: int) -> Iterator[str]:
     left, right = LINES
-    yield _text(left - 40, 22, "The same, by messages of the stream", weight="bold")
+    yield _text(left - 40, 22, "The same, by the messages of the stream", weight="bold")
     found = [time for times in lengths.values() for time in times.values()]
     low, high = log10(min(found)) - 0.1, log10(max(found)) + 0.1
     first, last = log10(min(lengths)), log10(max(lengths))
@@ -71,10 +74,13 @@ def _lines(lengths: dict[int, Times], height: int) -> Iterator[str]:
         places = [(across(length), down(times[name])) for length, times in lengths.items()]
         points = " ".join(f"{x:.0f},{y:.0f}" for x, y in places)
         yield f'<polyline points="{points}" fill="none" stroke="{_color(name)}" stroke-width="2"/>'
-        for (x, y), times in zip(places, lengths.values(), strict=True):
+        for x, y in places:
             yield f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="{_color(name)}"/>'
-            yield _text(x, y - 7, f"{times[name]:,.0f}", anchor="middle")
-        yield _text(right + 18, places[-1][1] + 4, name)
+    longest = lengths[max(lengths)]
+    free = float(height)
+    for name, time in sorted(longest.items(), key=lambda item: item[1]):  # from below, none on another
+        free = min(down(time), free - LABEL)
+        yield _text(right + 12, free + 4, f"{time:,.0f}  {name}")
 
 
 def _color(name: str) -> str:
