@@ -9,13 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import catalog
-from pgoutput.columns.index import Index, Numbers
+from pgoutput.columns.index import Index, Mask, Numbers
+from pgoutput.columns.kernel import KernelIndex
 from pgoutput.columns.pure import PureIndex
+from pgoutput.compiled import kernel
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import Rescued, arrow_type, to_arrow, to_text
 
 
-def index_messages(data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | None = None) -> Index:
+def index_messages(
+    data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | Mask | None = None
+) -> Index:
     """The index of a batch of messages.
 
     Args:
@@ -24,7 +28,8 @@ def index_messages(data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[b
         in_stream: For each whether it stands in a stream block, where they do not follow each other: the
             decoder's own state does not matter then.
     """
-    return PureIndex(data, decoder, in_stream)
+    make = PureIndex if kernel is None else KernelIndex
+    return make(data, decoder, in_stream)
 
 
 def read_texts(index: Index, numbers: Numbers, type_oids: Numbers) -> pa.StringArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from pgoutput import layouts
@@ -18,6 +19,7 @@ class StreamDecoder:
 
     Attributes:
         proto_version: The protocol version.
+        streaming: The option `streaming`.
         in_stream: Whether a stream block is open (LogicalRepApplyLoop's in_streamed_transaction).
         relations: The last Relation message of each OID. It holds for the changes that follow it.
         types: The last Type message of each OID.
@@ -45,7 +47,7 @@ class StreamDecoder:
         self.in_stream = False
         self.relations: dict[int, Relation] = {}
         self.types: dict[int, Type] = {}
-        self._streaming = streaming
+        self.streaming: Streaming = streaming
         self._codec = CODECS[proto_version]
         self.proto_version = proto_version
         foreign = layouts.VERSIONS[proto_version].foreign if two_phase else ()
@@ -65,11 +67,18 @@ class StreamDecoder:
             TypeError: `data` is not bytes-like.
         """
         codec = CODECS[self._version_for(data)] if self._version_of_tag else self._codec
-        message = codec.decode(data, self.in_stream, self._streaming)
+        message = codec.decode(data, self.in_stream, self.streaming)
         effect = self._effects.get(type(message))
         if effect is not None:
             effect(message)
         return message
+
+    @cached_property
+    def versions_of_tags(self) -> bytes:
+        """By first byte, the protocol version that such a message is read by; 0 where there is none."""
+        own = dict.fromkeys(layouts.VERSIONS[self.proto_version].by_tag, self.proto_version)
+        versions = self._version_of_tag | own
+        return bytes(versions.get(tag, 0) for tag in range(256))
 
     def walk(self, data: bytes) -> Iterator[Piece]:
         """The pieces of the next message, field by field. The state stays as it is.
@@ -77,7 +86,7 @@ class StreamDecoder:
         Raises:
             DecodeError: The bytes are not a message of this stream.
         """
-        return walk(layouts.VERSIONS[self._version_for(data)], data, self.in_stream, self._streaming)
+        return walk(layouts.VERSIONS[self._version_for(data)], data, self.in_stream, self.streaming)
 
     def _version_for(self, data: Buffer) -> int:
         raw = data if isinstance(data, bytes) else bytes(memoryview(data))  # items may be wider
