@@ -82,7 +82,7 @@ generate: $(READY) ## Write generated/ anew from spec/
 bench: $(READY) $(BENCH) ## Measure codec, recording, views and synth, each beside another that does the same
 	@failed=0; for one in codec recording memory views synth; do \
 	    echo "==> $$one"; \
-	    PGOUTPUT_BENCH_PATH=.venv/bench .venv/bin/python -m benchmarks.$$one || failed=1; \
+	    .venv/bin/python -m benchmarks.$$one || failed=1; \
 	done; exit $$failed
 
 fuzz: $(READY) ## Feed a million damaged inputs to every codec; SEED=1 for another million

@@ -6,19 +6,16 @@ read (`turns.py`). Only ratios of their medians are promised, so that they mean 
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from math import inf
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from benchmarks import climit, columnar, node, objects, resident
-from benchmarks.machine import machine
+from benchmarks.machine import FOLDER, machine
 from benchmarks.results import Measured, Results, Times
 from benchmarks.streams import Format, Shape, batch, stream
 from benchmarks.turns import Contestant, check, medians, prepare, seconds
@@ -63,7 +60,7 @@ SHORT: Final = 100_000
 LONG: Final = 10_000_000
 """From the one length to the other nothing changes."""
 
-PATH: Final = Path(os.environ.get("PGOUTPUT_BENCH_PATH", tempfile.gettempdir()), "codec.json")
+PATH: Final = FOLDER / "codec.json"
 """What was measured, for `benchmarks.publish`."""
 
 ROUNDS: Final = {"columns": 31, "objects": 7, "lengths": 3}

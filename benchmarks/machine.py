@@ -1,4 +1,4 @@
-"""What figures were measured on."""
+"""What figures are measured on, and the folder for what that needs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
+
+FOLDER: Final = Path(__file__).parents[1] / ".venv" / "bench"
+"""Where `make bench` installs what is measured beside us, and where results are kept."""
 
 COMMANDS: Final = {"cc": "cc --version", "Node": "node --version"}
 """What tells its version in its first line."""

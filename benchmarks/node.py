@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
 from benchmarks.turns import Contestant, Run
 from pgoutput import messages as m
@@ -36,7 +37,7 @@ def installed() -> Path | None:
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         return None
-    folder = Path(os.environ.get("PGOUTPUT_BENCH_PATH", tempfile.gettempdir()), "node").absolute()
+    folder = FOLDER / "node"
     modules = folder / "node_modules"
     if not modules.joinpath(PACKAGE).exists():
         folder.mkdir(parents=True, exist_ok=True)

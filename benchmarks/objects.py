@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
 from benchmarks.turns import Contestant, Run, timed
 from pgoutput import messages as m
@@ -29,7 +29,7 @@ def pypgoutput() -> Contestant:
     Raises:
         ImportError: It is not there.
     """
-    sys.path.insert(0, os.environ.get("PGOUTPUT_BENCH_PATH", ""))
+    sys.path.insert(0, str(FOLDER))
     try:
         import pypgoutput
     finally:
