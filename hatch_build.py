@@ -37,7 +37,7 @@ class KernelHook(BuildHookInterface[Any]):
             built = build(Path(self.root, SOURCE), Path(self._folder.name))
         except Unable as error:
             self.app.display_warning(
-                f"pgoutput is installed in Python only, without its compiled kernel: {error}"
+                f"pgoutput is built in Python only, without its compiled kernel: {error}"
             )
             return
         where = "force_include_editable" if version == "editable" else "force_include"
@@ -64,11 +64,11 @@ def build(source: Path, folder: Path) -> Path:
         try:
             _compile(Extension("probe", [str(probe)]), temporary, temporary)
         except (CCompilerError, PlatformError) as error:
-            packages = "a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
-            raise Unable(f"install {packages}, then pgoutput anew: {error}") from error
+            missing = "a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
+            raise Unable(f"install {missing}, then pgoutput anew") from error
         from Cython.Build import cythonize
 
-        extension = Extension("_kernel", [str(source)], extra_compile_args=["-O3"])
+        extension = Extension("_kernel", [str(source)], extra_compile_args=["-O3", "-g0"])
         (extension,) = cythonize(  # type: ignore[no-untyped-call]
             extension, build_dir=temporary, force=True, quiet=True
         )
