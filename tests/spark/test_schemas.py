@@ -10,12 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from pgoutput import catalog, layouts, messages, strategies
+from pgoutput import catalog, layouts, messages, strategies, v4
+from pgoutput.columns.messages import message_columns
+from pgoutput.columns.read import index_messages
 from pgoutput.messages import Message
 from pgoutput.schemas import arrow, spark
+from pgoutput.stream import StreamDecoder
 from pgoutput.values import arrow_type
-from pgoutput.views.messages import message_columns
 from pgoutput.wire import UNCHANGED
+
+
+def rows(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
+    """Messages as rows; StreamStart opens no block here, and StreamStop ends none."""
+    data = pa.array([v4.encode(message) for message in sent], pa.binary())
+    blocks = [in_stream and not isinstance(message, messages.StreamStart) for message in sent]
+    index = index_messages(data, StreamDecoder(4, streaming="parallel"), blocks)
+    return pa.record_batch(message_columns(index), schema=arrow.MESSAGES)
 
 
 def test_arrow_and_spark_schemas_are_equal_field_for_field() -> None:
@@ -46,7 +56,7 @@ def test_the_catalogue_names_the_same_type_for_arrow_and_spark(builtin: catalog.
 
 @given(st.lists(st.one_of(*strategies.v4(in_stream=True, streaming="parallel").values()), max_size=5))
 def test_every_message_fits_its_row(drawn: list[Message]) -> None:
-    batch = pa.RecordBatch.from_arrays(message_columns(drawn), schema=arrow.MESSAGES)
+    batch = rows(drawn, in_stream=True)
     batch.validate(full=True)
     for message, row in zip(drawn, batch.to_pylist(), strict=True):
         rescued = dict(row["_rescued_data"] or ())
@@ -61,7 +71,7 @@ def test_what_a_column_cannot_hold_is_rescued() -> None:
     commit = messages.Commit(2**63, 2**63 - 1, year_10000)
     begin = messages.Begin(0, year_10000 - 1, 0)
     origin = messages.Origin(1, "caf\udce9")
-    batch = pa.RecordBatch.from_arrays(message_columns([commit, origin, begin]), schema=arrow.MESSAGES)
+    batch = rows([commit, origin, begin])
     first, second, third = batch.to_pylist()
     assert first["end_lsn"] == 2**63 - 1
     assert first["_rescued_data"] == [("commit_lsn", str(2**63)), ("commit_time", str(year_10000))]
@@ -72,15 +82,14 @@ def test_what_a_column_cannot_hold_is_rescued() -> None:
 def test_a_list_is_rescued_as_a_whole() -> None:
     columns = tuple(messages.RelationColumn(0, name, 25, -1) for name in ("good", "caf\udce9"))
     relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.DEFAULT, columns)
-    (row,) = pa.RecordBatch.from_arrays(message_columns([relation]), schema=arrow.MESSAGES).to_pylist()
+    (row,) = rows([relation]).to_pylist()
     assert (row["columns"], row["_rescued_data"]) == (None, [("columns", str(columns))])
     assert "name='caf\\udce9'" in str(columns)
 
 
 def test_the_forms_of_a_cell_stay_apart() -> None:
     insert = messages.Insert(1, (None, UNCHANGED, "text", b"\x00", "caf\udce9"))
-    batch = pa.RecordBatch.from_arrays(message_columns([insert]), schema=arrow.MESSAGES)
-    assert batch.to_pylist()[0]["new"] == [
+    assert rows([insert]).to_pylist()[0]["new"] == [
         {"kind": "n", "text": None, "binary": None},
         {"kind": "u", "text": None, "binary": None},
         {"kind": "t", "text": "text", "binary": None},

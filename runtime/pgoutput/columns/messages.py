@@ -96,7 +96,7 @@ def _lists(index: Index, field: Field, type_: pa.DataType) -> Texts:
         for row, value, held in zip(rows.tolist(), found, values, strict=True)
         if held is None and value is not None
     ]
-    return Texts(_scattered(values, rows, len(index), type_), np.array(left, np.int64))
+    return Texts(scatter(values, rows, len(index), type_), np.array(left, np.int64))
 
 
 def _names(message: Message) -> list[str]:
@@ -175,14 +175,14 @@ def _rescued(index: Index, left: Mapping[str, Numbers]) -> pa.Array:
         for row, message in zip(rows, index.messages(rows), strict=True)
     ]
     type_ = schemas.MESSAGES.field(_RESCUED).type
-    return _scattered(values, np.array(rows, np.int64), len(index), type_)
+    return scatter(values, np.array(rows, np.int64), len(index), type_)
 
 
 def _shown(value: object) -> str:
     return shown_text(value) if isinstance(value, str) else str(value)
 
 
-def _scattered(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataType) -> pa.Array:
+def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataType) -> pa.Array:
     """An array that has values in some rows, and is NULL in the others."""
     if not values:
         return pa.nulls(length, type_)

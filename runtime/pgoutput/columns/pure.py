@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput.columns.index import Index, Numbers, Texts, Values
+from pgoutput.columns.index import Index, Mask, Numbers, Texts, Values
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message
 from pgoutput.stream import StreamDecoder
@@ -29,11 +29,12 @@ class PureIndex(Index):
     """
 
     def __init__(
-        self, data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | None = None
+        self, data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | Mask | None = None
     ) -> None:
         self.data = data
         self.errors: dict[int, DecodeError] = {}
         self._messages: list[Message | None] = []
+        self._rows: dict[type[Message], list[int]] = {}
         self._cells: list[Cell] = []
         self._first = {name: np.full(len(data), -1, np.int64) for name in _TUPLES}
         self._width = {name: np.zeros(len(data), np.int64) for name in _TUPLES}
@@ -46,13 +47,15 @@ class PureIndex(Index):
                     message = decoder.decode(one)
                 except DecodeError as error:
                     self.errors[row] = error
-            self._add(row, message)
+            self._messages.append(message)
+            if message is not None:
+                self._add(row, message)
         found = [0 if one is None else one.wire_tag[0] for one in self._messages]
         self.tags = np.array(found, np.uint8)
         self.kinds = np.array([_KINDS[type(cell)] for cell in self._cells], np.uint8)
 
-    def _add(self, row: int, message: Message | None) -> None:
-        self._messages.append(message)
+    def _add(self, row: int, message: Message) -> None:
+        self._rows.setdefault(type(message), []).append(row)
         for name in _TUPLES:
             cells = getattr(message, name, None)
             if cells is not None:
@@ -86,10 +89,13 @@ class PureIndex(Index):
                 left.append(row)
                 continue
             values[row] = value
-        return Texts(pa.array(values, type_), np.array(left, np.int64))
+        return Texts(pa.array(values, type_), np.array(sorted(left), np.int64))
 
     def _values(self, name: str) -> list[tuple[int, Any]]:
-        found = ((row, getattr(message, name, None)) for row, message in enumerate(self._messages))
+        found: list[tuple[int, Any]] = []
+        for one, rows in self._rows.items():
+            if name in one.__struct_fields__:
+                found += [(row, getattr(self._messages[row], name)) for row in rows]
         return [(row, value) for row, value in found if value is not None]
 
     def first(self, name: str) -> Numbers:
