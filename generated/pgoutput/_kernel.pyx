@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "b6caf19cb81e363e":
+if layouts.KERNEL != "5782f4b3df69f833":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -341,12 +341,15 @@ cdef inline bytes read_bytes(Input* data, size_t size):
 
 cdef inline bint is_ascii(const uint8_t* at, size_t size) noexcept:
     cdef uint64_t word, bits = 0
-    cdef size_t i
-    for i in range(size // 8):
-        memcpy(&word, at + 8 * i, 8)
+    while size >= 8:
+        memcpy(&word, at, 8)
         bits |= word
-    for i in range(size // 8 * 8, size):
-        bits |= at[i]
+        at += 8
+        size -= 8
+    while size:
+        bits |= at[0]
+        at += 1
+        size -= 1
     return not bits & 0x8080808080808080ULL
 
 
