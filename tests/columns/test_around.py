@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgoutput import envelope, v1
 from pgoutput import messages as m
 from pgoutput.columns import encode_begins, encode_commits, encode_copy_data, encode_xlog_data
+
+pytestmark = pytest.mark.usefixtures("way")
 
 LSN = st.integers(0, (1 << 63) - 1)
 TIME = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -19,6 +19,8 @@ from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.wire import UNCHANGED
 from tests.codec import corpus
 
+pytestmark = pytest.mark.usefixtures("way")
+
 Rows = Sequence[TupleData]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 OID = st.integers(0, (1 << 32) - 1)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import messages
-from pgoutput.columns.cells import Bytes
+from pgoutput.columns.batch import encode_batch
+from pgoutput.columns.cells import strings
+from pgoutput.columns.parts import Integers, Numbers, join
+from pgoutput.messages import XLogData
 
-Numbers: TypeAlias = npt.NDArray[Any]
-
-_XLOG_DATA: Final = np.dtype([("tag", "u1"), ("wal_start", ">u8"), ("wal_end", ">u8"), ("send_time", ">i8")])
-_COPY_DATA: Final = np.dtype([("type", "u1"), ("length", ">i4")])
+_LENGTH: Final = 4
+"""Bytes of a frame's length, which counts itself."""
 
 
 def encode_xlog_data(lsns: pa.Array, send_times: Numbers, data: pa.BinaryArray) -> pa.BinaryArray:
@@ -25,22 +24,22 @@ def encode_xlog_data(lsns: pa.Array, send_times: Numbers, data: pa.BinaryArray) 
         lsns: Its start, and its end.
         send_times: Microseconds since 2000.
         data: The messages.
+
+    Raises:
+        EncodeError: A number does not fit, a message is NULL, or all together have more than 2 GB.
+        TypeError: A column is of another type.
+        ValueError: Columns differ in length.
     """
-    heads = np.empty(len(data), _XLOG_DATA)
-    heads["tag"] = ord(messages.XLogData.wire_tag)
-    heads["wal_start"] = heads["wal_end"] = np.asarray(lsns)
-    heads["send_time"] = send_times
-    return _behind(heads, data)
+    return encode_batch(XLogData, wal_start=lsns, wal_end=lsns, send_time=send_times, data=data)
 
 
 def encode_copy_data(data: pa.BinaryArray) -> pa.BinaryArray:
-    """The frame around each message of the replication protocol, as it stands on the connection."""
-    heads = np.empty(len(data), _COPY_DATA)
-    heads["type"] = ord("d")
-    heads["length"] = np.asarray(pc.binary_length(data)) + heads.dtype["length"].itemsize
-    return _behind(heads, data)
+    """The frame around each message of the replication protocol, as it stands on the connection.
 
-
-def _behind(heads: Numbers, data: pa.BinaryArray) -> pa.BinaryArray:
-    first = Bytes.fixed(heads.view(np.uint8).reshape(len(data), heads.itemsize)).array
-    return pc.binary_join_element_wise(first, data, pa.scalar(b"", pa.binary()))
+    Raises:
+        EncodeError: A message is NULL, or all together have more than 2 GB.
+        TypeError: They are not binary.
+    """
+    content = strings(data, "data")
+    lengths = np.asarray(pc.binary_length(content.array)).astype(np.int64)
+    return join([b"d", Integers(lengths + _LENGTH, _LENGTH), content], len(data))

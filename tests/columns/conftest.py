@@ -1,0 +1,21 @@
+"""Modules that ask for `way` run with the compiled kernel, and without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgoutput import compiled
+from tests.columns.ways import pure
+
+
+@pytest.fixture(params=["kernel", "pure"], scope="module")
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "pure":
+        with pure():
+            yield
+    elif compiled.kernel is None:
+        pytest.skip(compiled.HOW)
+    else:
+        yield

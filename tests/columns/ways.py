@@ -1,0 +1,35 @@
+"""What is done in two ways, with the compiled kernel and in Python only, gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pgoutput import compiled
+from pgoutput.errors import EncodeError
+
+needs_kernel = pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
+
+
+@contextmanager
+def pure() -> Iterator[None]:
+    """Without the kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "kernel", None)
+        yield
+
+
+def outcome(call: Callable[[], pa.Array]) -> Any:
+    """What it gives, or what it says is wrong."""
+    try:
+        made = call()
+    except EncodeError as error:
+        return type(error), str(error), error.message, error.field
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    made.validate(full=True)
+    return made.type, made.to_pylist()
