@@ -121,7 +121,7 @@ class KernelIndex(Index):
 
     def raw(self, numbers: Numbers) -> pa.Array:
         """See `Index`."""
-        return self._any(numbers, pa.binary(), "raw", None).array
+        return self._any(numbers, pa.binary(), "raw", "raw").array
 
     def texts(self, numbers: Numbers) -> Texts:
         """See `Index`."""
