@@ -23,7 +23,7 @@ from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.spark.filters import Filters
 from pgoutput.views import Lsns
-from pgoutput.views.committed import make_shape
+from pgoutput.views.shapes import make_shape
 
 T = make_shape(m.Relation(16_384, "", 'T"\udce9', ReplicaIdentity.DEFAULT, ()), {})
 LSN = ("commit_lsn",)

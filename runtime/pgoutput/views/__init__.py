@@ -11,12 +11,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pgoutput.errors import DecodeError
 from pgoutput.segments import Segment
 from pgoutput.views.changes import CHANGES, changes_batch
-from pgoutput.views.committed import Changes, CommittedChanges, Shape, Wanted
-from pgoutput.views.messages import MESSAGES, message_columns
+from pgoutput.views.committed import Committed, CommittedChanges
+from pgoutput.views.messages import MESSAGES, MessagesView
 from pgoutput.views.relations import SCHEMA, Epoch, epochs, epochs_batch
+from pgoutput.views.shapes import Shape, Wanted
 from pgoutput.views.table import RESCUED, row_type, table_batch, table_schema
 from pgoutput.views.tasks import Lsns, Recording, Task, committed_changes, every_message
 
@@ -71,29 +71,6 @@ def read(segment: Segment, view: View) -> Iterator[pa.RecordBatch]:
             yield rows
 
 
-class MessagesView:
-    """Rows of `MESSAGES`."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._decoder = segment.decoder()
-
-    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `View`."""
-        positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
-        messages = []
-        for position, one in zip(positions, data, strict=True):
-            try:
-                message = self._decoder.decode(one)
-            except DecodeError as error:
-                raise self._segment.error_at(position, error) from None
-            if position is not None:
-                messages.append(message)
-        sent = batch.filter(batch["position"].is_valid())  # the keyframe has none
-        columns = [sent["position"], sent["lsn"], sent["received_at"], *message_columns(messages)]
-        return pa.record_batch(columns, schema=MESSAGES)
-
-
 class ChangesView:
     """Rows of `CHANGES`."""
 
@@ -103,12 +80,12 @@ class ChangesView:
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `View`."""
-        changes = self._changes.pick(batch["position"].to_pylist(), batch["data"].to_pylist())
-        return self.rows(changes, snapshot=self._snapshot)
+        committed = self._changes.pick(batch["position"], batch["data"])
+        return self.rows(committed, snapshot=self._snapshot)
 
-    def rows(self, changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
+    def rows(self, committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
         """The rows of changes."""
-        return changes_batch(changes, snapshot=snapshot)
+        return changes_batch(committed, snapshot=snapshot)
 
 
 class TableView(ChangesView):
@@ -118,6 +95,6 @@ class TableView(ChangesView):
         super().__init__(segment, task, wanted)
         self._schema = schema
 
-    def rows(self, changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
+    def rows(self, committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
         """The rows of changes of the table."""
-        return table_batch(changes, self._schema, snapshot=snapshot)
+        return table_batch(committed, self._schema, snapshot=snapshot)

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pgoutput.messages import Cell, Delete, TupleData, Update
-from pgoutput.values import to_text
-from pgoutput.views.committed import Changes, Shape
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNCHANGED, UNIX_YEAR_1, UNIX_YEAR_10000
+from pgoutput.columns.read import read_texts
+from pgoutput.views.committed import ROW_CHANGES, Committed
+from pgoutput.views.rows import Cells, Changes, column_names, column_types, new_cells, old_cells
+from pgoutput.views.shapes import COLUMNS, RELATION, TEXTS
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _TEXT: Final = pa.string()
-_LIST: Final = pa.list_(pa.field("element", _TEXT, nullable=False))
 _MAP: Final = pa.map_(_TEXT, _TEXT)
+
+_SEQUENCE: Final = pa.struct(
+    [
+        pa.field("commit_lsn", pa.int64(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+    ]
+)
 
 HEAD: Final = (
     pa.field("operation", _TEXT, nullable=False),
-    pa.field(
-        "relation",
-        pa.struct(
-            [
-                pa.field("oid", pa.int64(), nullable=False),
-                pa.field("namespace", _TEXT, nullable=False),
-                pa.field("name", _TEXT, nullable=False),
-            ]
-        ),
-        nullable=False,
-    ),
+    pa.field("relation", RELATION, nullable=False),
     pa.field("commit_lsn", pa.int64(), nullable=False),
     pa.field("commit_time", pa.timestamp("us", tz="UTC")),
     pa.field("xid", pa.int64(), nullable=False),
     pa.field("position", pa.int64(), nullable=False),
-    pa.field(
-        "sequence",
-        pa.struct(
-            [
-                pa.field("commit_lsn", pa.int64(), nullable=False),
-                pa.field("position", pa.int64(), nullable=False),
-            ]
-        ),
-        nullable=False,
-    ),
-    pa.field("key_columns", _LIST, nullable=False),
+    pa.field("sequence", _SEQUENCE, nullable=False),
+    pa.field("key_columns", TEXTS, nullable=False),
 )
 """The columns that say what was changed, where and when.
 
@@ -59,21 +45,13 @@ HEAD: Final = (
 - `key_columns`: Names of the columns of the replica identity; all columns for REPLICA IDENTITY FULL.
 """
 
-COLUMN: Final = pa.struct(
-    [
-        pa.field("name", _TEXT, nullable=False),
-        pa.field("type_oid", pa.int64(), nullable=False),
-        pa.field("type_modifier", pa.int32(), nullable=False),
-    ]
-)
-
 CHANGES: Final = pa.schema(
     [
         *HEAD,
-        pa.field("columns", pa.list_(pa.field("element", COLUMN, nullable=False)), nullable=False),
+        pa.field("columns", COLUMNS, nullable=False),
         pa.field("before", _MAP),
         pa.field("after", _MAP),
-        pa.field("unchanged", _LIST, nullable=False),
+        pa.field("unchanged", TEXTS, nullable=False),
     ]
 )
 """One row per change of committed work.
@@ -89,149 +67,91 @@ Values are as the server writes them as text, of either format.
 """
 
 
-def changes_batch(changes: Changes, *, snapshot: bool) -> pa.RecordBatch:
+def changes_batch(committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
     """The rows of `CHANGES`.
 
     Args:
-        changes: The changes.
+        committed: The changes.
         snapshot: Whether they are rows of a snapshot.
     """
-    index, shapes = distinct_shapes(changes)
-    columns = [
-        [
-            {"name": name, "type_oid": column.type_oid, "type_modifier": column.type_modifier}
-            for name, column in zip(shape.names, shape.relation.columns, strict=True)
-        ]
-        for shape in shapes
-    ]
-    arrays = [
-        *head_columns(changes, index, shapes, snapshot=snapshot),
-        pa.array(columns, CHANGES.field("columns").type).take(index),
-        _maps(old_rows(changes)),
-        _maps(new_rows(changes)),
-        unchanged_column(changes),
-    ]
-    return pa.record_batch(arrays, schema=CHANGES)
+    columns = change_columns(committed.changes) | commit_columns(committed, snapshot=snapshot)
+    return pa.record_batch([columns[name] for name in CHANGES.names], schema=CHANGES)
 
 
-def head_columns(
-    changes: Changes, index: pa.Array, shapes: Sequence[Shape], *, snapshot: bool
-) -> list[pa.Array]:
-    """The columns of `HEAD`.
+def change_columns(changes: Changes) -> dict[str, pa.Array]:
+    """The columns of `CHANGES` but for those of the commit, by name."""
+    new, unchanged = new_cells(changes)
+    return head_columns(changes) | {
+        "columns": of_shapes(changes, "columns"),
+        "before": _maps(changes, old_cells(changes)),
+        "after": _maps(changes, new),
+        "unchanged": names_column(changes, unchanged),
+    }
+
+
+def head_columns(changes: Changes) -> dict[str, pa.Array]:
+    """The columns of `HEAD` but for those of the commit, by name."""
+    return {
+        "operation": _OPERATIONS.take(pa.array(_OPERATION[changes.index.tags[changes.rows]])),
+        "relation": of_shapes(changes, "relation"),
+        "key_columns": of_shapes(changes, "key_columns"),
+    }
+
+
+def commit_columns(committed: Committed, *, snapshot: bool) -> dict[str, pa.Array]:
+    """The columns of `HEAD` that depend on the commit, by name.
 
     Args:
-        changes: The changes.
-        index: What `distinct_shapes` says of them.
-        shapes: Likewise.
-        snapshot: Whether they are rows of a snapshot.
+        committed: The changes.
+        snapshot: Whether they are rows of a snapshot; their operation is another then, too.
     """
-    relations = [
-        {"oid": shape.relation.oid, "namespace": shape.namespace, "name": shape.name} for shape in shapes
-    ]
-    keys = [[shape.names[place] for place in shape.keys] for shape in shapes]
-    kinds = ["Snapshot"] * len(changes) if snapshot else [type(one).__name__ for one in changes.messages]
-    lsns = pa.array([commit.lsn for commit in changes.commits], pa.int64())
-    positions = pa.array(changes.positions, pa.int64())
-    times = [_unix(commit.time) for commit in changes.commits]
-    head = pa.schema(HEAD)
-    return [
-        pa.array(kinds, _TEXT),
-        pa.array(relations, head.field("relation").type).take(index),
-        lsns,
-        pa.array(times, head.field("commit_time").type),
-        pa.array([commit.xid for commit in changes.commits], pa.int64()),
-        positions,
-        pa.StructArray.from_arrays([lsns, positions], fields=list(head.field("sequence").type)),
-        pa.array(keys, _LIST).take(index),
-    ]
+    lsns, positions = pa.array(committed.lsns), pa.array(committed.positions)
+    # Compared as on the wire: other times, moved to another epoch, may need more than 64 bits.
+    first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))
+    times, out = committed.times, (committed.times < first) | (committed.times >= end)
+    times = np.where(out, 0, times) + EPOCH_UNIX_MICROSECONDS
+    columns = {
+        "commit_lsn": lsns,
+        "commit_time": pa.array(times, pa.timestamp("us", tz="UTC"), mask=out if out.any() else None),
+        "xid": pa.array(committed.xids),
+        "position": positions,
+        "sequence": pa.StructArray.from_arrays([lsns, positions], fields=list(_SEQUENCE)),
+    }
+    if snapshot:
+        columns["operation"] = pa.repeat(pa.scalar("Snapshot"), len(positions))
+    return columns
 
 
-class Row(NamedTuple):
-    """Some cells of a row."""
-
-    shape: Shape
-    places: Sequence[int]
-    """Which columns they are of."""
-    cells: TupleData
-    """The cells of all columns."""
+def of_shapes(changes: Changes, name: str) -> pa.Array:
+    """A column that the relations describe."""
+    if not changes.shapes:
+        return pa.array([], CHANGES.field(name).type)
+    described = pa.concat_arrays([shape.described[name] for shape in changes.shapes])
+    return described.take(pa.array(changes.shape))
 
 
-def new_rows(changes: Changes) -> list[Row | None]:
-    """What each change sent of the new row; None if there is none."""
-    rows: list[Row | None] = []
-    for message, shape in zip(changes.messages, changes.shapes, strict=True):
-        cells: TupleData | None = getattr(message, "new", None)
-        if cells is None:
-            rows.append(None)
-        elif UNCHANGED in cells:
-            sent = [place for place, cell in enumerate(cells) if cell is not UNCHANGED]
-            rows.append(Row(shape, sent, cells))
-        else:
-            rows.append(Row(shape, shape.places, cells))
-    return rows
+def names_column(changes: Changes, cells: Cells) -> pa.ListArray:
+    """The names of columns."""
+    offsets = pa.array(cells.offsets.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, _names(changes, cells), type=TEXTS)
 
 
-def old_rows(changes: Changes) -> list[Row | None]:
-    """What each change sent of the old row; None if there is nothing."""
-    rows: list[Row | None] = []
-    for message, shape in zip(changes.messages, changes.shapes, strict=True):
-        if isinstance(message, Update | Delete) and message.key is not None:
-            rows.append(Row(shape, shape.keys, message.key))
-        elif isinstance(message, Update | Delete) and message.old is not None:
-            rows.append(Row(shape, shape.places, message.old))
-        else:
-            rows.append(None)
-    return rows
+def _names(changes: Changes, cells: Cells) -> pa.StringArray:
+    return column_names(changes.shapes).take(pa.array(cells.columns))
 
 
-def unchanged_column(changes: Changes) -> pa.Array:
-    """For each change, the names of the columns that it did not send."""
-    names = []
-    for message, shape in zip(changes.messages, changes.shapes, strict=True):
-        cells: TupleData = getattr(message, "new", ())
-        there = UNCHANGED in cells
-        names.append([shape.names[i] for i, cell in enumerate(cells) if cell is UNCHANGED] if there else ())
-    return pa.array(names, _LIST)
+def _maps(changes: Changes, cells: Cells) -> pa.MapArray:
+    """Names and texts of cells."""
+    if cells.missing.all():
+        return pa.nulls(len(changes), _MAP)
+    offsets = pa.array(cells.offsets.astype(np.int32))
+    texts = read_texts(changes.index, cells.cells, column_types(changes.shapes)[cells.columns])
+    mask = pa.array(cells.missing) if cells.missing.any() else None
+    return pa.MapArray.from_arrays(offsets, _names(changes, cells), texts, _MAP, mask=mask)
 
 
-def distinct_shapes(changes: Changes) -> tuple[pa.Array, list[Shape]]:
-    """For each change the place of its shape, and the shapes."""
-    places: dict[Shape, int] = {}
-    index = [places.setdefault(shape, len(places)) for shape in changes.shapes]
-    return pa.array(index, pa.int32()), list(places)
+_OPERATIONS: Final = pa.array([kind.__name__ for kind in ROW_CHANGES])
 
-
-def _maps(rows: Sequence[Row | None]) -> pa.MapArray:
-    there = [row for row in rows if row is not None]
-    names = [row.shape.names[place] for row in there for place in row.places]
-    cells = [row.cells[place] for row in there for place in row.places]
-    sizes = (0 if row is None else len(row.places) for row in rows)
-    offsets = pa.array(accumulate(sizes, initial=0), pa.int32())
-    if len(there) < len(rows):
-        missing = pa.array([row is None for row in rows] + [False])
-        offsets = pc.if_else(missing, None, offsets)
-    return pa.MapArray.from_arrays(offsets, pa.array(names, _TEXT), _texts(there, cells), _MAP)
-
-
-def _texts(rows: Sequence[Row], cells: list[Cell]) -> pa.Array:
-    """Cells as text."""
-    if bytes not in set(map(type, cells)):
-        try:
-            return pa.array(cells, _TEXT)
-        except (UnicodeEncodeError, pa.ArrowTypeError):  # rare: no UTF-8; old rows that say "unchanged"
-            pass
-    oids = [row.shape.types[place] for row in rows for place in row.places]
-    of_type: dict[int, list[int]] = {}
-    for index, oid in enumerate(oids):
-        of_type.setdefault(oid, []).append(index)
-    texts: list[str | None] = [None] * len(cells)
-    for oid, indices in of_type.items():
-        converted = to_text([cells[index] for index in indices], oid)
-        for index, text in zip(indices, converted, strict=True):
-            texts[index] = text
-    return pa.array(texts, _TEXT)
-
-
-def _unix(time: int) -> int | None:
-    unix = time + EPOCH_UNIX_MICROSECONDS
-    return unix if UNIX_YEAR_1 <= unix < UNIX_YEAR_10000 else None
+_OPERATION: Final = np.zeros(256, np.int64)
+"""Places in `_OPERATIONS`, by the first byte of a message."""
+_OPERATION[[ord(kind.wire_tag) for kind in ROW_CHANGES]] = range(len(ROW_CHANGES))

@@ -6,73 +6,33 @@ prepared and divided transactions whose commits are being read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from struct import Struct
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final, NamedTuple
 
-import msgspec
+import numpy as np
+import pyarrow as pa
 
 from pgoutput import messages
+from pgoutput.columns.epochs import change_error, misfits
+from pgoutput.columns.index import Index, Numbers
+from pgoutput.columns.read import index_messages
 from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import Relation, TupleData
 from pgoutput.segments import Segment
-from pgoutput.values import base_types
-from pgoutput.wire import shown_text
-
-RowChange: TypeAlias = messages.Insert | messages.Update | messages.Delete | messages.Truncate
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """The commit of a transaction; LSN and time as on the wire."""
-
-    xid: int
-    lsn: int
-    time: int
-    rolled_back: frozenset[int] = frozenset()
-    """Xids of subtransactions that were rolled back while they were streamed."""
+from pgoutput.views.commits import Commit, CommitsByRow
+from pgoutput.views.rows import Changes, used_shapes
+from pgoutput.views.shapes import UNKNOWN, ShapeEpochs, Wanted, by_tag
 
 
-class Shape(msgspec.Struct, frozen=True, eq=False):
-    """A relation, as it is from a Relation message to the next."""
+class Committed(NamedTuple):
+    """Changes that are committed, with what rows say of the commits."""
 
-    relation: Relation
-    """With domains replaced by their base types."""
-    names: tuple[str, ...]
-    """Its columns' names, fit to be shown."""
-    types: tuple[int, ...]
-    """Their types' OIDs."""
-    keys: tuple[int, ...]
-    """Places of the columns of the replica identity."""
-
-    @property
-    def places(self) -> range:
-        """Places of all its columns."""
-        return range(len(self.names))
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace, `pg_catalog` spelt out."""
-        return shown_text(self.relation.namespace) or "pg_catalog"
-
-    @property
-    def name(self) -> str:
-        """Its name, fit to be shown."""
-        return shown_text(self.relation.name)
-
-
-Wanted: TypeAlias = Callable[[Shape], bool]
-
-
-class Changes(msgspec.Struct, frozen=True):
-    """Changes, one row each; a truncate has one for each of its relations."""
-
-    positions: list[int] = []
-    commits: list[Commit] = []
-    shapes: list[Shape] = []
-    messages: list[RowChange] = []
-
-    def __len__(self) -> int:
-        return len(self.positions)
+    changes: Changes
+    positions: Numbers
+    xids: Numbers
+    lsns: Numbers
+    times: Numbers
+    """As on the wire."""
 
 
 class CommittedChanges:
@@ -93,145 +53,84 @@ class CommittedChanges:
         commits: Mapping[int, Commit],
         wanted: Wanted = lambda shape: True,
     ) -> None:
-        metadata = segment.metadata
+        said = segment.metadata
+        parts = [part.begin for part in said.parts]
+        # What began before the segment is opened anew by its keyframe, and known by its xid.
+        begun = {part.xid: part.begin for part in said.parts if part.begin < said.first_position}
         self._segment = segment
         self._decoder = segment.decoder()
-        self._commits = commits
-        self._whole = whole
-        self._wanted = wanted
-        self._listed = {part.begin for part in metadata.parts}
-        # What began before the segment is opened anew by its keyframe, and known by its xid.
-        begun = [part for part in metadata.parts if part.begin < metadata.first_position]
-        self._begins = {part.xid: part.begin for part in begun}
-        self._shapes: dict[int, Shape | None] = {}
-        self._current: Commit | None = None
-        self._effects: Final[Mapping[type[messages.Message], Callable[..., None]]] = {
-            messages.Begin: self._begin,
-            messages.BeginPrepare: self._begin,
-            messages.StreamStart: self._begin,
-            messages.Commit: self._leave,
-            messages.Prepare: self._leave,
-            messages.StreamStop: self._leave,
-            messages.Relation: self._relation,
-        }
+        self._commits = CommitsByRow(parts, commits, begun, whole=whole)
+        self._epochs = ShapeEpochs(wanted)
 
-    def pick(self, positions: Sequence[int | None], data: Sequence[bytes]) -> Changes:
+    def pick(self, positions: pa.Array, data: pa.Array) -> Committed:
         """The changes among messages that follow those of the last call.
+
+        Args:
+            positions: Of the messages; NULL in the keyframe.
+            data: The messages.
 
         Raises:
             CaptureError: A message cannot be read, or no server sends it there.
         """
-        changes = Changes()
-        for position, message in zip(positions, data, strict=True):
-            try:
-                if message[:1] not in _ROW_CHANGES:
-                    self._follow(position, message)
-                elif self._current is not None and position is not None:
-                    self._take(changes, position, message, self._current)
-            except DecodeError as error:
-                raise self._segment.error_at(position, error) from None
-        return changes
-
-    def _take(self, changes: Changes, position: int, data: bytes, commit: Commit) -> None:
-        """Add a change, or the changes of a truncate, unless it is rolled back or not wanted."""
-        if data[0] == _TRUNCATE:
-            message = self._decoder.decode(data)
-            assert isinstance(message, messages.Truncate)
-            oids: Sequence[int] = message.relation_oids
-        else:
-            at = 5 if self._decoder.in_stream else 1
-            if len(data) < at + 4:
-                self._decoder.decode(data)  # tells what is wrong
-            oids = _OID.unpack_from(data, at)
-            if self._shape(oids[0], data) is None:
-                return
-            message = self._decoder.decode(data)
-        if message.xid in commit.rolled_back:  # type: ignore[attr-defined]
-            return
-        for oid in oids:
-            shape = self._shape(oid, data)
-            if shape is not None:
-                fits(message, shape)
-                changes.positions.append(position)
-                changes.commits.append(commit)
-                changes.shapes.append(shape)
-                changes.messages.append(message)  # type: ignore[arg-type]
-
-    def _follow(self, position: int | None, data: bytes) -> None:
-        message = self._decoder.decode(data)
-        effect = self._effects.get(type(message))
-        if effect is not None:
-            effect(message, position)
-
-    def _begin(
-        self, message: messages.Begin | messages.BeginPrepare | messages.StreamStart, position: int | None
-    ) -> None:
-        if (isinstance(message, messages.StreamStart) and not message.first_segment) or position is None:
-            begin = self._begins.get(message.xid)
-        else:
-            begin = self._begins[message.xid] = position
-        if begin in self._listed:
-            self._current = self._commits.get(begin)
-        elif self._whole and isinstance(message, messages.Begin):
-            self._current = Commit(message.xid, message.final_lsn, message.commit_time)
-
-    def _leave(self, message: messages.Message, position: int | None) -> None:
-        self._current = None
-
-    def _relation(self, message: Relation, position: int | None) -> None:
-        self._shapes.pop(message.oid, None)
-
-    def _shape(self, oid: int, data: bytes) -> Shape | None:
-        """The relation; None if its changes are not wanted."""
-        try:
-            return self._shapes[oid]
-        except KeyError:
-            relation = self._decoder.relations.get(oid)
-        if relation is None:
-            text = f"no Relation message has come for the OID {oid}"
-            raise StreamError.at(self._decoder.decode(data), text)
-        shape = make_shape(relation, self._decoder.types)
-        return self._shapes.setdefault(oid, shape if self._wanted(shape) else None)
+        index = index_messages(data, self._decoder)
+        places = np.asarray(positions.fill_null(-1))
+        commits, of = self._commits.follow(index, places)
+        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits["wanted"][of] & (places >= 0))
+        rows = rows[~self._commits.rolled_back(index, rows, commits[of[rows]])]
+        rows, oids = named_relations(index, rows)
+        numbers = self._epochs.find(index, rows, oids)
+        wanted = numbers >= 0
+        shapes, shape = used_shapes(self._epochs.shapes, numbers[wanted])
+        changes = Changes(index, rows[wanted], shapes, shape)
+        own = commits[of[changes.rows]]
+        unknown = numbers == UNKNOWN
+        if errors := list(_errors(changes, rows[unknown], oids[unknown], own["lsn"])):
+            row, error = min(errors, key=_row)
+            raise self._segment.error_at(positions[row].as_py(), error)
+        return Committed(changes, places[changes.rows], own["xid"], own["lsn"], own["time"])
 
 
-def make_shape(relation: Relation, types: Mapping[int, messages.Type]) -> Shape:
-    """The relation as changes refer to it.
+def named_relations(index: Index, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """What changes name: their rows, once for each relation, and the relations' OIDs."""
+    oids = index.field("relation_oid").values[rows]
+    truncates = np.flatnonzero(index.tags[rows] == _TRUNCATE)
+    if not len(truncates):
+        return rows, oids
+    counts = np.ones(len(rows), np.int64)
+    named = [one.relation_oids for one in index.messages(rows[truncates].tolist())]  # type: ignore[attr-defined]
+    counts[truncates] = [len(one) for one in named]
+    several = np.repeat(oids, counts)
+    several[np.repeat(index.tags[rows] == _TRUNCATE, counts)] = list(chain.from_iterable(named))
+    return np.repeat(rows, counts), several
+
+
+def _errors(
+    changes: Changes, rows: Numbers, oids: Numbers, lsns: Numbers
+) -> Iterator[tuple[int, DecodeError]]:
+    """The first error of each kind, and its row.
 
     Args:
-        relation: The Relation message.
-        types: The Type messages that came before, by OID.
+        changes: The changes that are wanted.
+        rows: Of changes of relations that are not known.
+        oids: Of those relations.
+        lsns: Of the commits of `changes`.
     """
-    columns = relation.columns
-    keys = [place for place, column in enumerate(columns) if column.flags & messages.ColumnFlag.KEY]
-    names = tuple(shown_text(column.name) for column in columns)
-    relation = base_types(relation, types)
-    return Shape(relation, names, tuple(column.type_oid for column in relation.columns), tuple(keys))
+    index = changes.index
+    yield from ((row, index.errors[row]) for row in sorted(index.errors)[:1])
+    for row, oid in zip(rows[:1].tolist(), oids.tolist(), strict=False):
+        yield row, change_error(index.messages([row])[0], oid, None)
+    for change in np.flatnonzero(misfits(index, changes.rows, changes.widths))[:1].tolist():
+        row, relation = int(changes.rows[change]), changes.shapes[changes.shape[change]].relation
+        yield row, change_error(index.messages([row])[0], relation.oid, relation)
+    for row in changes.rows[lsns < 0][:1].tolist():
+        yield row, StreamError.at(index.messages([row])[0], "its commit has an LSN of 2**63 or more")
 
 
-_ROW_CHANGES: Final = frozenset(
-    message.wire_tag for message in (messages.Insert, messages.Update, messages.Delete, messages.Truncate)
-)
-_TRUNCATE: Final = messages.Truncate.wire_tag[0]
-_OID: Final = Struct(">I")
+def _row(found: tuple[int, DecodeError]) -> int:
+    return found[0]
 
 
-def fits(message: messages.Message, shape: Shape) -> None:
-    """See that all tuples of a change have the relation's columns.
+ROW_CHANGES: Final = (messages.Insert, messages.Update, messages.Delete, messages.Truncate)
 
-    Raises:
-        StreamError: They do not.
-    """
-    width = len(shape.names)
-    for field in _TUPLES[type(message)]:
-        cells: TupleData | None = getattr(message, field)
-        if cells is not None and len(cells) != width:
-            text = f"{field} has {len(cells)} columns, but {shape.namespace}.{shape.name} has {width}"
-            raise StreamError.at(message, text)
-
-
-_TUPLES: Final[Mapping[type[messages.Message], tuple[str, ...]]] = {
-    messages.Insert: ("new",),
-    messages.Update: ("key", "old", "new"),
-    messages.Delete: ("key", "old"),
-    messages.Truncate: (),
-}
+_IS_CHANGE: Final = by_tag(ROW_CHANGES)
+_TRUNCATE: Final = ord(messages.Truncate.wire_tag)

@@ -13,7 +13,7 @@ from pgoutput.jsonlines import from_json
 from pgoutput.messages import ColumnFlag, Relation, Type
 from pgoutput.segments import Metadata
 from pgoutput.views.changes import HEAD
-from pgoutput.views.committed import Shape, make_shape
+from pgoutput.views.shapes import Shape, make_shape
 from pgoutput.wire import shown_text
 
 _TEXT: Final = pa.string()

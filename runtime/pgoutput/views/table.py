@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from pgoutput.messages import Cell
-from pgoutput.values import arrow_type, common_type, to_arrow, to_text
-from pgoutput.views.changes import (
-    HEAD,
-    Row,
-    distinct_shapes,
-    head_columns,
-    new_rows,
-    old_rows,
-    unchanged_column,
-)
-from pgoutput.views.committed import Changes, Shape
-from pgoutput.wire import UNCHANGED
+from pgoutput.columns.index import Index, Mask, Numbers, where_not
+from pgoutput.columns.read import read_column, read_texts
+from pgoutput.values import Rescued, arrow_type, common_type
+from pgoutput.views.changes import HEAD, commit_columns, head_columns, names_column
+from pgoutput.views.committed import Committed
+from pgoutput.views.rows import Changes, new_first, old_first, unchanged_cells, unchanged_kinds
+from pgoutput.views.shapes import Shape
 
 RESCUED: Final = "_rescued_data"
 """The last column of a row: what its other columns cannot hold, a map from names to values as text. In a
@@ -56,63 +50,72 @@ def table_schema(row: pa.StructType) -> pa.Schema:
     return pa.schema([*HEAD, *rows, pa.field("unchanged", unchanged, nullable=False)])
 
 
-def table_batch(changes: Changes, schema: pa.Schema, *, snapshot: bool) -> pa.RecordBatch:
+def table_batch(committed: Committed, schema: pa.Schema, *, snapshot: bool) -> pa.RecordBatch:
     """The rows of the view.
 
     Args:
-        changes: Changes of the table.
+        committed: Changes of the table.
         schema: Of the view. Columns that the table has and the schema lacks go into `_rescued_data`.
         snapshot: Whether they are rows of a snapshot.
     """
-    old = _structs(old_rows(changes), changes.shapes, schema.field("before").type)
-    new = _structs(new_rows(changes), changes.shapes, schema.field("after").type)
-    columns = [
-        *head_columns(changes, *distinct_shapes(changes), snapshot=snapshot),
-        old,
-        new,
-        unchanged_column(changes),
-    ]
-    return pa.record_batch(columns, schema=schema)
+    changes = committed.changes
+    columns = head_columns(changes) | commit_columns(committed, snapshot=snapshot)
+    kinds = unchanged_kinds(changes.index)
+    unsent = kinds if kinds.any() else None
+    columns["before"] = _structs(changes, old_first(changes), None, schema.field("before").type)
+    columns["after"] = _structs(changes, new_first(changes), unsent, schema.field("after").type)
+    columns["unchanged"] = names_column(changes, unchanged_cells(changes))
+    return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
 
-def _structs(rows: Sequence[Row | None], shapes: Sequence[Shape], type_: pa.StructType) -> pa.StructArray:
-    """The rows as structs, those of one shape at a time."""
-    arrays = []
-    place = 0
-    for shape, same in groupby(shapes):
-        end = place + len(list(same))
-        arrays.append(_of_shape(rows[place:end], shape, type_))
-        place = end
-    return pa.concat_arrays(arrays) if arrays else pa.array([], type_)
+def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.StructType) -> pa.StructArray:
+    """Rows as structs, those of one shape at a time.
+
+    Args:
+        changes: The changes.
+        first: The first cell of each row; -1 where there is none.
+        unsent: Which cells were not sent, if some were not.
+        type_: Of the rows.
+    """
+    if (first < 0).all():
+        return pa.nulls(len(first), type_)
+    order = np.argsort(changes.shape, kind="stable")
+    ends = np.cumsum(np.bincount(changes.shape))
+    groups = zip(changes.shapes, np.split(first[order], ends[:-1]), strict=True)
+    arrays = [_of_shape(changes.index, shape, cells, unsent, type_) for shape, cells in groups]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays).take(pa.array(np.argsort(order)))
 
 
-def _of_shape(rows: Sequence[Row | None], shape: Shape, type_: pa.StructType) -> pa.StructArray:
-    fields = list(type_)
-    columns = list(zip(*(_sent(row, shape) for row in rows), strict=True))
-    rescued: list[dict[str, str | None]] = [{} for _ in rows]
-    by_name = {}
-    wanted = {field.name: field.type for field in fields[:-1]}
-    for name, column, cells in zip(shape.names, shape.relation.columns, columns, strict=True):
+def _of_shape(
+    index: Index, shape: Shape, first: Numbers, unsent: Mask | None, type_: pa.StructType
+) -> pa.StructArray:
+    *fields, rescued = type_
+    wanted = {field.name: field.type for field in fields}
+    arrays = {name: pa.nulls(len(first), one) for name, one in wanted.items() if name not in shape.names}
+    lost: dict[str, Rescued] = {}
+    missing = first < 0
+    for place, (name, column) in enumerate(zip(shape.names, shape.relation.columns, strict=True)):
+        cells = where_not(first + place, missing)
+        if unsent is not None:
+            cells = where_not(cells, unsent[cells])
         if name in wanted:
-            by_name[name], lost = to_arrow(cells, column.type_oid, column.type_modifier, wanted[name])
+            of_type = (column.type_oid, column.type_modifier, wanted[name])
+            arrays[name], lost[name] = read_column(index, cells, *of_type)
         else:
-            texts = enumerate(to_text(cells, column.type_oid))
-            lost = {row: text for row, text in texts if text is not None}
-        for row, text in lost.items():
-            rescued[row][name] = text
-    maps = pa.array([list(items.items()) or None for items in rescued], fields[-1].type)
-    none = pa.array([row is None for row in rows])
-    arrays = [
-        by_name[field.name] if field.name in by_name else pa.nulls(len(rows), field.type)
-        for field in fields[:-1]
-    ]
-    return pa.StructArray.from_arrays([*arrays, maps], fields=fields, mask=none)
+            oids = np.full(len(cells), column.type_oid)
+            texts = enumerate(read_texts(index, cells, oids).to_pylist())
+            lost[name] = {row: text for row, text in texts if text is not None}
+    columns = [*(arrays[field.name] for field in fields), _rescued(lost, len(first), rescued.type)]
+    mask = pa.array(missing) if missing.any() else None
+    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=mask)
 
 
-def _sent(row: Row | None, shape: Shape) -> Sequence[Cell]:
-    """The cells of all columns, None for those that were not sent."""
-    if row is None:
-        return [None] * len(shape.names)
-    if len(row.places) == len(row.cells):
-        return row.cells
-    return [None if cell is UNCHANGED else cell for cell in row.cells]
+def _rescued(lost: Mapping[str, Rescued], rows: int, type_: pa.MapType) -> pa.MapArray:
+    """What columns could not hold, by row."""
+    if not any(lost.values()):
+        return pa.nulls(rows, type_)
+    maps: list[dict[str, str | None] | None] = [None] * rows
+    for name, texts in lost.items():
+        for row, text in texts.items():
+            maps[row] = (maps[row] or {}) | {name: text}
+    return pa.array([None if one is None else list(one.items()) for one in maps], type_)

@@ -25,7 +25,7 @@ from pgoutput.segments import (
     segment_name,
     segment_number,
 )
-from pgoutput.views.committed import Commit
+from pgoutput.views.commits import Commit
 
 _COMMITS: Final = frozenset({"Commit", "StreamCommit", "CommitPrepared"})
 _READERS: Final = 16
