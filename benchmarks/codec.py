@@ -19,6 +19,7 @@ from benchmarks.machine import FOLDER, machine
 from benchmarks.results import Measured, Results, Times
 from benchmarks.streams import Format, Shape, batch, stream
 from benchmarks.turns import Contestant, check, medians, prepare, seconds
+from pgoutput.compiled import HOW
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ def main() -> int:
         shapes = [measure_shape(shape, others) for shape in SHAPES]
         lengths = measure_lengths(others)
     memory = {messages: resident.peak(messages) for messages in (SHORT, LONG)}
-    results = Results(machine(), shapes, lengths, memory)
+    results = Results(f"{machine()}, {HOW}", shapes, lengths, memory)
     results.save(PATH)
     print(*told(results), sep="\n")
     return 0 if all(kept for _, kept in outcomes(results)) else 1
