@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -15,8 +16,9 @@ from pgoutput import messages as m
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
+from pgoutput.views import Shape
 from pgoutput.views.decoded import DECODED, decoded_batch
-from pgoutput.views.timeline import CONTEXT, Key, Placed, PlacedDecoder, Timeline, find_timeline
+from pgoutput.views.timeline import CONTEXT, Key, PlacedDecoder, Timeline, find_timeline
 from tests.codec import corpus
 
 COLUMN = m.RelationColumn(1, "id", 23, -1)
@@ -36,21 +38,40 @@ def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
     return find_timeline((row for row in rows if row[1][:1] in CONTEXT), new_decoder())
 
 
-def decode(rows: Sequence[tuple[Key, bytes]]) -> list[Placed]:
-    decoder = PlacedDecoder(timeline_of(rows), new_decoder())
-    return [decoder.decode(*row) for row in rows]
+class Found(NamedTuple):
+    """A message that is decoded, and the relations that it changes."""
+
+    message: Message
+    shapes: list[Shape]
+
+
+def read(
+    rows: Sequence[tuple[Key, bytes | None]], timeline: Timeline, decoder: StreamDecoder
+) -> list[Found | DecodeError | None]:
+    """What each row is, all of them in one batch."""
+    keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
+    placed = PlacedDecoder(timeline, decoder).decode(keys, pa.array([data for _, data in rows], pa.binary()))
+    found: list[Found | DecodeError | None] = []
+    for row, (_, data) in enumerate(rows):
+        if row in placed.errors:
+            found.append(placed.errors[row])
+        elif data is None:
+            found.append(None)
+        else:
+            (message,) = placed.index.messages([row])
+            numbers = placed.changes.shape[placed.changes.rows == row].tolist()
+            found.append(Found(message, [placed.changes.shapes[number] for number in numbers]))
+    return found
+
+
+def decode(rows: Sequence[tuple[Key, bytes]]) -> list[Found]:
+    found = read(rows, timeline_of(rows), new_decoder())
+    return [one for one in found if isinstance(one, Found)]
 
 
 def errors(rows: Sequence[tuple[Key, bytes]]) -> list[str | None]:
-    decoder = PlacedDecoder(timeline_of(rows), new_decoder())
-    found: list[str | None] = []
-    for row in rows:
-        try:
-            decoder.decode(*row)
-            found.append(None)
-        except DecodeError as error:
-            found.append(str(error))
-    return found
+    found = read(rows, timeline_of(rows), new_decoder())
+    return [str(one) if isinstance(one, DecodeError) else None for one in found]
 
 
 def insert(*cells: str, xid: int | None = None) -> m.Insert:
@@ -71,15 +92,14 @@ def test_shuffled_captures_give_the_same(name: str) -> None:
     rows = [((place,), sample.data) for place, sample in enumerate(samples)]
     random.Random(name).shuffle(rows)
     timeline = find_timeline((row for row in rows if row[1][:1] in CONTEXT), header.decoder())
-    decoder = PlacedDecoder(timeline, header.decoder())
-    for key, data in rows:
-        placed = decoder.decode(key, data)
+    for (key, _), found in zip(rows, read(rows, timeline, header.decoder()), strict=True):
         message, described = expected[key[0]]
-        assert placed.message == message
+        assert isinstance(found, Found)
+        assert found.message == message
         if described:
-            assert [(one.relation.name, [*one.names]) for one in placed.shapes] == described
+            assert [(one.relation.name, [*one.names]) for one in found.shapes] == described
         else:
-            assert [one.relation.oid for one in placed.shapes] == [*getattr(message, "relation_oids", ())]
+            assert [one.relation.oid for one in found.shapes] == [*getattr(message, "relation_oids", ())]
 
 
 def test_a_relation_holds_from_its_message_to_the_next() -> None:
@@ -94,8 +114,9 @@ def test_a_repeated_relation_is_kept_once() -> None:
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
     timeline = timeline_of(rows)
-    assert [epochs.keys for epochs in timeline.epochs.values()] == [[(0,)]]
-    assert timeline.turns == [(1,), (4,)]
+    assert timeline.relations == [RELATION]
+    places = timeline.places([pa.array(range(5))])
+    assert timeline.in_stream(places).tolist() == [False, False, True, True, True]
     assert len(decode(rows)) == 5
 
 
@@ -173,9 +194,9 @@ def test_a_place_that_is_not_known_is_told() -> None:
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
 def test_a_stream_that_is_not_the_timelines_is_refused(late: Message) -> None:
     """No mode hides it: what comes behind would be read wrongly."""
-    decoder = PlacedDecoder(timeline_of(stream(RELATION, insert("1"))), new_decoder())
+    timeline = timeline_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not there when .*: what is decoded must stay the same"):
-        decoder.decode((2,), encode_for(late, 4))
+        read([((2,), encode_for(late, 4))], timeline, new_decoder())
 
 
 @given(st.data())
@@ -207,21 +228,24 @@ def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
         except DecodeError:
             expected.append(None)
     timeline = timeline_of(data.draw(st.permutations(rows)))
-    decoder = PlacedDecoder(timeline, new_decoder())
-    for row in data.draw(st.permutations(rows)):
-        right = expected[row[0][0]]
+    if not rows:
+        return
+    shuffled = data.draw(st.permutations(rows))
+    for (key, _), found in zip(shuffled, read(shuffled, timeline, new_decoder()), strict=True):
+        right = expected[key[0]]
         if right is None:
-            with pytest.raises(DecodeError):
-                decoder.decode(*row)
+            assert isinstance(found, DecodeError)
         else:
-            placed = decoder.decode(*row)
-            assert placed.message == right[0]
-            assert [len(shape.names) for shape in placed.shapes] in ([], [right[1]])
+            assert isinstance(found, Found)
+            assert found.message == right[0]
+            assert [len(shape.names) for shape in found.shapes] in ([], [right[1]])
 
 
 def test_rows_of_no_message_are_null() -> None:
-    rows = decode(stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7)))
-    batch = decoded_batch([None, *rows, None])
+    rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7))
+    decoder = PlacedDecoder(timeline_of(rows), new_decoder())
+    data = [None, *(data for _, data in rows), b"?"]
+    batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 9])], pa.array(data, pa.binary())))
     batch.validate(full=True)
     assert batch.schema == DECODED
     none, relation, inserted, truncated, begin, last = batch.to_pylist()
@@ -240,10 +264,11 @@ def test_rows_of_no_message_are_null() -> None:
     ]
     assert [change["operation"] for change in truncated["changes"]] == ["Truncate", "Truncate"]
     assert (begin["message"]["xid"], begin["changes"]) == (7, None)
-    assert decoded_batch([]) == pa.RecordBatch.from_pylist([], DECODED)
+    empty = decoder.decode([pa.array([], pa.int64())], pa.array([], pa.binary()))
+    assert decoded_batch(empty) == pa.RecordBatch.from_pylist([], DECODED)
 
 
 def test_errors_are_stream_errors_where_a_message_stands_wrong() -> None:
-    decoder = PlacedDecoder(timeline_of([]), new_decoder())
-    with pytest.raises(StreamError, match="no Relation message has come"):
-        decoder.decode((0,), encode_for(insert("1"), 4))
+    (error,) = read(stream(insert("1")), timeline_of([]), new_decoder())
+    assert isinstance(error, StreamError)
+    assert str(error) == "Insert: no Relation message has come for the OID 1"

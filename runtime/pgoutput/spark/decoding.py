@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -21,11 +22,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pgoutput.columns.messages import scatter
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Streaming
 from pgoutput.stream import StreamDecoder
 from pgoutput.views.decoded import DECODED, decoded_batch
-from pgoutput.views.timeline import CONTEXT, Key, Placed, PlacedDecoder, find_timeline, shown_key
+from pgoutput.views.timeline import CONTEXT, Key, Keys, PlacedDecoder, find_timeline, key_at, shown_key
 
 _MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 _CORRUPT_SETTING: Final = "spark.sql.columnNameOfCorruptRecord"
@@ -113,7 +115,7 @@ def decode(
     `df` has changed since.
     """
     options = Options(proto_version, streaming, two_phase)
-    decoder = options.decoder()
+    reader = options.decoder()
     if mode.upper() not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
     sources = [df] if context is None else [df, context]
@@ -126,14 +128,17 @@ def decode(
     place, data = _expressions(column, order_by)
     _see_types(df.select(place, data).schema)
     added = _added_fields(df, mode.upper())
-    timeline = find_timeline(_context(df if context is None else context, place, data), decoder)
+    timeline = find_timeline(_context(df if context is None else context, place, data), reader)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placed = PlacedDecoder(timeline, options.decoder())
+        decoder = PlacedDecoder(timeline, options.decoder())
         for batch in batches:
             order, messages = batch.columns[-1].flatten()
-            rows, errors = _decode_rows(placed, _keys(order), messages.to_pylist(), fail=failfast)
-            arrays = [*batch.columns[:-1], *decoded_batch(rows).columns, pa.array(errors, pa.string())]
+            keys = _keys(order)
+            found = decoder.decode(keys, messages)
+            if failfast and found.errors:
+                raise _first(found.errors, keys)
+            arrays = [*batch.columns[:-1], *decoded_batch(found).columns, _texts(found.errors, len(batch))]
             if drop:
                 arrays = [array.filter(arrays[-1].is_null()) for array in arrays]
             yield pa.RecordBatch.from_arrays(arrays[: len(names)], names)
@@ -191,11 +196,12 @@ def _context(df: DataFrame, place: Column, data: Column) -> Iterator[tuple[Key, 
     tags = [functions.lit(tag) for tag in CONTEXT]
     found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(place, data)
     for batch in found.toArrow().to_batches():
-        yield from zip(_keys(batch.column(0)), batch.column(1).to_pylist(), strict=True)
+        keys = zip(*(column.to_pylist() for column in _keys(batch.column(0))), strict=True)
+        yield from zip(keys, batch.column(1).to_pylist(), strict=True)
 
 
-def _keys(order: pa.StructArray) -> list[Key]:
-    """Where messages stand: the values of all columns of the order."""
+def _keys(order: pa.StructArray) -> list[pa.Array]:
+    """Where messages stand: all columns of the order."""
     columns = [order]
     while any(pa.types.is_struct(column.type) for column in columns):
         columns = [
@@ -203,34 +209,22 @@ def _keys(order: pa.StructArray) -> list[Key]:
             for column in columns
             for field in (column.flatten() if pa.types.is_struct(column.type) else [column])
         ]
-    return list(zip(*map(_comparable, columns), strict=True))
+    return list(map(_comparable, columns))
 
 
-def _comparable(column: pa.Array) -> list[Any]:
+def _comparable(column: pa.Array) -> pa.Array:
     """Values that compare as Spark's do; times as numbers, which need no time zone."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    values: list[Any] = column.to_pylist()
-    return values
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
-def _decode_rows(
-    placed: PlacedDecoder, keys: Sequence[Key], data: Sequence[bytes | None], *, fail: bool
-) -> tuple[list[Placed | None], list[str | None]]:
-    """Each message, or what is wrong with it; neither for NULL."""
-    rows: list[Placed | None] = [None] * len(keys)
-    errors: list[str | None] = [None] * len(keys)
-    for number, (key, one) in enumerate(zip(keys, data, strict=True)):
-        if one is not None:
-            try:
-                rows[number] = placed.decode(key, one)
-            except DecodeError as error:
-                if fail:
-                    raise DecodeError(
-                        f"the message at {shown_key(key)}: {error}",
-                        message=error.message,
-                        field=error.field,
-                        offset=error.offset,
-                    ) from None
-                errors[number] = str(error)
-    return rows, errors
+def _first(errors: Mapping[int, DecodeError], keys: Keys) -> DecodeError:
+    """The first of the errors, which tells the place."""
+    row = min(errors)
+    text = f"the message at {shown_key(key_at(keys, row))}: {errors[row]}"
+    return DecodeError(text, message=errors[row].message, field=errors[row].field, offset=errors[row].offset)
+
+
+def _texts(errors: Mapping[int, DecodeError], rows: int) -> pa.StringArray:
+    """What is wrong with each message."""
+    places = np.array(list(errors), np.int64)
+    return scatter([str(error) for error in errors.values()], places, rows, pa.string())

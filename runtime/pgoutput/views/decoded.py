@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pgoutput.columns.messages import message_columns
 from pgoutput.schemas import arrow as schemas
-from pgoutput.views.changes import CHANGES, changes_batch
-from pgoutput.views.committed import Changes, Commit
-from pgoutput.views.messages import message_columns
+from pgoutput.views.changes import CHANGES, change_columns
+from pgoutput.views.rows import Changes
 from pgoutput.views.timeline import Placed
 
 CHANGE: Final = pa.struct(
@@ -40,31 +38,19 @@ DECODED: Final = pa.schema(
 """
 
 
-def decoded_batch(rows: Sequence[Placed | None]) -> pa.RecordBatch:
-    """The rows of `DECODED`; all NULL for None."""
-    there = [row for row in rows if row is not None]
-    numbers = iter(range(len(there)))
-    index = pa.array([None if row is None else next(numbers) for row in rows], pa.int32())
-    columns = message_columns([row.message for row in there])
-    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE))
-    return pa.record_batch([messages.take(index), _changes(rows)], schema=DECODED)
+def decoded_batch(placed: Placed) -> pa.RecordBatch:
+    """The rows of `DECODED`; all NULL for what is no message, or a wrong one."""
+    none = placed.index.tags == 0
+    none[list(placed.errors)] = True
+    columns = message_columns(placed.index)
+    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE), mask=pa.array(none))
+    return pa.record_batch([messages, _changes(placed.changes)], schema=DECODED)
 
 
-_NO_COMMIT: Final = Commit(0, 0, 0)
-
-
-def _changes(rows: Sequence[Placed | None]) -> pa.ListArray:
-    sizes = [0 if row is None else len(row.shapes) for row in rows]
-    pairs = [(row.message, shape) for row in rows if row is not None for shape in row.shapes]
-    changes = Changes(
-        positions=[0] * len(pairs),
-        commits=[_NO_COMMIT] * len(pairs),
-        shapes=[shape for _, shape in pairs],
-        messages=[message for message, _ in pairs],  # type: ignore[misc]
-    )
-    batch = changes_batch(changes, snapshot=False)
-    elements = pa.StructArray.from_arrays([batch[field.name] for field in CHANGE], fields=list(CHANGE))
-    offsets = pa.array(accumulate(sizes, initial=0), pa.int32())
-    missing = pa.array([size == 0 for size in sizes] + [False])
+def _changes(changes: Changes) -> pa.ListArray:
+    columns = change_columns(changes)
+    elements = pa.StructArray.from_arrays([columns[field.name] for field in CHANGE], fields=list(CHANGE))
+    sizes = np.bincount(changes.rows, minlength=len(changes.index))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int32())
     type_ = DECODED.field("changes").type
-    return pa.ListArray.from_arrays(pc.if_else(missing, None, offsets), elements, type=type_)
+    return pa.ListArray.from_arrays(offsets, elements, type=type_, mask=pa.array(sizes == 0))

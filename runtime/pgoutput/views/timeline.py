@@ -1,82 +1,93 @@
 """What messages that lie about in any order need to know of those before them.
 
 A message cannot be read alone: inside a stream block it has an xid, and a change means nothing without the
-Relation message that holds at its place. Few messages say so; a `Timeline` is made of them, and with it every
-other message is read by itself, wherever it is.
+Relation message that holds at its place. Few messages say so; a `Timeline` is made of them, and with it all
+others are read wherever they are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from pgoutput import messages
+from pgoutput.columns.epochs import Epochs, change_error, misfits
+from pgoutput.columns.index import Index, Mask, Numbers
+from pgoutput.columns.read import index_messages
 from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import Message, Relation
+from pgoutput.messages import Relation
 from pgoutput.stream import StreamDecoder
-from pgoutput.views.committed import Shape, fits, make_shape
+from pgoutput.views.committed import ROW_CHANGES, named_relations
+from pgoutput.views.rows import Changes, used_shapes
+from pgoutput.views.shapes import Shape, by_tag, make_shape
 
 Key: TypeAlias = tuple[Any, ...]
 """Where a message stands: keys of one stream are compared with each other."""
 
-CONTEXT: Final = tuple(
-    message.wire_tag
-    for message in (messages.Relation, messages.Type, messages.StreamStart, messages.StreamStop)
-)
+Keys: TypeAlias = Sequence[pa.Array]
+"""Keys of many messages, by column."""
+
+_BLOCKS: Final = (messages.StreamStart, messages.StreamStop)
+_CONTEXT: Final = (Relation, messages.Type, *_BLOCKS)
+
+CONTEXT: Final = tuple(message.wire_tag for message in _CONTEXT)
 """The tags of the messages that the others need."""
 
 
-class Epochs(msgspec.Struct, frozen=True):
-    """The Relation messages of an OID that say something new, in their order."""
+class Timeline:
+    """Which stream blocks and which Relation messages there are, and where.
 
-    keys: list[Key] = []
-    relations: list[Relation] = []
-    """Without xids."""
-    shapes: list[Shape] = []
+    The messages in it stand at odd places, in their order; those between two of them at the even place
+    between theirs.
 
+    Attributes:
+        relations: The Relation messages that say something new, without xids.
+        shapes: What changes are of from there on.
+        epochs: Where each begins, by its number in these lists.
 
-class Timeline(msgspec.Struct, frozen=True):
-    """Which stream blocks and which Relation messages there are, and where."""
+    Args:
+        keys: Where something changes, in order.
+        turns: The places where a stream block begins and where it ends, in turn.
+        relations: The places of Relation messages, these messages, and their shapes.
+    """
 
-    turns: list[Key]
-    """Where a block begins and where it ends, in turn."""
-    epochs: Mapping[int, Epochs]
-    """By the relations' OIDs."""
+    def __init__(
+        self, keys: Sequence[Key], turns: Sequence[int], relations: Sequence[tuple[int, Relation, Shape]]
+    ) -> None:
+        self.relations = [relation for _, relation, _ in relations]
+        self.shapes = [shape for _, _, shape in relations]
+        self.epochs = Epochs([one.oid for one in self.relations], [place for place, _, _ in relations])
+        self._keys = keys
+        self._turns = np.array(turns, np.int64)
 
-    def in_stream(self, key: Key) -> bool:
+    def places(self, keys: Keys) -> Numbers:
+        """The places of messages; -1 where a part of the key is NULL, which says nothing of it."""
+        if len(keys) == 1 and pa.types.is_integer(keys[0].type):
+            known = np.array([number for (number,) in self._keys], np.int64)
+            numbers = np.asarray(keys[0].fill_null(0)).astype(np.int64)
+            places = np.searchsorted(known, numbers) + np.searchsorted(known, numbers, "right")
+            return np.where(np.asarray(keys[0].is_null()), -1, places)
+        rows = zip(*(column.to_pylist() for column in keys), strict=True)
+        found = (
+            -1 if None in key else bisect_left(self._keys, key) + bisect_right(self._keys, key)
+            for key in rows
+        )
+        return np.fromiter(found, np.int64)
+
+    def in_stream(self, places: Numbers) -> Mask:
         """Whether a message there is inside a block. A block's own beginning is not, its end is."""
-        return bool(bisect_left(self.turns, key) % 2)
+        inside: Mask = np.searchsorted(self._turns, places) % 2 == 1
+        return inside
 
-    def shape(self, oid: int, key: Key) -> Shape | None:
-        """The relation, by the last Relation message before that place; None if there is none."""
-        epochs = self.epochs.get(oid, _NONE)
-        place = bisect_left(epochs.keys, key)
-        return epochs.shapes[place - 1] if place else None
-
-    def relation(self, oid: int, key: Key) -> Relation | None:
-        """The last Relation message up to that place, itself included, without xid."""
-        epochs = self.epochs.get(oid, _NONE)
-        place = bisect_right(epochs.keys, key)
-        return epochs.relations[place - 1] if place else None
-
-    def turns_at(self, key: Key) -> bool:
+    def turns_at(self, places: Numbers) -> Mask:
         """Whether a block begins or ends exactly there."""
-        return _has(self.turns, key)
-
-    def changes_at(self, oid: int, key: Key) -> bool:
-        """Whether a relation becomes another exactly there."""
-        return _has(self.epochs.get(oid, _NONE).keys, key)
-
-
-_NONE: Final = Epochs()
-
-
-def _has(keys: list[Key], key: Key) -> bool:
-    place = bisect_left(keys, key)
-    return place < len(keys) and keys[place] == key
+        return np.isin(places, self._turns)
 
 
 def find_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> Timeline:
@@ -93,7 +104,10 @@ def find_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> 
         ValueError: Two different messages stand in one place.
     """
     ordered = sorted({(key, data) for key, data in rows if None not in key})
-    timeline = Timeline([], {})
+    keys: list[Key] = []
+    turns: list[int] = []
+    relations: list[tuple[int, Relation, Shape]] = []
+    last: dict[int, tuple[Relation, Relation]] = {}
     for number, (key, data) in enumerate(ordered):
         if number and ordered[number - 1][0] == key:
             raise ValueError(
@@ -105,30 +119,29 @@ def find_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> 
             message = decoder.decode(data)
         except DecodeError:
             continue
+        place = 2 * len(keys) + 1
         if decoder.in_stream is not before:
-            timeline.turns.append(key)
-        if isinstance(message, Relation):
-            _add(timeline.epochs.setdefault(message.oid, Epochs([], [], [])), key, message, decoder)  # type: ignore[attr-defined]
-    return timeline
+            turns.append(place)
+            keys.append(key)
+        elif isinstance(message, Relation):
+            relation = msgspec.structs.replace(message, xid=None)
+            shape = make_shape(relation, decoder.types)
+            said = relation, shape.relation
+            if last.get(relation.oid) != said:  # else it repeats the last one
+                last[relation.oid] = said
+                relations.append((place, relation, shape))
+                keys.append(key)
+    return Timeline(keys, turns, relations)
 
 
-def _add(epochs: Epochs, key: Key, message: Relation, decoder: StreamDecoder) -> None:
-    """Add a Relation message, unless it repeats the last one."""
-    relation = msgspec.structs.replace(message, xid=None)
-    shape = make_shape(relation, decoder.types)
-    if epochs.keys and epochs.relations[-1] == relation and epochs.shapes[-1].relation == shape.relation:
-        return
-    epochs.keys.append(key)
-    epochs.relations.append(relation)
-    epochs.shapes.append(shape)
+class Placed(msgspec.Struct, frozen=True):
+    """Messages in their places."""
 
-
-class Placed(NamedTuple):
-    """A message in its place."""
-
-    message: Message
-    shapes: tuple[Shape, ...]
-    """The relations that it changes: one for inserts, updates and deletes, several for truncates."""
+    index: Index
+    errors: Mapping[int, DecodeError]
+    """What is wrong with messages, by row."""
+    changes: Changes
+    """What those without errors change."""
 
 
 class PlacedDecoder:
@@ -143,52 +156,84 @@ class PlacedDecoder:
         self._timeline = timeline
         self._decoder = decoder
 
-    def decode(self, key: Key, data: bytes) -> Placed:
-        """Decode the message.
+    def decode(self, keys: Keys, data: pa.Array) -> Placed:
+        """Decode messages.
+
+        Args:
+            keys: Where they stand.
+            data: The messages; NULL is none.
 
         Raises:
-            DecodeError: The bytes are no message of this stream at that place.
-            ValueError: The timeline is not of this stream: it lacks this message.
+            ValueError: The timeline is not of this stream: it lacks one of the messages.
         """
-        if None in key:
-            raise StreamError("NULL says nothing of where the message stands")
-        self._decoder.in_stream = self._timeline.in_stream(key)
-        message = self._decoder.decode(data)
-        if isinstance(message, messages.StreamStart | messages.StreamStop | Relation | messages.Type):
-            self._see_known(key, message)
-            return Placed(message, ())
-        if self._timeline.turns_at(key):
-            raise StreamError.at(message, f"a stream block begins or ends at the same key {shown_key(key)}")
-        return Placed(message, tuple(self._shape(oid, key, message) for oid in _changed(message)))
+        places = self._timeline.places(keys)
+        index = index_messages(data, self._decoder, self._timeline.in_stream(places))
+        errors = dict(index.errors)
+        for row in np.flatnonzero((places < 0) & np.asarray(data.is_valid())).tolist():
+            errors[row] = StreamError("NULL says nothing of where the message stands")
+        tags = np.where(places < 0, _NONE, index.tags)
+        self._see_known(index, tags, places, keys)
+        at_turn = (tags != _NONE) & ~_IS_CONTEXT[tags] & self._timeline.turns_at(places)
+        for row in np.flatnonzero(at_turn).tolist():
+            (message,) = index.messages([row])
+            text = f"a stream block begins or ends at the same key {shown_key(key_at(keys, row))}"
+            errors[row] = StreamError.at(message, text)
+        changes, wrong = self._changes(index, np.flatnonzero(_IS_CHANGE[tags] & ~at_turn), places, keys)
+        return Placed(index, errors | wrong, changes)
 
-    def _shape(self, oid: int, key: Key, message: Message) -> Shape:
-        if self._timeline.changes_at(oid, key):
-            raise StreamError.at(message, f"a Relation message has the same key {shown_key(key)}")
-        shape = self._timeline.shape(oid, key)
-        if shape is None:
-            raise StreamError.at(message, f"no Relation message has come for the OID {oid}")
-        fits(message, shape)
-        return shape
+    def _changes(
+        self, index: Index, rows: Numbers, places: Numbers, keys: Keys
+    ) -> tuple[Changes, dict[int, DecodeError]]:
+        """The changes of messages, but for those that are wrong, and what is wrong with those."""
+        shapes, epochs = self._timeline.shapes, self._timeline.epochs
+        rows, oids = named_relations(index, rows)
+        numbers = epochs.find(oids, places[rows])
+        same_key = epochs.begins_at(oids, places[rows])
+        widths = np.array([*(len(shape.names) for shape in shapes), 0], np.int64)
+        wrong = same_key | (numbers < 0) | misfits(index, rows, widths[numbers])
+        errors: dict[int, DecodeError] = {}
+        for change in np.flatnonzero(wrong).tolist():
+            row, number = int(rows[change]), int(numbers[change])
+            (message,) = index.messages([row])
+            if same_key[change]:
+                text = f"a Relation message has the same key {shown_key(key_at(keys, row))}"
+                error = StreamError.at(message, text)
+            else:
+                relation = None if number < 0 else shapes[number].relation
+                error = change_error(message, int(oids[change]), relation)
+            errors.setdefault(row, error)
+        right = ~np.isin(rows, list(errors))  # a truncate is wrong as a whole
+        return Changes(index, rows[right], *used_shapes(shapes, numbers[right])), errors
 
-    def _see_known(self, key: Key, message: Message) -> None:
-        known = True
-        if isinstance(message, Relation):
-            relation = msgspec.structs.replace(message, xid=None)
-            known = self._timeline.relation(message.oid, key) == relation
-        elif not isinstance(message, messages.Type):
-            known = self._timeline.turns_at(key)
-        if not known:
+    def _see_known(self, index: Index, tags: npt.NDArray[np.uint8], places: Numbers, keys: Keys) -> None:
+        """See that the timeline has the messages that it should have."""
+        timeline = self._timeline
+        late = np.flatnonzero(_IS_BLOCK[tags] & ~timeline.turns_at(places)).tolist()
+        rows = np.flatnonzero(_IS_RELATION[tags])
+        numbers = timeline.epochs.find(index.field("oid").values[rows], places[rows] + 1).tolist()
+        for row, number, message in zip(rows.tolist(), numbers, index.messages(rows.tolist()), strict=True):
+            if number < 0 or timeline.relations[number] != msgspec.structs.replace(message, xid=None):
+                late.append(row)
+        if late:
+            (message,), key = index.messages([min(late)]), key_at(keys, min(late))
             raise ValueError(
                 f"{type(message).__name__} at {shown_key(key)} was not there when the relations were looked "
                 "for: what is decoded must stay the same, cache it or bound it"
             )
 
 
-def _changed(message: Message) -> tuple[int, ...]:
-    """The OIDs of the relations that a message changes."""
-    if isinstance(message, messages.Insert | messages.Update | messages.Delete):
-        return (message.relation_oid,)
-    return message.relation_oids if isinstance(message, messages.Truncate) else ()
+_NONE: Final = 0
+"""The tag of what is no message."""
+
+_IS_CONTEXT: Final = by_tag(_CONTEXT)
+_IS_BLOCK: Final = by_tag(_BLOCKS)
+_IS_RELATION: Final = by_tag((Relation,))
+_IS_CHANGE: Final = by_tag(ROW_CHANGES)
+
+
+def key_at(keys: Keys, row: int) -> Key:
+    """The key of one of the messages."""
+    return tuple(column[row].as_py() for column in keys)
 
 
 def shown_key(key: Key) -> str:
