@@ -1,0 +1,238 @@
+"""The kernel's index of a batch and the one that is made of objects say the same, of any bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgoutput import catalog, compiled, layouts, v1
+from pgoutput import messages as m
+from pgoutput.columns.index import Index
+from pgoutput.columns.kernel import KernelIndex
+from pgoutput.columns.pure import PureIndex
+from pgoutput.columns.read import read_column, read_texts
+from pgoutput.messages import Cell, Streaming
+from pgoutput.stream import StreamDecoder
+from pgoutput.testing import Stream, streams
+from pgoutput.values import arrow_type
+from tests.codec import corpus, fuzz
+from tests.columns.odd import ODD
+from tests.values import in_binary, in_text
+
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+
+FIELDS = {field.name: field for message in layouts.ALL_VERSIONS.messages for field in message.members}
+TUPLES = [name for name, field in FIELDS.items() if field.kind == "tuple"]
+STRINGS = [name for name, field in FIELDS.items() if field.kind in ("string", "bytes")]
+NUMBERS = [name for name, field in FIELDS.items() if field.kind in ("integer", "bool", "enum", "flags")]
+TYPES = [(one.oid, -1) for one in catalog.TYPES] + [
+    (1700, (precision << 16 | scale & 0x7FF) + 4)
+    for precision, scale in [(1, 0), (4, 4), (12, 2), (18, 0), (18, 18), (19, 2), (38, 10), (3, -2), (2, 5)]
+]
+"""Built-in types with modifiers, one of their arrays, and one that is not built in."""
+
+
+def seen(index: Index) -> dict[str, Any]:
+    """All that an index says, but for the values of cells."""
+    everything = np.arange(len(index.kinds))
+    texts = index.texts(everything)
+    return {
+        "tags": index.tags.tolist(),
+        "kinds": index.kinds.tolist(),
+        "errors": {row: (type(one), str(one), vars(one)) for row, one in index.errors.items()},
+        "fields": {name: [list(part) for part in masked(index, name)] for name in NUMBERS},
+        "strings": {name: plain(index.strings(name)) for name in STRINGS},
+        "first": {name: index.first(name).tolist() for name in TUPLES},
+        "width": {name: index.width(name).tolist() for name in TUPLES},
+        "messages": index.messages(np.flatnonzero(index.tags).tolist()),
+        "cells": index.cells(everything),
+        "raw": index.raw(everything).to_pylist(),
+        "texts": plain(texts),
+    }
+
+
+def masked(index: Index, name: str) -> tuple[list[int], list[bool]]:
+    values, there = index.field(name)
+    return np.where(there, values, 0).tolist(), there.tolist()
+
+
+def plain(texts: tuple[pa.Array, Any]) -> tuple[Any, ...]:
+    array, left = texts
+    array.validate(full=True)
+    return array.to_pylist(), left.tolist()
+
+
+def both(
+    data: pa.Array,
+    *,
+    version: int,
+    streaming: Streaming = "off",
+    two_phase: bool = False,
+    begins_in_stream: bool = False,
+    in_stream: Sequence[bool] | None = None,
+) -> tuple[PureIndex, KernelIndex]:
+    """Both indexes of a batch, which say the same, as do their decoders."""
+    decoders = []
+    for _ in range(2):
+        decoder = StreamDecoder(version, streaming=streaming, two_phase=two_phase)
+        decoder.in_stream = begins_in_stream
+        decoders.append(decoder)
+    pure, fast = PureIndex(data, decoders[0], in_stream), KernelIndex(data, decoders[1], in_stream)
+    assert seen(fast) == seen(pure)
+    states = [(one.in_stream, one.relations, one.types) for one in decoders]
+    assert states[0] == states[1]
+    return pure, fast
+
+
+def assert_same_columns(pure: Index, fast: Index, numbers: Any, types: Sequence[tuple[int, int]]) -> None:
+    """Both read the same of cells, whichever type these are said to have."""
+    for type_oid, modifier in types:
+        expected, rescued = read_column(pure, numbers, type_oid, modifier)
+        array, left = read_column(fast, numbers, type_oid, modifier)
+        array.validate(full=True)
+        assert array.type == expected.type
+        assert left == rescued, (type_oid, modifier)
+        assert same_values(array, expected), (type_oid, modifier)
+        oids = np.full(len(numbers), type_oid)
+        assert read_texts(fast, numbers, oids).equals(read_texts(pure, numbers, oids)), type_oid
+
+
+def same_values(a: pa.Array, b: pa.Array) -> bool:
+    """Equal, and NaN is NaN, and -0.0 is not 0.0."""
+    return len(a) == len(b) and list(map(repr, a.to_pylist())) == list(map(repr, b.to_pylist()))
+
+
+@pytest.mark.parametrize("name", corpus.CAPTURES)
+def test_captures(name: str) -> None:
+    header, _, samples = corpus.read(name)
+    data = pa.array([sample.data for sample in samples], pa.binary())
+    pure, fast = both(data, version=header.proto_version, streaming=header.streaming, two_phase=True)
+    assert not fast.errors
+    columns: dict[int, tuple[m.RelationColumn, ...]] = {}
+    cells: dict[tuple[int, int], list[int]] = {}
+    for row, message in enumerate(fast.messages(range(len(fast)))):
+        if isinstance(message, m.Relation):
+            columns[message.oid] = message.columns
+        elif isinstance(message, m.Insert | m.Update | m.Delete):
+            for tuple_ in TUPLES:
+                if (first := int(fast.first(tuple_)[row])) >= 0:
+                    for place, column in enumerate(columns[message.relation_oid]):
+                        key = column.type_oid, column.type_modifier
+                        cells.setdefault(key, []).append(first + place)
+    for key, numbers in cells.items():
+        assert_same_columns(pure, fast, np.array([-1, *numbers]), [key])
+
+
+@settings(max_examples=60)
+@given(streams())
+def test_scenarios(stream: Stream) -> None:
+    both(
+        pa.array(stream.messages, pa.large_binary()),
+        version=stream.options.proto_version,
+        streaming=stream.options.streaming,
+        two_phase=True,
+    )
+
+
+@settings(max_examples=100)
+@given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans(), st.data())
+def test_damaged_batches(
+    source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
+) -> None:
+    inner, outer = fuzz.seeds()
+    batch = [one for _, (one, _) in zip(range(40), fuzz.inputs(source, inner, outer), strict=False)]
+    rows: list[bytes | None] = [None if source.random() < 0.05 else one for one in batch]
+    array = pa.array(rows, data.draw(st.sampled_from([pa.binary(), pa.large_binary()])))
+    start = source.randrange(len(array))
+    in_stream = None
+    if version > 1 and data.draw(st.booleans()):
+        in_stream = [source.random() < 0.5 for _ in range(len(array) - start)]
+    both(
+        array[start:],
+        version=version,
+        streaming=data.draw(st.sampled_from(["off", "off", "on", "on", "parallel"][: 1 + version])),
+        begins_in_stream=begins_in_stream and version > 1,
+        in_stream=in_stream,
+    )
+
+
+def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
+    """Both indexes of inserts with one cell each."""
+    data = pa.array([v1.encode(m.Insert(1, (cell,))) for cell in cells], pa.binary())
+    return both(data, version=1)
+
+
+def assert_same_values(cells: Sequence[Cell], types: Sequence[tuple[int, int]]) -> None:
+    pure, fast = index_of(cells)
+    numbers = fast.first("new")
+    assert_same_columns(pure, fast, numbers, types)
+    assert_same_columns(pure, fast, numbers[::-1].copy(), types[:1])
+
+
+def test_odd_cells_of_every_type() -> None:
+    assert_same_values(ODD, [*TYPES, (1007, -1), (99999, -1)])
+
+
+@pytest.mark.parametrize("name", sorted(in_text.TEXTS))
+def test_values_in_text(name: str) -> None:
+    builtin = catalog.BY_NAME[name]
+    assert_same_values(in_text.TEXTS[name], [type_ for type_ in TYPES if type_[0] == builtin.oid])
+
+
+@pytest.mark.parametrize("name", sorted(in_binary.BYTES))
+def test_values_in_binary(name: str) -> None:
+    builtin = catalog.BY_NAME[name]
+    assert_same_values(list(in_binary.BYTES[name]), [type_ for type_ in TYPES if type_[0] == builtin.oid])
+
+
+TYPED = [type_ for type_ in TYPES if arrow_type(*type_) != pa.string()]
+NEAR = "0123456789-+.:eE TZ\\xatfNI"
+
+
+@settings(max_examples=300)
+@given(st.lists(st.text(NEAR, max_size=24) | st.binary(max_size=17), min_size=1, max_size=20))
+def test_texts_that_are_nearly_values(cells: list[Cell]) -> None:
+    assert_same_values(cells, TYPED)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from([one for one in ODD if isinstance(one, str | bytes)]), min_size=1), st.data())
+def test_values_with_one_character_changed(cells: list[str | bytes], data: st.DataObject) -> None:
+    changed: list[Cell] = []
+    for cell in cells:
+        at = data.draw(st.integers(0, len(cell)))
+        new = data.draw(st.sampled_from(NEAR)) if isinstance(cell, str) else data.draw(st.binary(max_size=1))
+        changed.append(cell[:at] + new + cell[at + data.draw(st.integers(0, 1)) :])  # type: ignore[operator]
+    assert_same_values(changed, TYPED)
+
+
+def test_an_empty_batch() -> None:
+    for type_ in pa.binary(), pa.large_binary():
+        both(pa.array([], type_), version=4)
+        both(pa.array([b"E", None], type_)[:0], version=4)
+        both(pa.nulls(3, type_), version=4)
+
+
+def test_offsets_that_lie_are_refused() -> None:
+    for offsets in ([0, 5], [0, 99], [3, 1, 4], [-1, 4], [0, -1, 4], [2**31 - 1, 4]):
+        for wide in np.int32, np.int64:
+            with pytest.raises(ValueError, match="not inside the content"):
+                compiled.kernel.Index(  # type: ignore[union-attr]
+                    np.array(offsets, wide), np.zeros(4, np.uint8), None, 0, bytes(256), False, 0
+                )
+
+
+def test_cells_that_are_not_there_are_refused() -> None:
+    _, fast = index_of(["a", "b"])
+    for read in fast.raw, fast.texts:
+        with pytest.raises(IndexError, match="there is no cell 2: there are 2"):
+            read(np.array([0, 2]))
+    with pytest.raises(IndexError, match="there is no cell 7"):
+        fast.column(np.array([7]), pa.int32(), None)
