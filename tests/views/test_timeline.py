@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -128,6 +128,29 @@ def test_a_type_that_changed_makes_a_new_epoch() -> None:
     assert [shape.types for placed in decode(rows) for shape in placed.shapes] == [(23,), (25,)]
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda place: (place - 4,),
+        lambda place: (place // 3 - 1, -(2**63) + place % 3),
+        lambda place: (2**63 - 8 + place,),
+        lambda place: ("wal", place),
+        lambda place: (f"{place:02}",),
+    ],
+    ids=["negative", "two", "large", "mixed", "text"],
+)
+def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
+    rows = stream(
+        RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1", "2")
+    )
+    placed = [(key(place), data) for (place,), data in rows]
+    random.Random(0).shuffle(placed)
+    found = dict(zip([key for key, _ in placed], decode(placed), strict=True))
+    assert [getattr(found[key(place)].message, "xid", 0) for place in range(6)] == [None, 7, 8, 0, None, None]
+    assert [one.names for one in found[key(2)].shapes] == [("id",)]
+    assert [one.names for one in found[key(5)].shapes] == [("id", "v")]
+
+
 def test_what_a_message_needs_and_lacks() -> None:
     rows = stream(insert("1"), RELATION, insert("1", "2"), m.Truncate(0, (1, 2)), insert("1"))
     no, _, wide, truncate, fine = errors(rows)
@@ -189,6 +212,8 @@ def test_a_place_that_is_not_known_is_told() -> None:
     found = errors([*rows, ((None,), rows[0][1]), ((None,), rows[1][1])])
     assert found[:2] == [None, None]
     assert found[2:] == ["NULL says nothing of where the message stands"] * 2
+    found = errors([(("wal", *key), data) for key, data in [*rows, ((None,), rows[1][1])]])
+    assert found == [None, None, "NULL says nothing of where the message stands"]
 
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])

@@ -229,9 +229,11 @@ def _tuples(
         epochs: The epoch of each.
     """
     order = np.argsort(epochs, kind="stable")
-    found, begins = np.unique(epochs[order], return_index=True)
-    groups = zip(found.tolist(), np.split(changes[order], begins[1:]), strict=False)
-    for epoch, rows in sorted(groups, key=lambda group: group[1][0]):
+    ordered = epochs[order]
+    ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    groups = [group for group in np.split(order, ends) if len(group)]
+    for group in sorted(groups, key=lambda group: group[0]):
+        epoch, rows = epochs[group[0]], changes[group]
         parts = []
         for name in ("new", "old", "key"):
             first = index.first(name)[rows]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -68,17 +69,20 @@ class Timeline:
 
     def places(self, keys: Keys) -> Numbers:
         """The places of messages; -1 where a part of the key is NULL, which says nothing of it."""
-        if len(keys) == 1 and pa.types.is_integer(keys[0].type):
-            known = np.array([number for (number,) in self._keys], np.int64)
-            numbers = np.asarray(keys[0].fill_null(0)).astype(np.int64)
-            places = np.searchsorted(known, numbers) + np.searchsorted(known, numbers, "right")
-            return np.where(np.asarray(keys[0].is_null()), -1, places)
+        if all(pa.types.is_integer(column.type) for column in keys):
+            wanted = _packed(np.stack([column.fill_null(0).cast(pa.int64()) for column in keys], axis=1))
+            places = np.searchsorted(self._packed, wanted) + np.searchsorted(self._packed, wanted, "right")
+            unknown = np.any([np.asarray(column.is_null()) for column in keys], axis=0)
+            return np.where(unknown, -1, places)
         rows = zip(*(column.to_pylist() for column in keys), strict=True)
-        found = (
-            -1 if None in key else bisect_left(self._keys, key) + bisect_right(self._keys, key)
-            for key in rows
-        )
-        return np.fromiter(found, np.int64)
+        return np.array([-1 if None in key else self._place(key) for key in rows], np.int64)
+
+    def _place(self, key: Key) -> int:
+        return bisect_left(self._keys, key) + bisect_right(self._keys, key)
+
+    @cached_property
+    def _packed(self) -> npt.NDArray[np.bytes_]:
+        return _packed(np.array(self._keys, np.int64))
 
     def in_stream(self, places: Numbers) -> Mask:
         """Whether a message there is inside a block. A block's own beginning is not, its end is."""
@@ -88,6 +92,12 @@ class Timeline:
     def turns_at(self, places: Numbers) -> Mask:
         """Whether a block begins or ends exactly there."""
         return np.isin(places, self._turns)
+
+
+def _packed(rows: Numbers) -> npt.NDArray[np.bytes_]:
+    """Rows of integers as bytes that sort as they do."""
+    unsigned = rows.view(np.uint64) ^ np.uint64(1 << 63)
+    return unsigned.astype(">u8").view(f"S{8 * rows.shape[-1] or 8}").reshape(-1)
 
 
 def find_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> Timeline:
