@@ -16,6 +16,8 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 _TEXT: Final = pa.string()
 _MAP: Final = pa.map_(_TEXT, _TEXT)
 
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
 _SEQUENCE: Final = pa.struct(
     [
         pa.field("commit_lsn", pa.int64(), nullable=False),
@@ -27,7 +29,7 @@ HEAD: Final = (
     pa.field("operation", _TEXT, nullable=False),
     pa.field("relation", RELATION, nullable=False),
     pa.field("commit_lsn", pa.int64(), nullable=False),
-    pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+    pa.field("commit_time", _TIME),
     pa.field("xid", pa.int64(), nullable=False),
     pa.field("position", pa.int64(), nullable=False),
     pa.field("sequence", _SEQUENCE, nullable=False),
@@ -105,15 +107,16 @@ def commit_columns(committed: Committed, *, snapshot: bool) -> dict[str, pa.Arra
         committed: The changes.
         snapshot: Whether they are rows of a snapshot; their operation is another then, too.
     """
-    lsns, positions = pa.array(committed.lsns), pa.array(committed.positions)
     # Compared as on the wire: other times, moved to another epoch, may need more than 64 bits.
     first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))
-    times, out = committed.times, (committed.times < first) | (committed.times >= end)
-    times = np.where(out, 0, times) + EPOCH_UNIX_MICROSECONDS
+    commits, of = committed.commits, committed.commit
+    out = (commits.times < first) | (commits.times >= end)
+    times = np.where(out, 0, commits.times) + EPOCH_UNIX_MICROSECONDS
+    lsns, positions = pa.array(commits.lsns[of]), pa.array(committed.positions)
     columns = {
         "commit_lsn": lsns,
-        "commit_time": pa.array(times, pa.timestamp("us", tz="UTC"), mask=out if out.any() else None),
-        "xid": pa.array(committed.xids),
+        "commit_time": pa.array(times[of], _TIME, mask=out[of] if out.any() else None),
+        "xid": pa.array(commits.xids[of]),
         "position": positions,
         "sequence": pa.StructArray.from_arrays([lsns, positions], fields=list(_SEQUENCE)),
     }
@@ -126,6 +129,8 @@ def of_shapes(changes: Changes, name: str) -> pa.Array:
     """A column that the relations describe."""
     if not changes.shapes:
         return pa.array([], CHANGES.field(name).type)
+    if len(changes.shapes) == 1:
+        return changes.shapes[0].repeated(name, len(changes))
     described = pa.concat_arrays([shape.described[name] for shape in changes.shapes])
     return described.take(pa.array(changes.shape))
 

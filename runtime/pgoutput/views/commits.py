@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from pgoutput import messages
 from pgoutput.columns.index import Index, Mask, Numbers
@@ -24,15 +23,30 @@ class Commit(msgspec.Struct, frozen=True):
     """Xids of subtransactions that were rolled back while they were streamed."""
 
 
-Commits: TypeAlias = npt.NDArray[Any]
-"""Commits, as an array with these fields:
+class Commits(NamedTuple):
+    """Commits, side by side."""
 
-- `wanted`: Whether it is one that is wanted; else the others say nothing.
-- `xid`, `lsn`, `time`: As in `Commit`; LSNs of 2**63 and more are negative.
-- `part`: Which of the transactions it is that do not lie wholly inside the segment.
-"""
+    wanted: Mask
+    """Whether it is one that is wanted; else the others say nothing."""
+    xids: Numbers
+    lsns: Numbers
+    """As in `Commit`, but those of 2**63 and more are negative."""
+    times: Numbers
+    parts: Numbers
+    """Which of the transactions it is that are streamed, prepared or divided."""
 
-_COMMIT: Final = np.dtype([("wanted", "?"), *((name, "i8") for name in ("xid", "lsn", "time", "part"))])
+    def take(self, places: Numbers | slice) -> Commits:
+        """Those in some places."""
+        fields: Iterator[Any] = iter(self)
+        return Commits(*(values[places] for values in fields))
+
+    def followed_by(self, others: Commits) -> Commits:
+        """These and others behind them."""
+        both: Iterator[Any] = zip(self, others, strict=True)
+        return Commits(*(np.concatenate(one) for one in both))
+
+
+_NONE: Final = Commit(0, 0, 0)
 
 _NEVER: Final = (1 << 63) - 1
 """A position that no message has."""
@@ -51,19 +65,21 @@ class CommitsByRow:
     def __init__(
         self, parts: Sequence[int], commits: Mapping[int, Commit], begun: Mapping[int, int], *, whole: bool
     ) -> None:
-        self._begins = np.array([*sorted(parts), _NEVER], np.int64)
+        begins = sorted(parts)
+        given = [commits.get(begin, _NONE) for begin in begins] + [_NONE]
+        self._begins = np.array([*begins, _NEVER], np.int64)
+        self._commits = Commits(
+            np.array([one is not _NONE for one in given], np.bool_),
+            np.array([one.xid for one in given], np.int64),
+            np.array([one.lsn for one in given], np.uint64).view(np.int64),
+            np.array([one.time for one in given], np.int64),
+            np.arange(len(given)),
+        )
+        rolled_back = [part << 32 | xid for part, one in enumerate(given) for xid in one.rolled_back]
+        self._rolled_back = np.array(rolled_back, np.int64)
         self._begun = dict(begun)
         self._whole = whole
-        self._parts = np.zeros(len(self._begins), _COMMIT)
-        self._parts["part"] = np.arange(len(self._begins))
-        rolled_back = []
-        for number, begin in enumerate(sorted(parts)):
-            if (commit := commits.get(begin)) is not None:
-                lsn = commit.lsn - (commit.lsn >> 63 << 64)
-                self._parts[number] = True, commit.xid, lsn, commit.time, number
-                rolled_back += [number << 32 | xid for xid in commit.rolled_back]
-        self._rolled_back = np.array(rolled_back, np.int64)
-        self._last = np.zeros(1, _COMMIT)
+        self._last = self._commits.take(slice(-1, None))
 
     def follow(self, index: Index, positions: Numbers) -> tuple[Commits, Numbers]:
         """The commits, and for each message of a batch the place of its own.
@@ -74,23 +90,24 @@ class CommitsByRow:
         """
         borders = _BORDERS[index.tags]
         rows = np.flatnonzero(borders)
-        commits = np.concatenate((self._last, self._opened(index, rows, positions[rows])))
-        self._last = commits[-1:]
+        commits = self._last.followed_by(self._opened(index, rows, positions[rows]))
+        self._last = commits.take(slice(-1, None))
         return commits, np.cumsum(borders)
 
-    def rolled_back(self, index: Index, rows: Numbers, commits: Commits) -> Mask:
-        """Which changes were rolled back with their subtransactions.
+    def not_rolled_back(self, index: Index, rows: Numbers, commits: Commits, of: Numbers) -> Numbers:
+        """The rows of changes without those that were rolled back with their subtransactions.
 
         Args:
             index: The messages.
             rows: Of the changes.
-            commits: Of each.
+            commits: What `follow` gave.
+            of: Likewise.
         """
         if not len(self._rolled_back):
-            return np.zeros(len(rows), np.bool_)
-        values, there = index.field("xid")
-        keys = commits["part"] << 32 | values[rows]
-        return there[rows] & np.isin(keys, self._rolled_back)
+            return rows
+        xids, there = index.field("xid")
+        keys = commits.parts[of[rows]] << 32 | xids[rows]
+        return rows[~(there[rows] & np.isin(keys, self._rolled_back))]
 
     def _opened(self, index: Index, rows: Numbers, positions: Numbers) -> Commits:
         """The commits of what messages open; none that is wanted where they close it."""
@@ -108,12 +125,12 @@ class CommitsByRow:
                 self._begun[xid] = int(begins[place])
         found = np.searchsorted(self._begins, begins)
         is_part = (self._begins[found] == begins) & (begins != _NEVER)
-        commits = self._parts[np.where(is_part, found, -1)]
-        if self._whole and (whole := ~is_part & (tags == _BEGIN)).any():
-            commits["wanted"] |= whole
-            commits["xid"][whole] = xids[whole]
-            for name, field in (("lsn", "final_lsn"), ("time", "commit_time")):
-                commits[name][whole] = index.field(field).values[rows[whole]]
+        commits = self._commits.take(np.where(is_part, found, -1))
+        if self._whole:
+            whole = ~is_part & (tags == _BEGIN)
+            lsns, times = (index.field(name).values[rows] for name in ("final_lsn", "commit_time"))
+            fields: Iterator[Any] = zip(commits, (whole, xids, lsns, times, commits.parts), strict=True)
+            commits = Commits(*(np.where(whole, own, part) for part, own in fields))
         return commits
 
 

@@ -19,20 +19,20 @@ from pgoutput.columns.index import Index, Numbers
 from pgoutput.columns.read import index_messages
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.segments import Segment
-from pgoutput.views.commits import Commit, CommitsByRow
+from pgoutput.views.commits import Commit, Commits, CommitsByRow
 from pgoutput.views.rows import Changes, used_shapes
 from pgoutput.views.shapes import UNKNOWN, ShapeEpochs, Wanted, by_tag
 
 
 class Committed(NamedTuple):
-    """Changes that are committed, with what rows say of the commits."""
+    """Changes that are committed."""
 
     changes: Changes
     positions: Numbers
-    xids: Numbers
-    lsns: Numbers
-    times: Numbers
-    """As on the wire."""
+    commits: Commits
+    """The commits of some of them."""
+    commit: Numbers
+    """Each change's place in them."""
 
 
 class CommittedChanges:
@@ -73,21 +73,21 @@ class CommittedChanges:
             CaptureError: A message cannot be read, or no server sends it there.
         """
         index = index_messages(data, self._decoder)
-        places = np.asarray(positions.fill_null(-1))
+        places = np.asarray(positions.fill_null(-1) if positions.null_count else positions)
         commits, of = self._commits.follow(index, places)
-        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits["wanted"][of] & (places >= 0))
-        rows = rows[~self._commits.rolled_back(index, rows, commits[of[rows]])]
-        rows, oids = named_relations(index, rows)
+        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits.wanted[of] & (places >= 0))
+        rows, oids = named_relations(index, self._commits.not_rolled_back(index, rows, commits, of))
         numbers = self._epochs.find(index, rows, oids)
         wanted = numbers >= 0
-        shapes, shape = used_shapes(self._epochs.shapes, numbers[wanted])
-        changes = Changes(index, rows[wanted], shapes, shape)
-        own = commits[of[changes.rows]]
-        unknown = numbers == UNKNOWN
-        if errors := list(_errors(changes, rows[unknown], oids[unknown], own["lsn"])):
+        unknown = _Unknown(rows[numbers == UNKNOWN], oids[numbers == UNKNOWN])
+        if not wanted.all():
+            rows, numbers = rows[wanted], numbers[wanted]
+        changes = Changes(index, rows, *used_shapes(self._epochs.shapes, numbers))
+        committed = Committed(changes, places[rows], commits, of[rows])
+        if errors := list(_errors(committed, unknown)):
             row, error = min(errors, key=_row)
             raise self._segment.error_at(positions[row].as_py(), error)
-        return Committed(changes, places[changes.rows], own["xid"], own["lsn"], own["time"])
+        return committed
 
 
 def named_relations(index: Index, rows: Numbers) -> tuple[Numbers, Numbers]:
@@ -104,25 +104,25 @@ def named_relations(index: Index, rows: Numbers) -> tuple[Numbers, Numbers]:
     return np.repeat(rows, counts), several
 
 
-def _errors(
-    changes: Changes, rows: Numbers, oids: Numbers, lsns: Numbers
-) -> Iterator[tuple[int, DecodeError]]:
-    """The first error of each kind, and its row.
+class _Unknown(NamedTuple):
+    """Changes of relations that no message has told of."""
 
-    Args:
-        changes: The changes that are wanted.
-        rows: Of changes of relations that are not known.
-        oids: Of those relations.
-        lsns: Of the commits of `changes`.
-    """
+    rows: Numbers
+    oids: Numbers
+
+
+def _errors(committed: Committed, unknown: _Unknown) -> Iterator[tuple[int, DecodeError]]:
+    """The first error of each kind, and its row."""
+    changes = committed.changes
     index = changes.index
     yield from ((row, index.errors[row]) for row in sorted(index.errors)[:1])
-    for row, oid in zip(rows[:1].tolist(), oids.tolist(), strict=False):
+    for row, oid in zip(unknown.rows[:1].tolist(), unknown.oids[:1].tolist(), strict=True):
         yield row, change_error(index.messages([row])[0], oid, None)
     for change in np.flatnonzero(misfits(index, changes.rows, changes.widths))[:1].tolist():
         row, relation = int(changes.rows[change]), changes.shapes[changes.shape[change]].relation
         yield row, change_error(index.messages([row])[0], relation.oid, relation)
-    for row in changes.rows[lsns < 0][:1].tolist():
+    far = committed.commits.lsns < 0
+    for row in changes.rows[far[committed.commit]][:1].tolist() if far.any() else ():
         yield row, StreamError.at(index.messages([row])[0], "its commit has an LSN of 2**63 or more")
 
 

@@ -103,6 +103,8 @@ def unchanged_kinds(index: Index) -> Mask:
 def _cells(changes: Changes, first: Numbers, is_key: Mask) -> Cells:
     """The cells of tuples that begin with a cell each, -1 for none; of some only those of the key."""
     missing = first < 0
+    if len(changes.shapes) == 1 and not is_key.any():
+        return _same_cells(len(changes.shapes[0].names), first, missing)
     places, starts, sizes = _places(changes.shapes)
     lists = changes.shape + np.where(is_key, len(changes.shapes), 0)
     counts = np.where(missing, 0, sizes[lists])
@@ -115,6 +117,14 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> Cells:
         place + np.repeat(first, counts),
         place + np.repeat(starts[changes.shape], counts),
     )
+
+
+def _same_cells(width: int, first: Numbers, missing: Mask) -> Cells:
+    """The cells of whole tuples of one width: the same as below, and quicker."""
+    offsets = np.concatenate(([0], np.cumsum(~missing) * width))
+    there = first[~missing] if missing.any() else first
+    inside = np.arange(width)
+    return Cells(offsets, missing, (there[:, np.newaxis] + inside).ravel(), np.tile(inside, len(there)))
 
 
 def _places(shapes: Sequence[Shape]) -> tuple[Numbers, Numbers, Numbers]:

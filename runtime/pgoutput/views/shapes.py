@@ -80,6 +80,17 @@ class Shape(msgspec.Struct, frozen=True, eq=False, dict=True):
             "columns": pa.array([columns], COLUMNS),
         }
 
+    def repeated(self, name: str, rows: int) -> pa.Array:
+        """One of them, of so many rows; it is made once, not for each batch."""
+        array = self._repeated.get(name)
+        if array is None or len(array) < rows:
+            array = self._repeated[name] = self.described[name].take(pa.array(np.zeros(rows, np.int64)))
+        return array.slice(0, rows)
+
+    @cached_property
+    def _repeated(self) -> dict[str, pa.Array]:
+        return {}
+
 
 Wanted: TypeAlias = Callable[[Shape], bool]
 

@@ -79,11 +79,13 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
     """
     if (first < 0).all():
         return pa.nulls(len(first), type_)
+    if len(changes.shapes) == 1:
+        return _of_shape(changes.index, changes.shapes[0], first, unsent, type_)
     order = np.argsort(changes.shape, kind="stable")
     ends = np.cumsum(np.bincount(changes.shape))
     groups = zip(changes.shapes, np.split(first[order], ends[:-1]), strict=True)
     arrays = [_of_shape(changes.index, shape, cells, unsent, type_) for shape, cells in groups]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays).take(pa.array(np.argsort(order)))
+    return pa.concat_arrays(arrays).take(pa.array(np.argsort(order)))
 
 
 def _of_shape(
@@ -94,8 +96,9 @@ def _of_shape(
     arrays = {name: pa.nulls(len(first), one) for name, one in wanted.items() if name not in shape.names}
     lost: dict[str, Rescued] = {}
     missing = first < 0
+    whole = not missing.any()
     for place, (name, column) in enumerate(zip(shape.names, shape.relation.columns, strict=True)):
-        cells = where_not(first + place, missing)
+        cells = first + place if whole else where_not(first + place, missing)
         if unsent is not None:
             cells = where_not(cells, unsent[cells])
         if name in wanted:
@@ -106,7 +109,7 @@ def _of_shape(
             texts = enumerate(read_texts(index, cells, oids).to_pylist())
             lost[name] = {row: text for row, text in texts if text is not None}
     columns = [*(arrays[field.name] for field in fields), _rescued(lost, len(first), rescued.type)]
-    mask = pa.array(missing) if missing.any() else None
+    mask = None if whole else pa.array(missing)
     return pa.StructArray.from_arrays(columns, fields=list(type_), mask=mask)
 
 
