@@ -19,7 +19,7 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         return importlib.import_module("pgoutput._kernel"), "with its compiled kernel"
     except ModuleNotFoundError:
-        return None, "in Python only: it was installed without a C compiler and Python's headers"
+        return None, "in Python only: no kernel was compiled, for want of a C compiler or Python's headers"
     except ImportError as error:
         why = f"in Python only, as its compiled kernel cannot be used: {error}"
         warnings.warn(f"pgoutput runs {why}; install it anew (in a checkout: make setup)", RuntimeWarning, 2)

@@ -1,0 +1,56 @@
+"""A new protocol version needs YAML only, and the kernel compiled anew."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from pgoutput import compiled
+from tests.codegen.spec_copy import ROOT, SpecCopy
+from tests.codegen.test_version_five import add_version_five, generate, python
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+def test_the_kernel_follows(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "spec", tmp_path / "spec")
+    spec = SpecCopy(tmp_path / "spec")
+    add_version_five(spec)
+    out = tmp_path / "generated"
+    generate(spec, out)
+    hatch_build.build(out / "pgoutput/_kernel.pyx", out / "pgoutput")
+    python(
+        out,
+        """
+        from pgoutput import compiled, v4, v5
+        from pgoutput.errors import DecodeError, EncodeError
+        from pgoutput.messages import Commit, Sequence
+
+        assert (v5.decode, v5.encode) == (compiled.kernel.decode_v5, compiled.kernel.encode_v5)
+        commit = Commit(1, 2, 3, flush_lsn=4)
+        for message in (commit, Sequence(16, "public", (20, 30)), Sequence(16, "", (), xid=7)):
+            data = v5.encode(message)
+            in_stream = getattr(message, "xid", None) is not None
+            assert v5.pure_encode(message) == data
+            assert v5.pure_decode(data, in_stream) == v5.decode(data, in_stream) == message
+            for wrong in (data[:-1], data + b"x"):
+                errors = []
+                for decode in (v5.decode, v5.pure_decode):
+                    try:
+                        decode(wrong, in_stream)
+                    except DecodeError as error:
+                        errors.append((str(error), vars(error)))
+                assert len(errors) == 2 and errors[0] == errors[1]
+        for codec, message in ((v4, commit), (v5, Commit(1, 2, 3))):
+            errors = []
+            for encode in (codec.encode, codec.pure_encode):
+                try:
+                    encode(message)
+                except EncodeError as error:
+                    errors.append((str(error), vars(error)))
+            assert len(errors) == 2 and errors[0] == errors[1]
+        """,
+    )
