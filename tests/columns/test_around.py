@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pgoutput import envelope, v1
 from pgoutput import messages as m
 from pgoutput.columns import encode_begins, encode_commits, encode_copy_data, encode_xlog_data
+from pgoutput.errors import EncodeError
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -39,3 +40,40 @@ def test_envelopes(rows: list[tuple[int, int, bytes]]) -> None:
     assert made.to_pylist() == wanted
     frames = encode_copy_data(made).to_pylist()
     assert frames == [b"d" + (len(one) + 4).to_bytes(4, "big") + one for one in wanted]
+
+
+@pytest.mark.parametrize(
+    "values", [{"final_lsn": -1}, {"xid": -1}, {"xid": 1 << 32}, {"commit_time": 1 << 63}]
+)
+def test_numbers_that_do_not_fit_are_refused_as_by_the_codec(values: dict[str, int]) -> None:
+    message = {"final_lsn": 1, "commit_time": 2, "xid": 3} | values
+    with pytest.raises(EncodeError) as wanted:
+        v1.encode(m.Begin(**message))
+    columns = [np.array([1, one], np.uint64 if one >> 63 == 1 else np.int64) for one in message.values()]
+    with pytest.raises(EncodeError) as raised:
+        encode_begins(*columns)
+    assert str(raised.value) == str(wanted.value).replace(": ", ": row 1: ", 1)
+    assert (raised.value.message, raised.value.field) == (wanted.value.message, wanted.value.field)
+
+
+def test_lsns_may_have_64_bits() -> None:
+    lsns, ones = np.array([(1 << 64) - 1], np.uint64), np.ones(1, np.int64)
+    assert encode_begins(lsns, ones, ones).to_pylist() == [v1.encode(m.Begin((1 << 64) - 1, 1, 1))]
+
+
+def test_no_message_is_refused_as_by_the_codec() -> None:
+    data = pa.array([b"a", None], pa.binary())
+    with pytest.raises(EncodeError) as wanted:
+        envelope.encode(m.XLogData(1, 1, 1, None))  # type: ignore[arg-type]
+    ones = np.ones(2, np.int64)
+    with pytest.raises(EncodeError) as raised:
+        encode_xlog_data(pa.array(ones), ones, data)
+    assert str(raised.value) == str(wanted.value).replace(": ", ": row 1: ", 1)
+    assert (raised.value.message, raised.value.field) == (wanted.value.message, wanted.value.field)
+    with pytest.raises(EncodeError, match=r"^data: row 1: bytes are expected, not None"):
+        encode_copy_data(data)
+
+
+def test_what_stands_around_is_of_the_same_length() -> None:
+    with pytest.raises(ValueError, match="different lengths: 1, 2"):
+        encode_begins(np.ones(1, np.int64), np.ones(2, np.int64), np.ones(2, np.int64))

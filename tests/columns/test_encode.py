@@ -156,6 +156,15 @@ def test_cells_that_are_encoded_once() -> None:
     ]
 
 
+def test_cells_of_rows_that_are_not_there_are_refused() -> None:
+    cells = encode_cells([pa.array(["a"])]).take(pa.array([0, None]))
+    with pytest.raises(
+        EncodeError, match=r"^Insert\.new\[1\]: row 1: bytes are expected, not None"
+    ) as raised:
+        encode_inserts(1, [pa.array(["1", "2"]), cells])
+    assert (raised.value.message, raised.value.field) == ("Insert", "new[1]")
+
+
 def test_a_zero_character_is_fine() -> None:
     assert encode_inserts(1, [pa.array(["a\0b"])]).to_pylist() == [v1.encode(m.Insert(1, ("a\0b",)))]
 

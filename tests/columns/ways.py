@@ -12,8 +12,6 @@ import pytest
 from pgoutput import compiled
 from pgoutput.errors import EncodeError
 
-needs_kernel = pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
-
 
 @contextmanager
 def pure() -> Iterator[None]:
