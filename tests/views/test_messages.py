@@ -20,6 +20,8 @@ from tests.segments.conftest import Recorded
 from tests.segments.recordings import record
 from tests.views.rows import messages, schema_rows
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
 def test_rows_are_all_messages(recorded: Recorded, name: str) -> None:

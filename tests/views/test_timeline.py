@@ -21,6 +21,8 @@ from pgoutput.views.decoded import DECODED, decoded_batch
 from pgoutput.views.timeline import CONTEXT, Key, PlacedDecoder, Timeline, find_timeline
 from tests.codec import corpus
 
+pytestmark = pytest.mark.usefixtures("way")
+
 COLUMN = m.RelationColumn(1, "id", 23, -1)
 RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (COLUMN,))
 WIDER = replace(RELATION, columns=(COLUMN, replace(COLUMN, flags=0, name="v")))

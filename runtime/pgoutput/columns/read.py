@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog
+from pgoutput import catalog, compiled
 from pgoutput.columns.index import Index, Mask, Numbers
 from pgoutput.columns.kernel import KernelIndex
 from pgoutput.columns.pure import PureIndex
-from pgoutput.compiled import kernel
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import Rescued, arrow_type, to_arrow, to_text
 
@@ -28,7 +27,7 @@ def index_messages(
         in_stream: For each whether it stands in a stream block, where they do not follow each other: the
             decoder's own state does not matter then.
     """
-    make = PureIndex if kernel is None else KernelIndex
+    make = PureIndex if compiled.kernel is None else KernelIndex
     return make(data, decoder, in_stream)
 
 

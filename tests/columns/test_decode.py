@@ -1,0 +1,308 @@
+"""What is decoded by column is what the decoder of objects gives, message by message."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pgoutput import messages as m
+from pgoutput import v4
+from pgoutput.columns import HEADERS, ColumnDecoder, Decoded, Tuples
+from pgoutput.errors import DecodeError, StreamError
+from pgoutput.messages import Cell, Message, Relation, TupleData
+from pgoutput.schemas import arrow as schemas
+from pgoutput.stream import StreamDecoder
+from pgoutput.testing import Stream, streams
+from pgoutput.values import base_types, to_arrow, to_text
+from pgoutput.wire import UNCHANGED, shown_text, to_datetime
+from tests.codec import corpus, fuzz
+
+pytestmark = pytest.mark.usefixtures("way")
+
+TUPLES = ("new", "old", "key")
+ID, NAME = m.RelationColumn(1, "id", 23, -1), m.RelationColumn(0, "name", 25, -1)
+RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (ID, NAME))
+
+Group = tuple[Relation, dict[str, list[tuple[int, TupleData]]]]
+
+
+def encoded(*sent: Message) -> pa.Array:
+    return pa.array([v4.encode(message) for message in sent], pa.binary())
+
+
+def groups(
+    sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
+) -> list[Group]:
+    """The tuples of each relation, from objects."""
+    found: list[Group] = []
+    for row, message in enumerate(sent):
+        if isinstance(message, m.Type):
+            types[message.oid] = message
+        elif isinstance(message, Relation):
+            relation = base_types(replace(message, xid=None), types)
+            if known.get(message.oid) != relation:
+                known[message.oid] = relation
+        elif isinstance(message, m.Insert | m.Update | m.Delete):
+            relation = known[message.relation_oid]
+            group = next((one for one in found if one[0] is relation), None)
+            if group is None:
+                group = relation, {name: [] for name in TUPLES}
+                found.append(group)
+            for name in TUPLES:
+                if (cells := getattr(message, name, None)) is not None:
+                    group[1][name].append((row, cells))
+    return found
+
+
+def assert_headers(headers: pa.RecordBatch, sent: Sequence[Message | None]) -> None:
+    headers.validate(full=True)
+    assert headers.schema == HEADERS
+    for row, message in zip(headers.to_pylist(), sent, strict=True):
+        assert row.pop("type") == (None if message is None else type(message).__name__)
+        rescued = dict(row.pop("_rescued_data") or ())
+        for name, value in row.items():
+            right = getattr(message, name, None)
+            if name in rescued:
+                assert value is None
+                assert rescued[name] == (shown_text(right) if isinstance(right, str) else str(right))
+            else:
+                assert value == shown(name, right), name
+
+
+def shown(name: str, value: Any) -> Any:
+    if value is not None and pa.types.is_timestamp(HEADERS.field(name).type):
+        return to_datetime(value)
+    if name == "columns" and value is not None:
+        names = [field.name for field in schemas.RELATION_COLUMN]
+        return [{name: getattr(column, name) for name in names} for column in value]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def assert_tuples(tuples: Tuples, relation: Relation, rows: list[tuple[int, TupleData]]) -> None:
+    assert tuples.rows.to_pylist() == [row for row, _ in rows]
+    assert len(tuples) == len(rows)
+    kinds, raw, texts, (values, rescued) = tuples.kinds(), tuples.raw(), tuples.texts(), tuples.values()
+    for place, column in enumerate(relation.columns):
+        name = shown_text(column.name)
+        cells = [cells[place] for _, cells in rows]
+        assert kinds[place].to_pylist() == [kind(cell) for cell in cells]
+        assert raw[place].to_pylist() == [as_bytes(cell) for cell in cells]
+        assert texts[place].to_pylist() == to_text(cells, column.type_oid)
+        sent = [None if cell is UNCHANGED else cell for cell in cells]
+        array, lost = to_arrow(sent, column.type_oid, column.type_modifier)
+        assert values[place].type == array.type
+        assert repr(values[place].to_pylist()) == repr(array.to_pylist())  # NaN is not equal to itself
+        assert rescued.get(name, {}) == lost
+        for batch in kinds, raw, texts, values:
+            assert batch.schema.names[place] == name
+            batch.validate(full=True)
+
+
+def kind(cell: Cell) -> str:
+    return {type(None): "n", str: "t", bytes: "b"}.get(type(cell), "u")
+
+
+def as_bytes(cell: Cell) -> bytes | None:
+    if isinstance(cell, str):
+        return cell.encode("utf-8", "surrogateescape")
+    return cell if isinstance(cell, bytes) else None
+
+
+def assert_decoded(decoded: Decoded, sent: Sequence[Message | None], expected: list[Group]) -> None:
+    assert_headers(decoded.headers, sent)
+    assert [one.relation for one in decoded.relations] == [relation for relation, _ in expected]
+    for found, (relation, rows) in zip(decoded.relations, expected, strict=True):
+        for name in TUPLES:
+            assert_tuples(getattr(found, name), relation, rows[name])
+
+
+def parts(data: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """The data in batches of so many."""
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+def assert_same(
+    data: Sequence[bytes | None],
+    decoder: ColumnDecoder,
+    objects: StreamDecoder,
+    size: int,
+    type_: pa.DataType,
+) -> None:
+    """All batches of a stream, of so many messages, are what objects say."""
+    known: dict[int, Relation] = {}
+    types: dict[int, m.Type] = {}
+    for part in parts(data, size):
+        sent = [None if one is None else objects.decode(one) for one in part]
+        padded = pa.array([b"not", None, *part, b"in it"], type_)
+        assert_decoded(decoder.decode(padded[2:-1]), sent, groups(sent, known, types))
+
+
+@pytest.mark.parametrize("name", corpus.CAPTURES)
+def test_captures(name: str) -> None:
+    header, _, samples = corpus.read(name)
+    source = random.Random(name)
+    data: list[bytes | None] = [sample.data for sample in samples]
+    for _ in range(20):
+        data.insert(source.randrange(len(data)), None)
+    for size, type_ in ((len(data), pa.binary()), (97, pa.large_binary())):
+        decoder = ColumnDecoder(
+            header.proto_version, streaming=header.streaming, two_phase=header.slot_two_phase
+        )
+        assert_same(data, decoder, header.decoder(), size, type_)
+
+
+@settings(max_examples=40)
+@given(streams(), st.integers(1, 40))
+def test_scenarios(stream: Stream, size: int) -> None:
+    version, streaming = stream.options.proto_version, stream.options.streaming
+    decoder = ColumnDecoder(version, streaming=streaming, two_phase=True)
+    objects = StreamDecoder(version, streaming=streaming, two_phase=True)
+    assert_same(stream.messages, decoder, objects, size, pa.binary())
+
+
+@settings(max_examples=100)
+@given(st.randoms(use_true_random=False), st.integers(1, 6))
+def test_damaged_batches(source: random.Random, size: int) -> None:
+    """The first that is wrong is told as by the decoder of objects; then all goes on as if none had come."""
+    decoder, objects = ColumnDecoder(4, streaming="on"), StreamDecoder(4, streaming="on")
+    inputs = fuzz.inputs(source, *fuzz.seeds())
+    for part in parts([next(inputs)[0] for _ in range(60)], size):
+        sent = [decode(objects, one) for one in part]
+        wrong = [(row, one) for row, one in enumerate(sent) if isinstance(one, DecodeError)]
+        if not wrong:
+            assert_headers(decoder.decode(pa.array(part, pa.binary())).headers, sent)  # type: ignore[arg-type]
+            continue
+        with pytest.raises(DecodeError) as error:
+            decoder.decode(pa.array(part, pa.binary()))
+        row, right = wrong[0]
+        assert (type(error.value), str(error.value)) == (type(right), f"row {row}: {right}")
+        assert vars(error.value) == vars(right)
+
+
+def decode(decoder: StreamDecoder, data: bytes) -> Message | DecodeError:
+    """The message, or what is wrong with it."""
+    try:
+        message = decoder.decode(data)
+        see_change(message, decoder.relations)
+    except DecodeError as error:
+        return error
+    return message
+
+
+def see_change(message: Message, relations: dict[int, Relation]) -> None:
+    if isinstance(message, m.Insert | m.Update | m.Delete):
+        relation = relations.get(message.relation_oid)
+        if relation is None:
+            raise StreamError.at(message, f"no Relation message has come for the OID {message.relation_oid}")
+        width = len(relation.columns)
+        for name in ("key", "old", "new"):
+            cells = getattr(message, name, None)
+            if cells is not None and len(cells) != width:
+                table = f"{shown_text(relation.namespace) or 'pg_catalog'}.{shown_text(relation.name)}"
+                raise StreamError.at(message, f"{name} has {len(cells)} columns, but {table} has {width}")
+
+
+def test_null_unchanged_text_and_binary_are_kept_apart() -> None:
+    decoder = ColumnDecoder(1)
+    decoder.decode(encoded(RELATION))
+    insert = encoded(
+        m.Insert(1, ("1", None)),
+        m.Insert(1, (b"\0\0\0\2", "caf\udce9")),
+        m.Update(1, ("x", UNCHANGED), key=("7", None)),
+    )
+    (found,) = decoder.decode(insert).relations
+    assert found.new.kinds().to_pydict() == {"id": ["t", "b", "t"], "name": ["n", "t", "u"]}
+    assert found.new.raw().to_pydict() == {"id": [b"1", b"\0\0\0\2", b"x"], "name": [None, b"caf\xe9", None]}
+    assert found.new.texts().to_pydict() == {"id": ["1", "2", "x"], "name": [None, "caf\\xe9", None]}
+    values, rescued = found.new.values()
+    assert values.schema == pa.schema([("id", pa.int32()), ("name", pa.string())])
+    assert values.to_pydict() == {"id": [1, 2, None], "name": [None, None, None]}
+    assert rescued == {"id": {2: "x"}, "name": {1: "caf\\xe9"}}
+    assert found.key.rows.to_pylist() == [2]
+    assert found.key.texts().to_pydict() == {"id": ["7"], "name": [None]}
+    assert len(found.old) == 0
+    assert found.old.values()[0].schema == values.schema
+
+
+def test_a_relation_that_becomes_another_begins_anew() -> None:
+    """Also in the middle of a batch; one that is only repeated does not, nor does it in a stream block."""
+    wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
+    other = replace(RELATION, oid=2, name="u")
+    row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))
+    decoder = ColumnDecoder(4, streaming="on")
+    first = decoder.decode(encoded(other, RELATION, row, m.Insert(2, ("1", "a")), RELATION, row, wider, wide))
+    assert [one.relation for one in first.relations] == [RELATION, other, wider]
+    assert [one.new.rows.to_pylist() for one in first.relations] == [[2, 5], [3], [7]]
+    stream = m.StreamStart(7, True), replace(wider, xid=8), replace(wide, xid=8), m.StreamStop()
+    second = decoder.decode(encoded(wide, *stream, wide))
+    assert [one.new.rows.to_pylist() for one in second.relations] == [[0, 3, 5]]
+    assert second.relations[0].relation == wider
+    assert second.headers["xid"].to_pylist() == [None, 7, 8, 8, None, None]
+
+
+def test_domains_have_their_base_types() -> None:
+    typed = replace(RELATION, columns=(replace(ID, type_oid=20_000),))
+    data = encoded(m.Type(20_000, "", "int4"), typed, m.Insert(1, ("5",)))
+    (found,) = ColumnDecoder(1).decode(data).relations
+    assert found.relation.columns[0].type_oid == 23
+    assert found.new.values()[0].to_pydict() == {"id": [5]}
+
+
+def test_what_is_wrong_is_told_with_its_row() -> None:
+    decoder = ColumnDecoder(1)
+    row = m.Insert(1, ("1", "a"))
+    wrong = [
+        (m.Insert(9, ()), StreamError, "row 2: Insert: no Relation message has come for the OID 9"),
+        (m.Insert(1, ()), StreamError, "row 2: Insert: new has 0 columns, but public.t has 2"),
+        (
+            m.Update(1, ("1", "a"), old=("1",)),
+            StreamError,
+            "row 2: Update: old has 1 columns, but public.t has 2",
+        ),
+        (m.StreamStop(), DecodeError, "row 2: protocol version 1 has no Stream Stop"),
+    ]
+    for message, kind_, text in wrong:
+        with pytest.raises(kind_) as error:
+            decoder.decode(encoded(RELATION, row, message, row, m.Insert(8, ())))
+        assert str(error.value).startswith(text)
+        assert error.value.message == type(message).__name__
+    assert len(decoder.decode(encoded(row)).relations[0].new) == 1
+
+
+def test_relations_hold_behind_a_batch_with_errors() -> None:
+    decoder = ColumnDecoder(1)
+    with pytest.raises(DecodeError, match="row 0: no bytes"):
+        decoder.decode(pa.array([b"", v4.encode(RELATION)], pa.binary()))
+    assert decoder.decode(encoded(m.Insert(1, ("1", "a")))).relations[0].relation == RELATION
+
+
+def test_chunks_are_one_batch() -> None:
+    chunks = pa.chunked_array([encoded(RELATION), encoded(m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")))])
+    decoded = ColumnDecoder(1).decode(chunks)
+    assert decoded.relations[0].new.rows.to_pylist() == [1, 2]
+    assert decoded.headers["type"].to_pylist() == ["Relation", "Insert", "Insert"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [pa.array([], pa.binary()), pa.nulls(0, pa.large_binary()), pa.chunked_array([], pa.binary())],
+    ids=["binary", "large", "chunks"],
+)
+def test_an_empty_batch(data: Any) -> None:
+    decoded = ColumnDecoder(1).decode(data)
+    assert decoded.headers == pa.RecordBatch.from_pylist([], HEADERS)
+    assert decoded.relations == []
+
+
+def test_what_is_not_binary_is_refused() -> None:
+    with pytest.raises(TypeError, match="messages are binary, not string"):
+        ColumnDecoder(1).decode(pa.array(["I"]))
+    with pytest.raises(ValueError, match="there is no protocol version 9"):
+        ColumnDecoder(9)
