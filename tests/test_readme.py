@@ -24,6 +24,7 @@ def examples(page: Path, language: str = "python") -> list[str]:
 
 
 PYTHON, SPARK, TESTING = examples(README)
+(ARROW,) = examples(ROOT / "docs/arrow.md")
 (CAPTURE,) = examples(ROOT / "docs/recording.md")
 SCENARIO, HYPOTHESIS, CHECKER = examples(ROOT / "docs/testing.md")
 
@@ -37,6 +38,13 @@ def test_the_python_example(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.chdir(ROOT)
     exec(PYTHON, {})
     assert capsys.readouterr().out.splitlines()[0] == "t_def {'id': '1', 'a': 'one', 'b': '1'}"
+
+
+def test_the_arrow_example(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(ARROW, {})
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "t_def 25 inserted or updated, 3 old"
 
 
 def test_the_capture_example(
