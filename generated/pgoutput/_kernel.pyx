@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "6dce60b8c2127bef":
+if layouts.KERNEL != "45cf85a43c07ec4a":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -3133,7 +3133,7 @@ cdef bint _read_decimal(const uint8_t* at, Py_ssize_t size, const _Type* type_, 
     cdef Py_ssize_t whole, fraction = 0
     at += negative
     start = at
-    while at < end and 0x30 <= at[0] <= 0x39 and at - start < 19:
+    while at < end and 0x30 <= at[0] <= 0x39 and at - start < 18:
         value = value * 10 + at[0] - 0x30
         at += 1
     whole = at - start
@@ -3395,9 +3395,7 @@ cdef bint _receive_timestamp(const uint8_t* at, Py_ssize_t size, const _Type* ty
     if size != 8:
         return False
     value = <int64_t>get_u64(at)
-    if not _FIRST_DAY * _DAY <= value + _EPOCH_DAYS * _DAY:
-        return False
-    if value >= (_LAST_DAY + 1 - _EPOCH_DAYS) * _DAY:
+    if not (_FIRST_DAY - _EPOCH_DAYS) * _DAY <= value < (_LAST_DAY + 1 - _EPOCH_DAYS) * _DAY:
         return False
     value += _EPOCH_DAYS * _DAY
     memcpy(to, &value, 8)

@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput.layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "6dce60b8c2127bef"
+KERNEL: Final = "45cf85a43c07ec4a"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (
