@@ -15,6 +15,7 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.wire import Unchanged, is_utf8
 
 _KINDS: Final = {str: ord("t"), type(None): ord("n"), Unchanged: ord("u"), bytes: ord("b")}
+_NULL: Final = _KINDS[type(None)]
 _TUPLES: Final = ("key", "old", "new")
 """The tuples of a message, in the order of the wire."""
 
@@ -116,10 +117,14 @@ class PureIndex(Index):
 
     def texts(self, numbers: Numbers) -> Texts:
         """See `Index`."""
-        cells = self.cells(numbers)
-        texts = [cell if isinstance(cell, str) and is_utf8(cell) else None for cell in cells]
-        left = [place for place, cell in enumerate(cells) if cell is not None and texts[place] is None]
-        return Texts(pa.array(texts, pa.string()), np.array(left, np.int64))
+        texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
+        try:
+            array = pa.array(texts, pa.string())
+        except UnicodeEncodeError:
+            valid = [None if text is None or not is_utf8(text) else text for text in texts]
+            array = pa.array(valid, pa.string())
+        kinds = np.append(self.kinds, _NULL)[numbers]  # -1 is the last
+        return Texts(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> Texts | None:
         """See `Index`."""
