@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "45cf85a43c07ec4a":
+if layouts.KERNEL != "158a6a6a7560add2":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -1233,23 +1233,40 @@ cdef inline size_t fitting(size_t size, int width) except? 0:
     return size
 
 
-cdef inline int write_bytes(Output* out, object data) except -1:
+cdef inline int append_bytes(Output* out, object data) except -1:
+    if not isinstance(data, bytes):
+        raise ValueError
     want(out, PyBytes_GET_SIZE(data))
     write(out, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     return 0
 
 
-cdef inline int append_string(Output* out, object text) except -1:
-    """The text with a zero byte behind it (pq_sendstring)."""
-    return write_bytes(out, write_string(text))
-
-
-cdef bytes utf8(object text):
+cdef object utf8(object text):
     """The bytes that a decoder gives as `text`."""
     try:
         return PyUnicode_AsUTF8String(text)
     except UnicodeEncodeError:
-        return escaped_bytes(text)
+        raw = escaped_bytes(text)
+    if type(raw) is not bytes:  # the text is of a class with an `encode` of its own
+        raise ValueError
+    return raw
+
+
+cdef inline int append_value(Output* out, uint8_t tag, int width, const void* data, size_t size) except -1:
+    """A tag, the size in so many bytes, and the bytes."""
+    fitting(size, width)
+    want(out, 1 + width + size)
+    write_uint8(out, tag)
+    if width == 1:
+        write_uint8(out, size)
+    elif width == 2:
+        write_uint16(out, size)
+    elif width == 4:
+        write_uint32(out, size)
+    else:
+        write_uint64(out, size)
+    write(out, data, size)
+    return 0
 
 
 cdef int encode_tuple_data(Output* out, uint8_t tag, object cells) except -1:
@@ -1264,21 +1281,12 @@ cdef int encode_tuple_data(Output* out, uint8_t tag, object cells) except -1:
 
 
 cdef inline int encode_tuple_data_cell(Output* out, object cell) except -1:
-    cdef size_t size
     if isinstance(cell, str):
         if PyUnicode_IS_ASCII(cell):
-            size = fitting(PyUnicode_GET_LENGTH(cell), 4)
-            want(out, 5 + size)
-            write_uint8(out, 0x74)  # t
-            write_uint32(out, size)
-            write(out, PyUnicode_DATA(cell), size)
-            return 0
-        cell = utf8(cell)
-        size = fitting(PyBytes_GET_SIZE(cell), 4)
-        want(out, 5 + size)
-        write_uint8(out, 0x74)  # t
-        write_uint32(out, size)
-        write(out, PyBytes_AS_STRING(cell), size)
+            append_value(out, 0x74, 4, PyUnicode_DATA(cell), PyUnicode_GET_LENGTH(cell))
+        else:
+            raw = utf8(cell)
+            append_value(out, 0x74, 4, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
     elif cell is None:
         want(out, 1)
         write_uint8(out, 0x6E)  # n
@@ -1286,11 +1294,7 @@ cdef inline int encode_tuple_data_cell(Output* out, object cell) except -1:
         want(out, 1)
         write_uint8(out, 0x75)  # u
     elif isinstance(cell, bytes):
-        size = fitting(PyBytes_GET_SIZE(cell), 4)
-        want(out, 5 + size)
-        write_uint8(out, 0x62)  # b
-        write_uint32(out, size)
-        write(out, PyBytes_AS_STRING(cell), size)
+        append_value(out, 0x62, 4, PyBytes_AS_STRING(cell), PyBytes_GET_SIZE(cell))
     else:
         raise ValueError
     return 0
@@ -1301,7 +1305,7 @@ cdef int encode_relation_column_v1(Output* out, object item) except -1:
         raise ValueError
     want(out, 1)
     write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
-    append_string(out, item.name)
+    append_bytes(out, write_string(item.name))
     want(out, 8)
     write_uint32(out, PyNumber_Index(item.type_oid))
     write_int32(out, PyNumber_Index(item.type_modifier))
@@ -1326,12 +1330,10 @@ cdef int encode_logical_message_v1(Output* out, object item) except -1:
     want(out, 9)
     write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
     write_uint64(out, PyNumber_Index(item.lsn))
-    append_string(out, item.prefix)
+    append_bytes(out, write_string(item.prefix))
     want(out, 4)
     write_uint32(out, fitting(len(item.content), 4))
-    if not isinstance(item.content, bytes):
-        raise ValueError
-    write_bytes(out, item.content)
+    append_bytes(out, item.content)
     return 0
 
 
@@ -1351,7 +1353,7 @@ cdef int encode_origin_v1(Output* out, object item) except -1:
     write_uint8(out, 0x4F)  # O
     want(out, 8)
     write_uint64(out, PyNumber_Index(item.origin_lsn))
-    append_string(out, item.name)
+    append_bytes(out, write_string(item.name))
     return 0
 
 
@@ -1362,8 +1364,8 @@ cdef int encode_relation_v1(Output* out, object item) except -1:
         raise ValueError
     want(out, 4)
     write_uint32(out, PyNumber_Index(item.oid))
-    append_string(out, item.namespace)
-    append_string(out, item.name)
+    append_bytes(out, write_string(item.namespace))
+    append_bytes(out, write_string(item.name))
     want(out, 3)
     write_uint8(out, REPLICA_IDENTITY_BYTE[item.replica_identity])
     write_uint16(out, fitting(len(item.columns), 2))
@@ -1381,8 +1383,8 @@ cdef int encode_type_v1(Output* out, object item) except -1:
         raise ValueError
     want(out, 4)
     write_uint32(out, PyNumber_Index(item.oid))
-    append_string(out, item.namespace)
-    append_string(out, item.name)
+    append_bytes(out, write_string(item.namespace))
+    append_bytes(out, write_string(item.name))
     return 0
 
 
@@ -1457,12 +1459,10 @@ cdef int encode_logical_message_v2(Output* out, object item) except -1:
     want(out, 9)
     write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
     write_uint64(out, PyNumber_Index(item.lsn))
-    append_string(out, item.prefix)
+    append_bytes(out, write_string(item.prefix))
     want(out, 4)
     write_uint32(out, fitting(len(item.content), 4))
-    if not isinstance(item.content, bytes):
-        raise ValueError
-    write_bytes(out, item.content)
+    append_bytes(out, item.content)
     return 0
 
 
@@ -1474,8 +1474,8 @@ cdef int encode_relation_v2(Output* out, object item) except -1:
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 4)
     write_uint32(out, PyNumber_Index(item.oid))
-    append_string(out, item.namespace)
-    append_string(out, item.name)
+    append_bytes(out, write_string(item.namespace))
+    append_bytes(out, write_string(item.name))
     want(out, 3)
     write_uint8(out, REPLICA_IDENTITY_BYTE[item.replica_identity])
     write_uint16(out, fitting(len(item.columns), 2))
@@ -1494,8 +1494,8 @@ cdef int encode_type_v2(Output* out, object item) except -1:
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 4)
     write_uint32(out, PyNumber_Index(item.oid))
-    append_string(out, item.namespace)
-    append_string(out, item.name)
+    append_bytes(out, write_string(item.namespace))
+    append_bytes(out, write_string(item.name))
     return 0
 
 
@@ -1613,7 +1613,7 @@ cdef int encode_begin_prepare_v3(Output* out, object item) except -1:
     write_uint64(out, PyNumber_Index(item.end_lsn))
     write_int64(out, PyNumber_Index(item.prepare_time))
     write_uint32(out, PyNumber_Index(item.xid))
-    append_string(out, item.gid)
+    append_bytes(out, write_string(item.gid))
     return 0
 
 
@@ -1626,7 +1626,7 @@ cdef int encode_prepare_v3(Output* out, object item) except -1:
     write_uint64(out, PyNumber_Index(item.end_lsn))
     write_int64(out, PyNumber_Index(item.prepare_time))
     write_uint32(out, PyNumber_Index(item.xid))
-    append_string(out, item.gid)
+    append_bytes(out, write_string(item.gid))
     return 0
 
 
@@ -1639,7 +1639,7 @@ cdef int encode_commit_prepared_v3(Output* out, object item) except -1:
     write_uint64(out, PyNumber_Index(item.end_lsn))
     write_int64(out, PyNumber_Index(item.commit_time))
     write_uint32(out, PyNumber_Index(item.xid))
-    append_string(out, item.gid)
+    append_bytes(out, write_string(item.gid))
     return 0
 
 
@@ -1653,7 +1653,7 @@ cdef int encode_rollback_prepared_v3(Output* out, object item) except -1:
     write_int64(out, PyNumber_Index(item.prepare_time))
     write_int64(out, PyNumber_Index(item.rollback_time))
     write_uint32(out, PyNumber_Index(item.xid))
-    append_string(out, item.gid)
+    append_bytes(out, write_string(item.gid))
     return 0
 
 
@@ -1666,7 +1666,7 @@ cdef int encode_stream_prepare_v3(Output* out, object item) except -1:
     write_uint64(out, PyNumber_Index(item.end_lsn))
     write_int64(out, PyNumber_Index(item.prepare_time))
     write_uint32(out, PyNumber_Index(item.xid))
-    append_string(out, item.gid)
+    append_bytes(out, write_string(item.gid))
     return 0
 
 
@@ -1692,9 +1692,7 @@ cdef int encode_xlog_data_envelope(Output* out, object item) except -1:
     write_uint64(out, PyNumber_Index(item.wal_start))
     write_uint64(out, PyNumber_Index(item.wal_end))
     write_int64(out, PyNumber_Index(item.send_time))
-    if not isinstance(item.data, bytes):
-        raise ValueError
-    write_bytes(out, item.data)
+    append_bytes(out, item.data)
     return 0
 
 

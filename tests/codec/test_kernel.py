@@ -112,6 +112,17 @@ def test_every_message_everywhere(case: Any) -> None:
         assert_both_ways(codec, case.bytes + b"\0", in_stream, streaming)
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_bit_of_every_message(case: Any) -> None:
+    codec = CODECS[max(case.versions)] if case.versions else envelope
+    in_stream, streaming = case.where == "inside", case.streaming[-1]
+    for at in range(min(len(case.bytes), 64)):
+        for bit in range(8):
+            data = bytearray(case.bytes)
+            data[at] ^= 1 << bit
+            assert_both_ways(codec, bytes(data), in_stream, streaming)
+
+
 @settings(max_examples=25, deadline=None)
 @given(streams())
 def test_what_scenarios_send(stream: Any) -> None:
@@ -236,6 +247,18 @@ def test_every_odd_value_of_every_field(codec: Codec) -> None:
 def test_what_is_no_message(message: object) -> None:
     for codec in CODEC_NAMES:
         same(codec, "encode", message)
+
+
+def test_text_that_encodes_itself_is_taken_or_refused() -> None:
+    class Strange(str):
+        def encode(self, *_: object) -> Any:
+            return bytearray(b"strange")
+
+    encode = PAIRS[CODECS[4]]["encode"][1]
+    for text in (Strange("a"), Strange("\udcff"), Strange("\udcc3\udca9")):
+        for message in (m.Insert(1, (text,)), m.Origin(1, text)):
+            with suppress(EncodeError):
+                assert type(encode(message)) is bytes
 
 
 def test_a_class_of_the_same_name_is_refused() -> None:
