@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -217,8 +219,33 @@ def test_a_batch_of_more_than_2_gb_is_refused() -> None:
         encode_inserts(1, [huge((1 << 30) - 1)] * 2)
 
 
+def test_values_become_the_text_of_the_server() -> None:
+    columns_ = [
+        pa.array([-1, None], pa.int64()),
+        pa.array([True, False]),
+        pa.array([1e20, 0.5]),
+        pa.array([Decimal("1.50"), None], pa.decimal128(12, 2)),
+        pa.array([date(2000, 2, 29), None]),
+        pa.array([datetime(2026, 1, 2, 3, 4, 5, 600_000), None], pa.timestamp("us", "UTC")),
+        pa.array([[1, None], []], pa.list_(pa.int32())),
+    ]
+    rows: list[TupleData] = [
+        ("-1", "t", "1e+20", "1.50", "2000-02-29", "2026-01-02 03:04:05.6+00", "{1,NULL}"),
+        (None, "f", "0.5", None, None, None, "{}"),
+    ]
+    assert encode_inserts(1, columns_).to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
+
+
+def test_values_that_no_server_has_are_refused() -> None:
+    with pytest.raises(EncodeError, match=r"^Insert\.new\[1\]: .*zero character") as raised:
+        encode_inserts(1, [*ONE, pa.array([["a\0"]])])
+    assert (raised.value.message, raised.value.field) == ("Insert", "new[1]")
+
+
 def test_columns_of_another_type_or_length() -> None:
-    with pytest.raises(TypeError, match=r"new\[1\]: a column of int64 is not cells"):
-        encode_inserts(1, [*ONE, pa.array([1])])
+    with pytest.raises(TypeError, match=r"new\[1\]: a column of dictionary"):
+        encode_inserts(1, [*ONE, pa.array(["1"]).dictionary_encode()])
     with pytest.raises(ValueError, match=r"different lengths: 1, 2"):
         encode_inserts(1, [*ONE, pa.array(["1", "2"])])
+    with pytest.raises(ValueError, match=r"different lengths: 1, 2"):
+        encode_cells([*ONE, pa.array(["1", "2"])])

@@ -36,7 +36,7 @@ TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]
 VALUE = st.one_of(
     st.text("aé€😀\0", max_size=6), st.integers(14, 18).map("x".__mul__), st.integers(30, 66).map("y".__mul__)
 )
-WRONG = [pa.array([1]), pa.array([True]), pa.array(["a"]).dictionary_encode()]
+OTHERS = [pa.array([1]), pa.array([True]), pa.array(["a"]).dictionary_encode()]
 
 
 @st.composite
@@ -69,7 +69,7 @@ def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
     if draw(st.integers(0, 3)) == 0:
         columns.append(encode_cells(draw(st.lists(arrays(rows), min_size=1, max_size=2))))
     if draw(st.integers(0, 19)) == 0:
-        columns.append(draw(st.sampled_from(WRONG)).take(pa.array([0] * rows, pa.int64())))
+        columns.append(draw(st.sampled_from(OTHERS)).take(pa.array([0] * rows, pa.int64())))
     return columns
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput import envelope, layouts
-from pgoutput.columns.cells import Cells, cells, strings
+from pgoutput.columns.cells import Cells, cells, common_length, strings
 from pgoutput.columns.parts import Integers, Numbers, Part, join
 from pgoutput.errors import EncodeError
 from pgoutput.layout import Field, sides
@@ -21,7 +21,11 @@ Masks: TypeAlias = Sequence[pa.BooleanArray | None]
 """For each column where its cells are UNCHANGED; None: nowhere."""
 
 Columns: TypeAlias = Sequence[pa.Array | Cells]
-"""The cells of rows, by column; `Cells` are those of several."""
+"""The cells of rows, by column; `Cells` are those of several.
+
+Strings are cells in text format, binary is cells in binary format. Of values of other types, as
+`pgoutput.values.to_arrow` gives them, the server's text is made.
+"""
 
 
 class Tuple(msgspec.Struct, frozen=True):
@@ -76,9 +80,7 @@ def _rows(values: Mapping[str, Value]) -> int:
     for value in values.values():
         if not isinstance(value, int):
             lengths |= value.lengths if isinstance(value, Tuple) else {len(value)}
-    if len(lengths) > 1:
-        raise ValueError(f"columns have different lengths: {', '.join(map(str, sorted(lengths)))}")
-    return lengths.pop() if lengths else 0
+    return common_length(lengths)
 
 
 def _sample(value: Value) -> Any:

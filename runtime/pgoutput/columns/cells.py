@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pgoutput.columns.parts import FORMS, Part, Strings, Values, join
 from pgoutput.errors import EncodeError
+from pgoutput.values import default_type, from_arrow
 
 _TAGS: Final = {pa.string(): ord(FORMS["text"].tag), pa.binary(): ord(FORMS["binary"].tag)}
 _LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -45,9 +46,22 @@ def encode_cells(columns: Sequence[pa.Array]) -> Cells:
     Raises:
         EncodeError: As there.
         TypeError: Likewise.
+        ValueError: Likewise.
     """
+    rows = common_length({len(column) for column in columns})
     parts = [cells(column, None, f"columns[{i}]") for i, column in enumerate(columns)]
-    return Cells(join(parts, len(columns[0])), len(columns))
+    return Cells(join(parts, rows), len(columns))
+
+
+def common_length(lengths: set[int]) -> int:
+    """The length of all columns; 0 if there are none.
+
+    Raises:
+        ValueError: They have several.
+    """
+    if len(lengths) > 1:
+        raise ValueError(f"columns have different lengths: {', '.join(map(str, sorted(lengths)))}")
+    return next(iter(lengths), 0)
 
 
 def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str) -> Part:
@@ -60,7 +74,7 @@ def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str
 
     Raises:
         EncodeError: A value is longer than any can be.
-        TypeError: The column is neither text nor binary.
+        TypeError: The column is neither text nor binary, and PostgreSQL has no type for its values.
         ValueError: Cells that are encoded already are to be left out.
     """
     if isinstance(column, Cells):
@@ -70,13 +84,25 @@ def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str
     column = _small(column)
     tag = _TAGS.get(column.type)
     if tag is None:
-        raise TypeError(f"{path}: a column of {column.type} is not cells: string (text) or binary is wanted")
+        column, tag = _texts(column, path), _TAGS[pa.string()]
     if unchanged is None and column.null_count == len(column):
         return FORMS["null"].tag.encode()
     mask = None if unchanged is None else unchanged.fill_null(False)
     values = Values(column, tag, mask)
     _check_lengths(values, path)
     return values
+
+
+def _texts(column: pa.Array, path: str) -> pa.StringArray:
+    """Values of another type as the server's text."""
+    try:
+        type_ = default_type(column.type)
+    except ValueError:
+        raise TypeError(f"{path}: a column of {column.type} has neither cells nor values for them") from None
+    try:
+        return from_arrow(column, *type_)
+    except ValueError as error:
+        raise EncodeError(f"{path}: {error}", field=path) from None
 
 
 def strings(array: pa.Array, path: str) -> Strings:

@@ -23,7 +23,7 @@ def encode_inserts(
 
     Args:
         relation_oid: Of the relation.
-        columns: The cells of the new rows, as many in each column.
+        columns: The cells of the new rows, as many in each column, or values that text is made of.
         unchanged: Where they are UNCHANGED; the columns' own values do not matter there.
         xid: Inside a stream block, whose changes they are.
 
