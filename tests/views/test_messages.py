@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
+from pgoutput.errors import CaptureError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.schemas import arrow as schemas
 from pgoutput.segments import Segments
@@ -19,6 +20,7 @@ from tests.segments import recordings
 from tests.segments.conftest import Recorded
 from tests.segments.recordings import record
 from tests.views.rows import messages, schema_rows
+from tests.views.test_errors import forged
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -70,6 +72,12 @@ def test_a_message_that_is_damaged_only_in_part_of_what_is_asked(tmp_path: Path)
     assert MESSAGES.names[:3] == ["position", "wal_start", "received_at"]
     assert MESSAGES.names[3:] == schemas.MESSAGES.names
     assert begin["received_at"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+
+
+def test_the_first_message_that_is_wrong_is_told(tmp_path: Path) -> None:
+    forged(tmp_path, m.Begin(5, 0, 1), b"?", b"", m.Commit(5, 6, 0))
+    with pytest.raises(CaptureError, match=r"position 1: .*'\?'"):
+        messages(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pg18_p4_par_2pc", "pg13_ws_p1", "pg18_p1_binary"])

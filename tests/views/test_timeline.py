@@ -53,6 +53,7 @@ def read(
     """What each row is, all of them in one batch."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
     placed = PlacedDecoder(timeline, decoder).decode(keys, pa.array([data for _, data in rows], pa.binary()))
+    assert not set(placed.errors) & set(placed.changes.rows.tolist())
     found: list[Found | DecodeError | None] = []
     for row, (_, data) in enumerate(rows):
         if row in placed.errors:
@@ -154,7 +155,7 @@ def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
 
 
 def test_what_a_message_needs_and_lacks() -> None:
-    rows = stream(insert("1"), RELATION, insert("1", "2"), m.Truncate(0, (1, 2)), insert("1"))
+    rows = stream(insert("1"), RELATION, insert("1", "2"), m.Truncate(0, (1, 2, 3)), insert("1"))
     no, _, wide, truncate, fine = errors(rows)
     assert no == "Insert: no Relation message has come for the OID 1"
     assert wide == "Insert: new has 2 columns, but public.t has 1"
@@ -269,14 +270,14 @@ def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
 
 
 def test_rows_of_no_message_are_null() -> None:
-    rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7))
+    rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
     decoder = PlacedDecoder(timeline_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
-    batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 9])], pa.array(data, pa.binary())))
+    batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 4, 9])], pa.array(data, pa.binary())))
     batch.validate(full=True)
     assert batch.schema == DECODED
-    none, relation, inserted, truncated, begin, last = batch.to_pylist()
-    assert none == last == {"message": None, "changes": None}
+    none, relation, inserted, truncated, begin, wrong, last = batch.to_pylist()
+    assert none == wrong == last == {"message": None, "changes": None}
     assert (relation["message"]["type"], relation["changes"]) == ("Relation", None)
     assert inserted["changes"] == [
         {

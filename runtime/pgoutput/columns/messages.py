@@ -125,17 +125,13 @@ def _tuples(index: Index, field: Field, type_: pa.DataType) -> Texts:
     numbers = np.repeat(first - offsets[:-1], width) + np.arange(offsets[-1])
     kinds = index.kinds[numbers]
     texts, left = index.texts(numbers)
-    binary = left[kinds[left] != _UNCHANGED]
-    columns = [letters(kinds), texts, _binary(index, numbers, binary)]
+    columns = [letters(kinds), texts, _binary(index, numbers, left)]
     cells = pa.StructArray.from_arrays(columns, fields=list(type_.value_type))
     missing = _mask(first >= 0)
     lists = pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), cells, type=type_, mask=None if missing is None else pa.array(missing)
     )
     return Texts(lists, _NO_ROWS)
-
-
-_UNCHANGED: Final = ord("u")
 
 
 def _binary(index: Index, numbers: Numbers, places: Numbers) -> pa.Array:
