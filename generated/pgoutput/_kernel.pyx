@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "158a6a6a7560add2":
+if layouts.KERNEL != "56db958672bf63f8":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -4015,3 +4015,78 @@ cdef inline uint8_t* _copy(uint8_t* at, const _Part* part, Py_ssize_t place, Py_
     elif size:
         memcpy(at, part.data + place, size)
     return at + size
+
+
+# What a walsender puts around messages
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX
+
+cdef enum:
+    _XLOG_DATA_HEAD = 25  # the bytes before the message
+    _WAL_START = 1
+
+
+def split_xlog_data(payloads):
+    """The messages in XLogData, side by side.
+
+    Args:
+        payloads: What stood in each CopyData.
+
+    Returns:
+        Buffers for Arrow arrays: wal_start of each XLogData (int64), the offsets of the messages in them (int32), and
+        their bytes; and the payloads that are no XLogData, each with the number of those before it.
+
+    Raises:
+        OverflowError: The messages have more than 2 GB.
+        TypeError: A payload is not bytes-like.
+    """
+    payloads = tuple(payloads)
+    cdef Buffer held = new_buffer(len(payloads) * sizeof(Py_buffer))
+    cdef Py_buffer* views = <Py_buffer*>held.data
+    cdef Py_ssize_t i, rows = 0, size = 0
+    cdef list others = []
+    try:
+        for payload in payloads:
+            _look(payload, &views[rows])
+            if _is_xlog_data(&views[rows]):
+                size += views[rows].len - _XLOG_DATA_HEAD
+                rows += 1
+            else:
+                PyBuffer_Release(&views[rows])
+                others.append((rows, payload))
+        if size > INT32_MAX:
+            raise OverflowError(f"{rows} messages have {size} bytes, more than 2 GB: give fewer")
+        return *_copied(views, rows, size), others
+    finally:
+        for i in range(rows):
+            PyBuffer_Release(&views[i])
+
+
+cdef int _look(object payload, Py_buffer* view) except -1:
+    try:
+        return PyObject_GetBuffer(payload, view, PyBUF_SIMPLE)
+    except (BufferError, TypeError):  # its bytes are not side by side, or it has none
+        return PyObject_GetBuffer(bytes(memoryview(payload)), view, PyBUF_SIMPLE)
+
+
+cdef inline bint _is_xlog_data(const Py_buffer* view) noexcept:
+    return view.len >= _XLOG_DATA_HEAD and (<const uint8_t*>view.buf)[0] == 0x77  # w
+
+
+cdef tuple _copied(const Py_buffer* views, Py_ssize_t rows, Py_ssize_t size):
+    cdef Buffer lsns = new_buffer(8 * rows)
+    cdef Buffer offsets = new_buffer(4 * (rows + 1))
+    cdef Buffer data = new_buffer(size)
+    cdef const uint8_t* at
+    cdef Py_ssize_t i
+    lsns.size, offsets.size = 8 * rows, 4 * (rows + 1)
+    for i in range(rows):
+        at = <const uint8_t*>views[i].buf
+        (<uint64_t*>lsns.data)[i] = get_u64(at + _WAL_START)
+        (<int32_t*>offsets.data)[i] = <int32_t>data.size
+        size = views[i].len - _XLOG_DATA_HEAD
+        memcpy(data.data + data.size, at + _XLOG_DATA_HEAD, size)
+        data.size += size
+    (<int32_t*>offsets.data)[rows] = <int32_t>data.size
+    return lsns, offsets, data

@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput.layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "158a6a6a7560add2"
+KERNEL: Final = "56db958672bf63f8"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from pgoutput import v2
+from pgoutput import envelope, v2
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.session import Session
 from pgoutput.errors import ConnectionLost
@@ -59,12 +59,12 @@ class Fake:
         """Whether there is something that was not received yet."""
         return bool(self._said)
 
-    def receive(self) -> list[Message]:
+    def receive(self) -> list[bytes]:
         if self.broken:
             raise ConnectionLost("broken")
         self._here.recv(100)
         said, self._said = self._said, []
-        return said
+        return list(map(envelope.encode, said))
 
     def send(self, message: StandbyStatusUpdate) -> None:
         if self.broken:

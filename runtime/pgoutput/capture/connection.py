@@ -42,9 +42,8 @@ _CANCELED: Final = b"57014"
 _UNDEFINED_OBJECT: Final = "42704"
 _COPYING: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
 
-_RECEIVE: Final = 4096
-"""Messages that are received at a time, at most."""
-
+_RECEIVE: Final = 1 << 20
+"""Bytes that are received at a time; the last message may have more."""
 
 _PATIENCE: Final = 0.25
 """Seconds between two looks whether to stop, at most."""
@@ -176,29 +175,33 @@ class Connection:
         self._execute(command)
         self.more = True  # what came together with the answer is at hand already
 
-    def receive(self) -> list[Message]:
-        """What has come since the last call; does not wait.
+    def receive(self) -> list[bytes]:
+        """What has come since the last call, as it stood in CopyData; does not wait.
 
         `more` then says whether there is more at hand, and `ended` whether the server has ended the stream.
 
         Raises:
             ConnectionLost: The connection ended.
             ReplicationError: The server has ended the stream with an error.
-            DecodeError: What came is no message of the streaming replication protocol.
         """
-        received: list[Message] = []
-        get, decode = self._libpq.get_copy_data, envelope.decode
+        received: list[bytes] = []
+        get, room = self._libpq.get_copy_data, _RECEIVE
         try:
-            self._libpq.consume_input()
-            while len(received) < _RECEIVE:
-                size, data = get(1)
-                if size <= 0:
-                    self.ended = size < 0
+            while room > 0 and not self.ended:
+                self._libpq.consume_input()  # of some kilobytes only
+                before = len(received)
+                while room > 0:
+                    size, data = get(1)
+                    if size <= 0:
+                        self.ended = size < 0
+                        break
+                    received.append(bytes(data))  # no garbage to collect, as views are
+                    room -= size
+                if len(received) == before:
                     break
-                received.append(decode(bytes(data)))
         except psycopg.OperationalError as error:
             raise ConnectionLost(_one_line(str(error))) from None
-        self.more = len(received) == _RECEIVE
+        self.more = room <= 0
         if self.ended:
             self._end_of_copy()
         return received

@@ -9,11 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.disk import Disk
+from pgoutput.columns import decode_xlog_data
 from pgoutput.errors import ConnectionLost
-from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.segments import Metadata, SegmentWriter, Source, Start
+from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
+from pgoutput.segments import SCHEMA, Metadata, SegmentWriter, Source, Start
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _TICK: Final = 0.25
@@ -138,26 +141,24 @@ class Session:
         if now - self._heard > _SILENCE_SECONDS:
             raise ConnectionLost(f"the server has been silent for {_SILENCE_SECONDS:.0f} seconds")
 
-    def _take(self, received: list[Message]) -> None:
+    def _take(self, payloads: list[bytes]) -> None:
         """Store what has come."""
-        now = time.time_ns() // 1000
-        rows: list[XLogData] = []
-        for message in received:
-            if type(message) is XLogData:
-                rows.append(message)
-            elif type(message) is PrimaryKeepalive:
-                self._write(rows, now)
-                rows = []
+        lsns, data, others = decode_xlog_data(payloads)
+        now = pa.scalar(time.time_ns() // 1000, SCHEMA.field("received_at").type)
+        start = 0
+        for stop, message in (*others, (len(data), None)):
+            self._write(lsns[start:stop], now, data[start:stop])
+            start = stop
+            if isinstance(message, PrimaryKeepalive):
                 self._keepalive(message)
-        self._write(rows, now)
         if self._connection.ended:
             raise ConnectionLost("the server has ended the stream")
         self._heard = time.monotonic()
 
-    def _write(self, rows: list[XLogData], now: int) -> None:
-        if rows:
-            self.messages += len(rows)
-            self._writer.write(rows, now)
+    def _write(self, lsns: pa.Array, now: pa.Scalar, data: pa.BinaryArray) -> None:
+        if len(data):
+            self.messages += len(data)
+            self._writer.write_batch(lsns, pa.repeat(now, len(data)), data)
             state = self._writer.state
             self._heard_lsn = max(self._heard_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time

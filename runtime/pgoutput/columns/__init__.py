@@ -8,15 +8,17 @@ from pgoutput.columns.borders import encode_begins, encode_commits
 from pgoutput.columns.cells import Cells, encode_cells
 from pgoutput.columns.decode import HEADERS, ColumnDecoder, Decoded, RelationTuples, Tuples
 from pgoutput.columns.encode import encode_deletes, encode_inserts, encode_updates
-from pgoutput.columns.envelopes import encode_copy_data, encode_xlog_data
+from pgoutput.columns.envelopes import Received, decode_xlog_data, encode_copy_data, encode_xlog_data
 
 __all__ = [
     "HEADERS",
     "Cells",
     "ColumnDecoder",
     "Decoded",
+    "Received",
     "RelationTuples",
     "Tuples",
+    "decode_xlog_data",
     "encode_begins",
     "encode_cells",
     "encode_commits",

@@ -10,10 +10,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput import messages
-from pgoutput.errors import StreamError
 from pgoutput.fixed import fixed_dtype
+from pgoutput.segments.files import binary
+from pgoutput.segments.model import SENT
 from pgoutput.segments.state import CHANGES, StreamState
 
 _Numbers: TypeAlias = npt.NDArray[Any]
@@ -21,43 +23,115 @@ _Numbers: TypeAlias = npt.NDArray[Any]
 _IS_CHANGE: Final = np.isin(np.arange(256), list(CHANGES))
 """By the first byte of a message."""
 
+_MANY: Final = 16
+"""So many messages that are no changes are worth the look whether some can be followed at once."""
+
 _BEGIN: Final = fixed_dtype(messages.Begin)
 _COMMIT: Final = fixed_dtype(messages.Commit)
 
 
-def follow(state: StreamState, position: int, lsns: pa.Array, data: pa.BinaryArray) -> None:
-    """Have the state pass the messages of a batch.
+def follow(state: StreamState, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Have the state pass the messages of a batch; give what is to be stored of it, and as what.
 
     Args:
         state: What has passed before.
-        position: Of the first message.
-        lsns: The LSNs of their envelopes, int64.
-        data: The messages.
+        position: Where the first one that is to be stored will stand.
+        batch: The messages: in the columns of `SENT`.
 
     Raises:
         DecodeError: One is not a message of this stream, or no server sends it there.
-        StreamError: One is not to be stored, or not as it is: `SegmentWriter.write` is for such.
     """
-    starts, content = _starts(data), np.frombuffer(data.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(starts)
-    tags = np.zeros(len(data), np.uint8)
-    tags[lengths > 0] = content[starts[:-1][lengths > 0]]
-    others = np.flatnonzero(~_IS_CHANGE[tags])
-    envelopes = np.asarray(lsns)
-    i = 0
-    for first, last in _whole(tags[others], lengths[others]):
-        _one_by_one(state, position, others[i:first], envelopes, data)
-        rows = others[first:last]
-        if not _all_at_once(state, rows, starts, content, envelopes):
-            _one_by_one(state, position, rows, envelopes, data)
-        i = last
-    _one_by_one(state, position, others[i:], envelopes, data)
+    return _Batch(state, position, batch).follow()
 
 
-def _starts(data: pa.BinaryArray) -> _Numbers:
-    """Where the messages begin, and where the last one ends."""
-    offsets = data.buffers()[1] or bytes(4)
-    return np.frombuffer(offsets, np.int32, len(data) + 1, data.offset * 4).astype(np.int64)
+def offsets(data: pa.BinaryArray) -> _Numbers:
+    """Where the messages begin in the array's buffer, and where the last one ends."""
+    return _view(data, np.int32, len(data) + 1)
+
+
+# Not np.asarray, which imports pandas where that is installed: 45 MB.
+def _view(array: pa.Array, type_: type[np.generic], count: int) -> _Numbers:
+    dtype = np.dtype(type_)
+    return np.frombuffer(array.buffers()[1] or bytes(8), dtype, count, array.offset * dtype.itemsize)
+
+
+class _Batch:
+    def __init__(self, state: StreamState, position: int, batch: pa.RecordBatch) -> None:
+        self._state = state
+        self._position = position
+        self._batch = batch
+        data = batch["data"]
+        self._lsns = _view(batch["lsn"], np.int64, len(batch))
+        self._starts = offsets(data)
+        self._content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        self._kept = np.ones(len(batch), np.bool_)
+        self._changed: dict[int, bytes] = {}
+        """Messages that are not stored as they were sent, by row."""
+        self._left_out = 0
+        self._next = 0
+        """The row behind the last one that was taken by itself."""
+
+    def follow(self) -> pa.RecordBatch:
+        """See above."""
+        lengths = np.diff(self._starts)
+        tags = np.zeros(len(self._batch), np.uint8)
+        tags[lengths > 0] = self._content[self._starts[:-1][lengths > 0]]
+        others = np.flatnonzero(~_IS_CHANGE[tags])
+        i = 0
+        for first, last in _whole(tags[others], lengths[others]) if len(others) >= _MANY else ():
+            self._one_by_one(others[i:first])
+            rows = others[first:last]
+            if not self._all_at_once(rows):
+                self._one_by_one(rows)
+            i = last
+        self._one_by_one(others[i:])
+        if self._state.skipping:
+            self._leave_out(self._next, len(self._batch))
+        return self._stored()
+
+    def _all_at_once(self, rows: _Numbers) -> bool:
+        """Pass a run of whole transactions; or not, if something about it is out of the ordinary."""
+        begins, commits = (
+            _read(layout, self._starts[rows[side::2]], self._content)
+            for side, layout in enumerate((_BEGIN, _COMMIT))
+        )
+        if commits["flags"].any() or not self._state.takes_whole(int(begins["final_lsn"].min())):
+            return False
+        given = self._lsns[rows][self._lsns[rows] != 0]
+        last_lsn = int(given[-1]) if len(given) else 0
+        end_lsn, commit_time = int(commits["end_lsn"].max()), int(commits["commit_time"][-1])
+        self._state.feed_whole(len(begins), end_lsn, commit_time, last_lsn)
+        return True
+
+    def _one_by_one(self, rows: _Numbers) -> None:
+        """Pass messages that are no changes; leave out the changes between them where the state says so."""
+        for row in rows.tolist():
+            if self._state.skipping:
+                self._leave_out(self._next, row)
+            data = self._content[self._starts[row] : self._starts[row + 1]].tobytes()
+            stored = self._state.feed(data, self._position + row - self._left_out, int(self._lsns[row]))
+            if stored is None:
+                self._leave_out(row, row + 1)
+            elif stored is not data:
+                self._changed[row] = stored
+            self._next = row + 1
+
+    def _leave_out(self, start: int, stop: int) -> None:
+        self._kept[start:stop] = False
+        self._left_out += stop - start
+
+    def _stored(self) -> pa.RecordBatch:
+        batch = self._batch
+        if self._changed:
+            changed = _mask(np.isin(np.arange(len(batch)), list(self._changed)))
+            data = pc.replace_with_mask(batch["data"], changed, binary(list(self._changed.values())))
+            batch = pa.record_batch([batch["lsn"], batch["received_at"], data], schema=SENT)
+        return batch.filter(_mask(self._kept)) if self._left_out else batch
+
+
+def _mask(rows: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    bits = np.packbits(rows, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(rows), [None, pa.py_buffer(bits)])
 
 
 def _whole(tags: _Numbers, lengths: _Numbers) -> list[tuple[int, int]]:
@@ -74,35 +148,7 @@ def _whole(tags: _Numbers, lengths: _Numbers) -> list[tuple[int, int]]:
     return list(zip(run_starts.tolist(), run_ends.tolist(), strict=True))
 
 
-def _all_at_once(
-    state: StreamState, rows: _Numbers, starts: _Numbers, content: _Numbers, lsns: _Numbers
-) -> bool:
-    """Pass a run of whole transactions; or not, if something about it is out of the ordinary."""
-    begins, commits = (
-        _read(layout, starts[rows[side::2]], content) for side, layout in enumerate((_BEGIN, _COMMIT))
-    )
-    if commits["flags"].any() or not state.takes_whole(int(begins["final_lsn"].min())):
-        return False
-    given = lsns[rows][lsns[rows] != 0]
-    last_lsn = int(given[-1]) if len(given) else 0
-    end_lsn, commit_time = int(commits["end_lsn"].max()), int(commits["commit_time"][-1])
-    state.feed_whole(len(begins), end_lsn, commit_time, last_lsn)
-    return True
-
-
 def _read(layout: np.dtype[Any], starts: _Numbers, content: _Numbers) -> _Numbers:
     """Messages that begin at `starts`."""
     anywhere = np.ndarray((len(content) - layout.itemsize + 1,), layout, content, strides=(1,))
     return anywhere[starts]
-
-
-def _one_by_one(
-    state: StreamState, position: int, rows: _Numbers, lsns: _Numbers, data: pa.BinaryArray
-) -> None:
-    for row in rows.tolist():
-        message = data[row].as_py()
-        kept = state.feed(message, position + row, int(lsns[row]))
-        if kept is not message or state.skipping:
-            raise StreamError(
-                f"position {position + row}: what was stored before is sent again, or says nothing"
-            )

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY, SCHEMA, Metadata
+from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY, SCHEMA, SENT, Metadata
 
 SUFFIX: Final = ".parquet"
 _PARTIAL: Final = ".partial"
@@ -61,28 +61,24 @@ class SegmentFile:
             received_at: When they were read, in microseconds since 1970.
             data: The messages.
         """
-        numbers = range(position, position + len(data)), lsns, received_at
-        columns = [_numbers(values, field.type) for values, field in zip(numbers, SCHEMA, strict=False)]
-        columns.append(_binary(data))
-        self._writer().write_batch(pa.record_batch(columns, schema=SCHEMA))
+        self.add_batches(position, [sent(lsns, received_at, data)])
 
-    def add_batch(self, position: int, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
+    def add_batches(self, position: int, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows that are Arrow already, as one row group.
 
         Args:
             position: Of the first; the others follow it.
-            lsns: Their LSNs, int64.
-            received_at: When they were read, as in `SCHEMA`.
-            data: The messages.
+            batches: The rows, in the columns of `SENT`.
         """
-        numbers = np.arange(position, position + len(data), dtype=np.int64)
-        positions = pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(numbers)])
-        self._writer().write_batch(pa.record_batch([positions, lsns, received_at, data], schema=SCHEMA))
+        rows = pa.Table.from_batches(batches, SENT)
+        numbers = np.arange(position, position + len(rows), dtype=np.int64)
+        positions = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(numbers)])
+        self._writer().write_table(rows.add_column(0, SCHEMA.field("position"), positions))
 
     def add_keyframe(self, data: Sequence[bytes]) -> None:
         """Write the rows of a keyframe, as one row group."""
         nulls = [pa.nulls(len(data), field.type) for field in SCHEMA if field.nullable]
-        self._writer().write_batch(pa.record_batch([*nulls, _binary(data)], schema=SCHEMA))
+        self._writer().write_batch(pa.record_batch([*nulls, binary(data)], schema=SCHEMA))
 
     def finish(self, metadata: Metadata) -> Path:
         """Give the file its metadata, write it to the disk, and then its name; give where it is."""
@@ -106,6 +102,18 @@ def checksum(metadata: bytes) -> bytes:
     return b"%08x" % zlib.crc32(metadata)
 
 
+def sent(lsns: Iterable[int], received_at: Iterable[int], data: Sequence[bytes]) -> pa.RecordBatch:
+    """Rows in the columns of `SENT`.
+
+    Args:
+        lsns: Their LSNs.
+        received_at: When they were read, in microseconds since 1970.
+        data: The messages.
+    """
+    numbers = [_numbers(values, field.type) for values, field in zip((lsns, received_at), SENT, strict=False)]
+    return pa.record_batch([*numbers, binary(data)], schema=SENT)
+
+
 # Not pa.array, which takes three times as long for bytes, and imports pandas where that is installed: 45 MB.
 def _numbers(values: Iterable[int], type_: pa.DataType) -> pa.Array:
     """The values as an array."""
@@ -113,7 +121,7 @@ def _numbers(values: Iterable[int], type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _binary(values: Sequence[bytes]) -> pa.Array:
+def binary(values: Sequence[bytes]) -> pa.Array:
     """The values as an array."""
     offsets = array("i", accumulate(map(len, values), initial=0))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]

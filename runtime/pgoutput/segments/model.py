@@ -31,6 +31,9 @@ SCHEMA: Final = pa.schema(
 - `data`: The message.
 """
 
+SENT: Final = pa.schema([field for field in SCHEMA if field.name != "position"])
+"""Those of messages that have no position yet."""
+
 METADATA_KEY: Final = b"pgoutput"
 """The key of a Parquet file's metadata under which a segment's `Metadata` stands, as JSON."""
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pgoutput.messages import XLogData
-from pgoutput.segments.batches import follow
-from pgoutput.segments.files import SegmentFile, segment_name
-from pgoutput.segments.model import Metadata, Prepared, Source
-from pgoutput.segments.state import CHANGES, StreamState
+from pgoutput.segments.batches import follow, offsets
+from pgoutput.segments.files import SegmentFile, segment_name, sent
+from pgoutput.segments.model import SENT, Metadata, Prepared, Source
+from pgoutput.segments.state import StreamState
 
 Job: TypeAlias = Callable[[], None]
 
@@ -90,9 +90,9 @@ class SegmentWriter:
         self._segment_bytes = segment_bytes
         self._batch_limit = min(_BATCH_BYTES, segment_bytes)
         self._file: _Open | None = None
-        self._rows: list[XLogData] = []
-        self._received_at: list[int] = []
-        self._batch_bytes = 0
+        self._batches: list[pa.RecordBatch] = []
+        """What is not written yet, and how much it is."""
+        self._rows = self._bytes = 0
 
     @property
     def open_for(self) -> float:
@@ -112,37 +112,16 @@ class SegmentWriter:
             received_at: When they were read, in microseconds since 1970.
 
         Raises:
-            DecodeError: One is not a message of this stream, or no server sends it there.
-            OSError: A file could not be written.
+            DecodeError: One is not a message of this stream, or no server sends it there; the writer is of
+                no further use.
+            OSError: A file could not be written; likewise.
         """
-        state, rows, times = self.state, self._rows, self._received_at
-        for message in messages:
-            data = message.data
-            if self._file is None:
-                self._file = self._open()
-            if data and data[0] in CHANGES:
-                if state.skipping:
-                    continue
-            else:
-                kept = state.feed(data, self._position, message.wal_start)
-                if kept is None:
-                    continue
-                if kept is not data:
-                    message = msgspec.structs.replace(message, data=kept)
-            rows.append(message)
-            times.append(received_at)
-            self._position += 1
-            self._batch_bytes += len(data)
-            if self._batch_bytes >= self._batch_limit or len(rows) >= _BATCH_ROWS:
-                self._write_batch()
-                if self._file.bytes >= self._segment_bytes:
-                    self.rotate()
-                rows, times = self._rows, self._received_at
+        rows = list(messages)
+        lsns, times = (row.wal_start for row in rows), (received_at for _ in rows)
+        self._write(sent(lsns, times, [row.data for row in rows]))
 
     def write_batch(self, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
-        """Take the next messages, all of which are to be stored, as one row group.
-
-        A segment ends behind a batch, so batches should have a few megabytes.
+        """Take the next messages, in columns.
 
         Args:
             lsns: The LSNs of their envelopes, int64.
@@ -150,28 +129,28 @@ class SegmentWriter:
             data: The messages.
 
         Raises:
-            DecodeError: As `write`; the batch is not taken, and the writer of no further use.
+            DecodeError: As `write`.
             OSError: As `write`.
         """
-        if not len(data):
-            return
-        self._write_batch()
-        if self._file is None:
-            self._file = self._open()
-        open_, position = self._file, self._position
-        follow(self.state, position, lsns, data)
-        keyframe = open_.keyframe if position == open_.position else []
+        self._write(pa.record_batch([lsns, received_at, data], schema=SENT))
 
-        def job() -> None:
-            if keyframe:
-                open_.file.add_keyframe(keyframe)
-            open_.file.add_batch(position, lsns, received_at, data)
-
-        self._run(job)
-        self._position += len(data)
-        open_.bytes += pc.sum(pc.binary_length(data)).as_py()
-        if open_.bytes >= self._segment_bytes:
-            self.rotate()
+    def _write(self, rest: pa.RecordBatch) -> None:
+        while len(rest):
+            if self._file is None:
+                self._file = self._open()
+            count = self._missing(rest["data"])
+            stored = follow(self.state, self._position, rest[:count])
+            rest = rest[count:]
+            if len(stored):
+                self._batches.append(stored)
+                self._rows += len(stored)
+                ends = offsets(stored["data"])
+                self._bytes += int(ends[-1] - ends[0])
+                self._position += len(stored)
+            if self._bytes >= self._batch_limit or self._rows == _BATCH_ROWS:
+                self._write_batch()
+                if self._file.bytes >= self._segment_bytes:
+                    self.rotate()
 
     def rotate(self) -> None:
         """End the segment that is being written, if there is one."""
@@ -207,19 +186,24 @@ class SegmentWriter:
         lsn, keyframe = self.state.end_lsn, self.state.start_segment(self._number)
         return _Open(file, self._position, lsn, keyframe, time.monotonic())
 
+    def _missing(self, data: pa.BinaryArray) -> int:
+        """How many of the messages fill the batch, if all of them are stored."""
+        ends = offsets(data)
+        count = np.searchsorted(ends, int(ends[0]) + self._batch_limit - self._bytes)
+        return min(int(count), _BATCH_ROWS - self._rows, len(data))
+
     def _write_batch(self) -> None:
-        open_, rows, received_at = self._file, self._rows, self._received_at
-        if open_ is None or not rows:
+        open_, batches = self._file, self._batches
+        if open_ is None or not self._rows:
             return
-        position = self._position - len(rows)
+        position = self._position - self._rows
         keyframe = open_.keyframe if position == open_.position else []
 
         def job() -> None:
             if keyframe:
                 open_.file.add_keyframe(keyframe)
-            lsns = [message.wal_start for message in rows]
-            open_.file.add(position, lsns, received_at, [message.data for message in rows])
+            open_.file.add_batches(position, batches)
 
         self._run(job)
-        open_.bytes += self._batch_bytes
-        self._rows, self._received_at, self._batch_bytes = [], [], 0
+        open_.bytes += self._bytes
+        self._batches, self._rows, self._bytes = [], 0, 0

@@ -1,0 +1,125 @@
+"""What a walsender has sent is taken apart as the codec takes apart single messages, in both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgoutput import compiled, envelope
+from pgoutput.columns import decode_xlog_data
+from pgoutput.errors import DecodeError
+from pgoutput.messages import PrimaryKeepalive, XLogData
+from pgoutput.wire import Buffer
+from tests.codec import corpus
+from tests.columns import ways
+
+SENT = sorted({data for data, _ in corpus.envelopes()}, key=len)[:2_000]
+"""What servers and their clients have sent."""
+
+DATA = bytes.fromhex("77 000000000163b1f0 000000000163b1f0 0002b7e1c0ffee00 53")
+"""XLogData with a Stream Stop."""
+
+KEEPALIVE = bytes.fromhex("6b 000000000163b228 0002b7e1c0ffee01 01")
+
+
+def columns(payloads: Sequence[Buffer]) -> Any:
+    made = decode_xlog_data(payloads)
+    made.data.validate(full=True)
+    return made.lsns.to_pylist(), made.data.to_pylist(), made.others
+
+
+def objects(payloads: Sequence[Buffer]) -> Any:
+    """What the codec makes of it, message by message."""
+    decoded = list(map(envelope.pure_decode, payloads))
+    data = [one for one in decoded if isinstance(one, XLogData)]
+    others = [
+        (sum(isinstance(before, XLogData) for before in decoded[:row]), one)
+        for row, one in enumerate(decoded)
+        if not isinstance(one, XLogData)
+    ]
+    lsns = np.array([one.wal_start for one in data], np.uint64).view(np.int64)
+    return lsns.tolist(), [one.data for one in data], others
+
+
+def outcome(call: Callable[[Sequence[Buffer]], Any], payloads: Sequence[Buffer]) -> Any:
+    try:
+        return call(payloads)
+    except DecodeError as error:
+        return str(error), vars(error)
+    except TypeError as error:
+        return type(error), str(error)
+
+
+def same(payloads: Sequence[Buffer]) -> Any:
+    """What both ways give, which is what the codec gives."""
+    made, wanted = outcome(columns, payloads), outcome(objects, payloads)
+    with ways.pure():
+        assert outcome(columns, payloads) == made
+    assert made == wanted
+    return made
+
+
+def test_data_and_keepalives() -> None:
+    keepalive = PrimaryKeepalive(0x163B228, 0x2B7E1C0FFEE01, True)
+    payloads = [KEEPALIVE, DATA, DATA[:-1], KEEPALIVE, DATA + b"more"]
+    wanted = ([0x163B1F0] * 3, [b"S", b"", b"Smore"], [(0, keepalive), (2, keepalive)])
+    assert same(payloads) == wanted
+    assert same([]) == ([], [], [])
+    assert same([KEEPALIVE]) == ([], [], [(0, keepalive)])
+
+
+def test_any_bytes_like_object() -> None:
+    wanted = same([DATA, DATA, KEEPALIVE])
+    wide = memoryview(DATA + bytes(2)).cast("I")
+    assert same([wide]) == same([DATA + bytes(2)])
+    assert same([bytearray(DATA), memoryview(DATA * 2)[:26], memoryview(KEEPALIVE)]) == wanted
+    backwards = memoryview(DATA[::-1])[::-1]
+    assert not backwards.contiguous
+    assert same([backwards, DATA, KEEPALIVE]) == wanted
+
+
+def test_an_lsn_of_the_upper_half_is_negative() -> None:
+    assert same([b"w" + b"\xff" * 8 + bytes(16)])[0] == [-1]
+
+
+@pytest.mark.parametrize("bad", [b"", b"w", DATA[:24], b"?", DATA.upper(), KEEPALIVE[:-1], KEEPALIVE + b"x"])
+def test_errors_are_those_of_the_codec(bad: bytes) -> None:
+    text, _ = same([DATA, KEEPALIVE, bad, b"?"])
+    with pytest.raises(DecodeError) as error:
+        envelope.pure_decode(bad)
+    assert text == str(error.value)
+
+
+def test_what_is_not_bytes_like_is_refused() -> None:
+    assert same([DATA, 7])[0] is TypeError  # type: ignore[list-item]
+
+
+@pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
+def test_more_than_an_array_can_hold_is_refused_before_it_is_copied() -> None:
+    large = np.zeros(1 << 30, np.uint8)  # of which the system gives one page
+    large[0] = ord("w")
+    with pytest.raises(OverflowError, match="3 messages have 3221225397 bytes, more than 2 GB"):
+        decode_xlog_data([large.data] * 3)
+
+
+DAMAGED = st.builds(
+    lambda data, at, new: data[: at % (len(data) + 1)] + new + data[at % (len(data) + 1) + len(new) :],
+    st.sampled_from(SENT),
+    st.integers(0, 60),
+    st.binary(max_size=3),
+)
+CUT = st.builds(lambda data, at: data[: at % (len(data) + 1)], st.sampled_from(SENT), st.integers(0, 40))
+
+
+@given(payloads=st.lists(st.sampled_from(SENT) | DAMAGED | CUT | st.binary(max_size=40), max_size=8))
+def test_both_ways_are_the_codec(payloads: list[bytes]) -> None:
+    same(payloads)
+
+
+def test_what_servers_sent() -> None:
+    same(SENT)
