@@ -8,16 +8,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import messages
-from pgoutput.columns.epochs import Epochs, change_error, misfits
+from pgoutput.columns.epochs import Epochs, change_error
 from pgoutput.columns.index import Index, Numbers
 from pgoutput.columns.messages import letters, message_columns
 from pgoutput.columns.read import index_messages, read_column, read_texts
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Message, Relation, Streaming, Type
+from pgoutput.messages import Relation, RelationColumn, Streaming, Type
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import Rescued, base_types
@@ -74,7 +72,7 @@ class Tuples:
         """
         rescued: dict[str, Rescued] = {}
 
-        def read(numbers: Numbers, column: messages.RelationColumn) -> pa.Array:
+        def read(numbers: Numbers, column: RelationColumn) -> pa.Array:
             array, lost = read_column(self._index, numbers, column.type_oid, column.type_modifier)
             texts: Rescued = {row: text for row, text in lost.items() if text is not None}
             if texts:  # but for what is unchanged
@@ -83,10 +81,13 @@ class Tuples:
 
         return self._batch(read), rescued
 
-    def _batch(self, read: Callable[[Numbers, messages.RelationColumn], pa.Array]) -> pa.RecordBatch:
+    def _batch(self, read: Callable[[Numbers, RelationColumn], pa.Array]) -> pa.RecordBatch:
         columns = self._relation.columns
         arrays = [read(self._first + place, column) for place, column in enumerate(columns)]
         return pa.RecordBatch.from_arrays(arrays, [shown_text(column.name) for column in columns])
+
+
+_TUPLES: Final = ("new", "old", "key")
 
 
 class RelationTuples(NamedTuple):
@@ -161,20 +162,14 @@ class ColumnDecoder:
         """
         index = index_messages(_array(data), self._decoder)
         known = self._see(index)
-        changes = np.flatnonzero(_IS_CHANGE[index.tags])
-        oids = index.field("relation_oid").values[changes]
-        epochs = known.epochs.find(oids, changes + 1)
-        wrong = (epochs < 0) | misfits(index, changes, known.widths[epochs])
+        found = {name: known.find(index, name) for name in _TUPLES}
         errors = dict(index.errors)
-        if wrong.any():
-            bad = int(wrong.argmax())
-            row, oid, epoch = int(changes[bad]), int(oids[bad]), int(epochs[bad])
-            (message,) = index.messages([row])
-            errors[row] = change_error(message, oid, None if epoch < 0 else known.relations[epoch])
+        for name, tuples in found.items():
+            errors.update(known.misfit(index, name, tuples))
         if errors:
             row = min(errors)
             raise _in_row(row, errors[row])
-        return Decoded(index, list(_tuples(index, known.relations, changes, epochs)))
+        return Decoded(index, list(_relations(index, known.relations, found)))
 
     def _see(self, index: Index) -> _Known:
         """All relations that this batch can refer to. Those before it stand at 0, its first row at 1."""
@@ -197,13 +192,39 @@ class ColumnDecoder:
         return _Known([*known.relations, *found], [0] * len(known.relations) + places)
 
 
+class _Found(NamedTuple):
+    """All tuples of one name."""
+
+    rows: Numbers
+    first: Numbers
+    """The first cell of each."""
+    epochs: Numbers
+    """The relation of each; -1 if it is not known."""
+
+
 class _Known:
     """Relations that are known, and where each begins to hold."""
 
     def __init__(self, relations: Sequence[Relation], places: Sequence[int]) -> None:
         self.relations = relations
-        self.epochs = Epochs([relation.oid for relation in relations], places)
-        self.widths = np.array([*(len(relation.columns) for relation in relations), 0], np.int64)
+        self._epochs = Epochs([relation.oid for relation in relations], places)
+        self._widths = np.array([*(len(relation.columns) for relation in relations), -1], np.int64)
+
+    def find(self, index: Index, name: str) -> _Found:
+        """The tuples that messages call so."""
+        first = index.first(name)
+        rows = np.flatnonzero(first >= 0)
+        oids = index.field("relation_oid").values[rows]
+        return _Found(rows, first[rows], self._epochs.find(oids, rows + 1))
+
+    def misfit(self, index: Index, name: str, tuples: _Found) -> dict[int, DecodeError]:
+        """What is wrong with the first tuple that is not one of its relation, by its row."""
+        wrong = self._widths[tuples.epochs] != index.width(name)[tuples.rows]
+        if not wrong.any():
+            return {}
+        row, epoch = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.epochs))
+        (message,), oid = index.messages([row]), int(index.field("relation_oid").values[row])
+        return {row: change_error(message, oid, None if epoch < 0 else self.relations[epoch])}
 
 
 def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -217,35 +238,35 @@ def _in_row(row: int, error: DecodeError) -> DecodeError:
     return type(error)(text, message=error.message, field=error.field, offset=error.offset)
 
 
-def _tuples(
-    index: Index, relations: Sequence[Relation], changes: Numbers, epochs: Numbers
+def _relations(
+    index: Index, relations: Sequence[Relation], found: Mapping[str, _Found]
 ) -> Iterator[RelationTuples]:
-    """The tuples of each epoch.
+    """The tuples of each relation, of the names that are found."""
+    groups: dict[int, dict[str, Numbers]] = {}
+    for name, tuples in found.items():
+        for group in _groups(tuples.epochs):
+            groups.setdefault(int(tuples.epochs[group[0]]), {})[name] = group
+    rows = {
+        epoch: min(found[name].rows[group[0]] for name, group in of_epoch.items())
+        for epoch, of_epoch in groups.items()
+    }
+    for epoch in sorted(rows, key=rows.__getitem__):
+        relation = relations[epoch]
+        taken = ((tuples, groups[epoch].get(name, _NOTHING)) for name, tuples in found.items())
+        parts = (Tuples(index, relation, tuples.rows[group], tuples.first[group]) for tuples, group in taken)
+        yield RelationTuples(relation, *parts)
 
-    Args:
-        index: The messages.
-        relations: The epochs.
-        changes: The rows of the changes.
-        epochs: The epoch of each.
-    """
-    order = np.argsort(epochs, kind="stable")
-    ordered = epochs[order]
+
+_NOTHING: Final = np.empty(0, np.int64)
+
+
+def _groups(numbers: Numbers) -> list[Numbers]:
+    """The places of equal numbers, in order."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
     ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    groups = [group for group in np.split(order, ends) if len(group)]
-    for group in sorted(groups, key=lambda group: group[0]):
-        epoch, rows = epochs[group[0]], changes[group]
-        parts = []
-        for name in ("new", "old", "key"):
-            first = index.first(name)[rows]
-            there = first >= 0
-            parts.append(Tuples(index, relations[epoch], rows[there], first[there]))
-        yield RelationTuples(relations[epoch], *parts)
+    return [group for group in np.split(order, ends) if len(group)]
 
 
-def _has_tag(*classes: type[Message]) -> npt.NDArray[np.bool_]:
-    """By tag, whether it is that of one of the messages."""
-    return np.isin(np.arange(256), [ord(one.wire_tag) for one in classes])
-
-
-_IS_CHANGE: Final = _has_tag(messages.Insert, messages.Update, messages.Delete)
-_IS_SCHEMA: Final = _has_tag(Relation, Type)
+_IS_SCHEMA: Final = np.isin(np.arange(256), [ord(one.wire_tag) for one in (Relation, Type)])
+"""By tag, whether a message describes a relation or a type."""
