@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from pgoutput.capture.connection import Connection
@@ -18,6 +19,8 @@ from pgoutput.errors import ConnectionLost
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.segments import SCHEMA, Metadata, SegmentWriter, Source, Start
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+_TIME: Final = SCHEMA.field("received_at").type
 
 _TICK: Final = 0.25
 """Seconds after which what is due by time is looked at, at the latest."""
@@ -144,7 +147,7 @@ class Session:
     def _take(self, payloads: list[bytes]) -> None:
         """Store what has come."""
         lsns, data, others = decode_xlog_data(payloads)
-        now = pa.scalar(time.time_ns() // 1000, SCHEMA.field("received_at").type)
+        now = time.time_ns() // 1000
         start = 0
         for stop, message in (*others, (len(data), None)):
             self._write(lsns[start:stop], now, data[start:stop])
@@ -155,10 +158,11 @@ class Session:
             raise ConnectionLost("the server has ended the stream")
         self._heard = time.monotonic()
 
-    def _write(self, lsns: pa.Array, now: pa.Scalar, data: pa.BinaryArray) -> None:
+    def _write(self, lsns: pa.Array, now: int, data: pa.BinaryArray) -> None:
         if len(data):
             self.messages += len(data)
-            self._writer.write_batch(lsns, pa.repeat(now, len(data)), data)
+            times = [None, pa.py_buffer(np.full(len(data), now, np.int64))]  # pa.repeat imports pandas
+            self._writer.write_batch(lsns, pa.Array.from_buffers(_TIME, len(data), times), data)
             state = self._writer.state
             self._heard_lsn = max(self._heard_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -43,10 +44,14 @@ def message_columns(index: Index, schema: pa.Schema = schemas.MESSAGES) -> list[
 
 
 def _types(tags: npt.NDArray[np.uint8]) -> pa.StringArray:
-    return _NAMES.take(pa.array(_PLACES[tags], mask=None if tags.all() else tags == 0))
+    return _names().take(pa.array(_PLACES[tags], mask=None if tags.all() else tags == 0))
 
 
-_NAMES: Final = pa.array([message.name for message in _MESSAGES.messages], pa.string())
+@cache  # when it is wanted: pa.array imports pandas where that is installed, which takes 0.3 s and 45 MB
+def _names() -> pa.StringArray:
+    return pa.array([message.name for message in _MESSAGES.messages], pa.string())
+
+
 _PLACES: Final = np.zeros(256, np.int32)
 """By tag, the place of the message's name."""
 for _place, _message in enumerate(_MESSAGES.messages):

@@ -33,8 +33,6 @@ _HEAD: Final = np.dtype([("tag", "u1"), ("length", f">u{FORMS['text'].length_siz
 _MOST_BYTES: Final = (1 << 31) - 1
 """What an array of `pa.binary()` can hold."""
 
-_NOTHING: Final = pa.scalar(b"", pa.binary())
-
 
 class Integers(msgspec.Struct, frozen=True):
     """An integer of each message."""
@@ -147,7 +145,8 @@ def _join(parts: Sequence[Part], rows: int) -> tuple[int, pa.BinaryArray | None]
         pieces.append(_row_bytes(np.empty((rows, 0), np.uint8)))
     if len(pieces) == 1:
         return size, pieces[0]
-    return size, pc.binary_join_element_wise(*pieces, _NOTHING, null_handling="replace", null_replacement="")
+    nothing = pa.scalar(b"", pa.binary())
+    return size, pc.binary_join_element_wise(*pieces, nothing, null_handling="replace", null_replacement="")
 
 
 def _fixed(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray | pa.BinaryScalar:
