@@ -44,11 +44,11 @@ def message_columns(index: Index, schema: pa.Schema = schemas.MESSAGES) -> list[
 
 
 def _types(tags: npt.NDArray[np.uint8]) -> pa.StringArray:
-    return _names().take(pa.array(_PLACES[tags], mask=None if tags.all() else tags == 0))
+    return _type_names().take(pa.array(_PLACES[tags], mask=None if tags.all() else tags == 0))
 
 
 @cache  # when it is wanted: pa.array imports pandas where that is installed, which takes 0.3 s and 45 MB
-def _names() -> pa.StringArray:
+def _type_names() -> pa.StringArray:
     return pa.array([message.name for message in _MESSAGES.messages], pa.string())
 
 
