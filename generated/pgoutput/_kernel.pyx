@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "56db958672bf63f8":
+if layouts.KERNEL != "5e434e04bd8f4cd3":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -3058,6 +3058,54 @@ _INDEXERS[4][0x50] = _index_prepare_v3  # P
 _INDEXERS[4][0x4B] = _index_commit_prepared_v3  # K
 _INDEXERS[4][0x72] = _index_rollback_prepared_v3  # r
 _INDEXERS[4][0x70] = _index_stream_prepare_v3  # p
+
+
+def find_tuples(Index index, str name, const int64_t[::1] keys, const int64_t[::1] numbers):
+    """The tuples that messages call so, and of which relation each is.
+
+    Args:
+        index: The messages.
+        name: `new`, `old` or `key`.
+        keys: Where relations begin to hold, in order: an OID, 31 bits to the left, and a row, from 1.
+        numbers: Theirs.
+
+    Returns:
+        Three buffers of int64: the rows of the tuples, their first cells, and the number of the last relation of
+        the OID that begins before; -1 where there is none.
+    """
+    cdef int slot = _SLOT_NAMES.index(name)
+    cdef const int64_t* first = index.values[slot]
+    cdef const int64_t* oids = index.values[_OF_RELATION_OID]
+    cdef Py_ssize_t room = 8 * index.rows if first != NULL else 0, n = 0, row, low, high, middle
+    cdef Py_ssize_t n_keys = min(keys.shape[0], numbers.shape[0]), before = -1
+    cdef Buffer rows = new_buffer(room)
+    cdef Buffer firsts = new_buffer(room)
+    cdef Buffer relations = new_buffer(room)
+    cdef int64_t* row_of = <int64_t*>rows.data
+    cdef int64_t* first_of = <int64_t*>firsts.data
+    cdef int64_t* relation_of = <int64_t*>relations.data
+    cdef int64_t key
+    with nogil:
+        for row in range(index.rows if room else 0):
+            if first[row] < 0:
+                continue
+            key = oids[row] << 31 | (row + 1)
+            # Neighbours are mostly of one relation: only for others is looked where they belong.
+            if (before >= 0 and keys[before] >= key) or (before + 1 < n_keys and keys[before + 1] < key):
+                low, high = 0, n_keys
+                while low < high:
+                    middle = (low + high) >> 1
+                    if keys[middle] < key:
+                        low = middle + 1
+                    else:
+                        high = middle
+                before = low - 1
+            row_of[n] = row
+            first_of[n] = first[row]
+            relation_of[n] = numbers[before] if before >= 0 and keys[before] >> 31 == oids[row] else -1
+            n += 1
+    rows.size = firsts.size = relations.size = 8 * n
+    return rows, firsts, relations
 
 
 # Cells of an index as columns

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput.columns.epochs import Epochs, change_error
-from pgoutput.columns.index import Index, Numbers
+from pgoutput.columns.index import Found, Index, Numbers
 from pgoutput.columns.messages import letters, message_columns
 from pgoutput.columns.read import index_messages, read_column, read_texts
 from pgoutput.errors import DecodeError
@@ -57,11 +57,7 @@ class Tuples:
 
     def texts(self) -> pa.RecordBatch:
         """Strings, as the server writes them: see `pgoutput.values.to_text`."""
-        return self._batch(
-            lambda numbers, column: read_texts(
-                self._index, numbers, np.broadcast_to(np.int64(column.type_oid), len(numbers))
-            )
-        )
+        return self._batch(lambda numbers, column: read_texts(self._index, numbers, column.type_oid))
 
     def values(self) -> tuple[pa.RecordBatch, Mapping[str, Rescued]]:
         """Typed values, and what the types cannot hold: see `pgoutput.values.to_arrow`.
@@ -162,7 +158,7 @@ class ColumnDecoder:
         """
         index = index_messages(_array(data), self._decoder)
         known = self._see(index)
-        found = {name: known.find(index, name) for name in _TUPLES}
+        found = {name: known.epochs.find_tuples(index, name) for name in _TUPLES}
         errors = dict(index.errors)
         for name, tuples in found.items():
             errors.update(known.misfit(index, name, tuples))
@@ -192,37 +188,20 @@ class ColumnDecoder:
         return _Known([*known.relations, *found], [0] * len(known.relations) + places)
 
 
-class _Found(NamedTuple):
-    """All tuples of one name."""
-
-    rows: Numbers
-    first: Numbers
-    """The first cell of each."""
-    epochs: Numbers
-    """The relation of each; -1 if it is not known."""
-
-
 class _Known:
     """Relations that are known, and where each begins to hold."""
 
     def __init__(self, relations: Sequence[Relation], places: Sequence[int]) -> None:
         self.relations = relations
-        self._epochs = Epochs([relation.oid for relation in relations], places)
+        self.epochs = Epochs([relation.oid for relation in relations], places)
         self._widths = np.array([*(len(relation.columns) for relation in relations), -1], np.int64)
 
-    def find(self, index: Index, name: str) -> _Found:
-        """The tuples that messages call so."""
-        first = index.first(name)
-        rows = np.flatnonzero(first >= 0)
-        oids = index.field("relation_oid").values[rows]
-        return _Found(rows, first[rows], self._epochs.find(oids, rows + 1))
-
-    def misfit(self, index: Index, name: str, tuples: _Found) -> dict[int, DecodeError]:
+    def misfit(self, index: Index, name: str, tuples: Found) -> dict[int, DecodeError]:
         """What is wrong with the first tuple that is not one of its relation, by its row."""
-        wrong = self._widths[tuples.epochs] != index.width(name)[tuples.rows]
+        wrong = self._widths[tuples.relations] != index.width(name)[tuples.rows]
         if not wrong.any():
             return {}
-        row, epoch = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.epochs))
+        row, epoch = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.relations))
         (message,), oid = index.messages([row]), int(index.field("relation_oid").values[row])
         return {row: change_error(message, oid, None if epoch < 0 else self.relations[epoch])}
 
@@ -239,29 +218,35 @@ def _in_row(row: int, error: DecodeError) -> DecodeError:
 
 
 def _relations(
-    index: Index, relations: Sequence[Relation], found: Mapping[str, _Found]
+    index: Index, relations: Sequence[Relation], found: Mapping[str, Found]
 ) -> Iterator[RelationTuples]:
     """The tuples of each relation, of the names that are found."""
     groups: dict[int, dict[str, Numbers]] = {}
     for name, tuples in found.items():
-        for group in _groups(tuples.epochs):
-            groups.setdefault(int(tuples.epochs[group[0]]), {})[name] = group
+        for group in _groups(tuples.relations):
+            groups.setdefault(int(tuples.relations[group[0]]), {})[name] = group
     rows = {
         epoch: min(found[name].rows[group[0]] for name, group in of_epoch.items())
         for epoch, of_epoch in groups.items()
     }
     for epoch in sorted(rows, key=rows.__getitem__):
         relation = relations[epoch]
-        taken = ((tuples, groups[epoch].get(name, _NOTHING)) for name, tuples in found.items())
-        parts = (Tuples(index, relation, tuples.rows[group], tuples.first[group]) for tuples, group in taken)
-        yield RelationTuples(relation, *parts)
+        taken = (_some(tuples, groups[epoch].get(name, _NOTHING)) for name, tuples in found.items())
+        yield RelationTuples(relation, *(Tuples(index, relation, rows, first) for rows, first, _ in taken))
 
 
 _NOTHING: Final = np.empty(0, np.int64)
 
 
+def _some(tuples: Found, places: Numbers) -> Found:
+    """Those in some places, which are in order."""
+    return tuples if len(places) == len(tuples.rows) else Found(*(part[places] for part in tuples))
+
+
 def _groups(numbers: Numbers) -> list[Numbers]:
     """The places of equal numbers, in order."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        return [np.arange(len(numbers))]
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1

@@ -7,13 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from pgoutput.columns.index import Index, Mask, Numbers
+from pgoutput.columns.index import PLACE_BITS, Found, Index, Mask, Numbers
 from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Relation
 from pgoutput.wire import shown_text
-
-_PLACE_BITS: Final = 31
-"""Of a number that sorts by OID, then by place; OIDs have 32 bits."""
 
 _TUPLES: Final = ("key", "old", "new")
 """The tuples of a change, in the order of the wire."""
@@ -37,8 +34,12 @@ class Epochs:
         before = np.searchsorted(self._keys, _keys(oids, places)) - 1
         if not len(self._keys):
             return before
-        there = (before >= 0) & (self._keys[before] >> _PLACE_BITS == oids)
+        there = (before >= 0) & (self._keys[before] >> PLACE_BITS == oids)
         return np.where(there, self._numbers[before], -1)
+
+    def find_tuples(self, index: Index, name: str) -> Found:
+        """The tuples of a batch that messages call so, with their epochs. Its first row is at 1."""
+        return index.find_tuples(name, self._keys, self._numbers)
 
     def begins_at(self, oids: Numbers, places: Numbers) -> Mask:
         """Whether an epoch of the OID begins exactly at the place."""
@@ -46,7 +47,7 @@ class Epochs:
 
 
 def _keys(oids: Numbers, places: Numbers) -> Numbers:
-    return oids << _PLACE_BITS | places
+    return oids << PLACE_BITS | places
 
 
 def misfits(index: Index, rows: Numbers, columns: Numbers) -> Mask:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,20 @@ class Texts(NamedTuple):
     left: Numbers
     """Places in the array of those that are something else than NULL, and that it does not hold: there it is
     NULL. Texts that are not UTF-8 are such, and cells of another kind."""
+
+
+PLACE_BITS: Final = 31
+"""Of a number that sorts by OID, then by place; OIDs have 32 bits."""
+
+
+class Found(NamedTuple):
+    """All tuples that messages call so."""
+
+    rows: Numbers
+    first: Numbers
+    """The first cell of each."""
+    relations: Numbers
+    """The number of the relation of each; -1 if none is known."""
 
 
 class Index(ABC):
@@ -81,6 +95,24 @@ class Index(ABC):
     @abstractmethod
     def width(self, name: str) -> Numbers:
         """How many cells it has: they follow the first one. 0 where there is no tuple."""
+
+    def find_tuples(self, name: str, keys: Numbers, relations: Numbers) -> Found:
+        """The tuples that messages call so.
+
+        Args:
+            name: `new`, `old` or `key`.
+            keys: Where relations begin to hold, in order: an OID, `PLACE_BITS` to the left, and a row, of
+                which the first is 1.
+            relations: The number of each.
+        """
+        first = self.first(name)
+        rows = np.flatnonzero(first >= 0)
+        oids = self.field("relation_oid").values[rows]
+        before = np.searchsorted(keys, oids << PLACE_BITS | rows + 1) - 1
+        if not len(keys):
+            return Found(rows, first[rows], before)
+        there = (before >= 0) & (keys[before] >> PLACE_BITS == oids)
+        return Found(rows, first[rows], np.where(there, relations[before], -1))
 
     @abstractmethod
     def cells(self, numbers: Numbers) -> list[Cell]:

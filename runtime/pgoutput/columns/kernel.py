@@ -10,13 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput import layouts
-from pgoutput.columns.index import Index, Mask, Numbers, Texts, Values
+from pgoutput.columns.index import Found, Index, Mask, Numbers, Texts, Values
 from pgoutput.compiled import kernel
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message, Relation, Type
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS, OPTIONS
 from pgoutput.wire import UNCHANGED
+
+_kernel: Final[Any] = kernel
 
 _DESCRIBES: Final = np.isin(np.arange(256), [message.wire_tag[0] for message in (Relation, Type)])
 """By first byte, whether the decoder remembers such a message."""
@@ -47,7 +49,7 @@ class KernelIndex(Index):
         validity, offsets, content = data.buffers()
         number = np.dtype(np.int64 if pa.types.is_large_binary(data.type) else np.int32)
         places = np.frombuffer(offsets or bytes(8), number, len(data) + 1, data.offset * number.itemsize)
-        self._index = kernel.Index(
+        self._index = _kernel.Index(
             places,
             _bytes(content),
             None if validity is None else _bytes(validity),
@@ -82,7 +84,7 @@ class KernelIndex(Index):
     def messages(self, rows: Sequence[int]) -> list[Message]:
         """See `Index`."""
         # Only inside of stream blocks has a message an xid that others of its kind do not have.
-        xids = self.field("xid").there if rows else None
+        xids = self.field("xid").there
         found = []
         for row in rows:
             data = self.data[row].as_py()
@@ -102,7 +104,7 @@ class KernelIndex(Index):
         """See `Index`."""
         is_text = name in _TEXTS
         type_ = pa.string() if is_text else pa.binary()
-        return _texts(kernel.read_slices(self._index, name, is_text), len(self.data), type_)
+        return _texts(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
 
     def first(self, name: str) -> Numbers:
         """See `Index`."""
@@ -112,6 +114,10 @@ class KernelIndex(Index):
     def width(self, name: str) -> Numbers:
         """See `Index`."""
         return self.field(f"{name}_size").values
+
+    def find_tuples(self, name: str, keys: Numbers, relations: Numbers) -> Found:
+        """See `Index`."""
+        return Found(*map(_numbers, _kernel.find_tuples(self._index, name, keys, relations)))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
         """See `Index`."""
@@ -137,14 +143,14 @@ class KernelIndex(Index):
             form = _FIXED[type_]
         else:
             return None
-        valid, nulls, values, left = kernel.read_fixed(self._index, numbers, form.kind, send, *form[1:])
+        valid, nulls, values, left = _kernel.read_fixed(self._index, numbers, form.kind, send, *form[1:])
         if pa.types.is_boolean(type_):
             values = np.packbits(_bytes(values), bitorder="little")
         buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(values)]
         return Texts(pa.Array.from_buffers(type_, len(numbers), buffers, nulls), _numbers(left))
 
     def _any(self, numbers: Numbers, type_: pa.DataType, kind: str, send: str | None) -> Texts:
-        return _texts(kernel.read_any(self._index, numbers, kind, send), len(numbers), type_)
+        return _texts(_kernel.read_any(self._index, numbers, kind, send), len(numbers), type_)
 
 
 class _Fixed(NamedTuple):

@@ -31,19 +31,19 @@ def index_messages(
     return make(data, decoder, in_stream)
 
 
-def read_texts(index: Index, numbers: Numbers, type_oids: Numbers) -> pa.StringArray:
+def read_texts(index: Index, numbers: Numbers, type_oids: Numbers | int) -> pa.StringArray:
     """Cells as the server's text, as `to_text` gives it.
 
     Args:
         index: Where they are.
         numbers: Which; NULL for -1.
-        type_oids: The type of each.
+        type_oids: The type of each, or of all.
     """
     array, left = index.texts(numbers)
     if not len(left):
         return array
     texts = np.empty(len(left), object)
-    oids = type_oids[left]
+    oids = np.broadcast_to(type_oids, len(numbers))[left]
     for oid in np.unique(oids):
         of_type = np.flatnonzero(oids == oid)
         texts[of_type] = to_text(index.cells(numbers[left[of_type]]), int(oid))
