@@ -23,6 +23,7 @@ key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)") | cksum | cut -d ' ' -f 1
 LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
 READY := .venv/stamp-ready-$(call key,requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx)
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
+FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
 
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 
@@ -32,7 +33,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test clients matrix crash replica oracle check format generate bench fuzz lock clean remake
+.PHONY: help setup demo test clients matrix crash replica oracle check format generate bench sanitize fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,8 +86,12 @@ bench: $(READY) $(BENCH) ## Measure codec, recording, views and synth, each besi
 	    .venv/bin/python -m benchmarks.$$one || failed=1; \
 	done; exit $$failed
 
-fuzz: $(READY) ## Feed a million damaged inputs to every codec; SEED=1 for another million
+sanitize: $(READY) ## Run the tests of the kernel, built with gcc's AddressSanitizer and UBSan
+	@.venv/bin/python -m tests.sanitize
+
+fuzz: $(READY) $(FUZZ) ## Feed a million damaged inputs to every codec, then FUZZ_SECONDS=120 of guided ones; SEED=1
 	@.venv/bin/python -m tests.codec.fuzz 1000000 $(or $(SEED),0)
+	@.venv/bin/python -m tests.fuzz $(or $(FUZZ_SECONDS),120)
 
 lock: $(READY) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
 	@$(PIP_INSTALL) --upgrade --target .venv/uv $(UV)
@@ -96,7 +101,7 @@ lock: $(READY) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes t
 	    --output-file requirements.lock
 
 clean: ## Remove what make and the tools have made
-	rm -rf .venv .servers dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .servers .fuzz dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Takes the first Python that is new enough and has a way to put pip into a venv: its own ensurepip
@@ -147,3 +152,8 @@ $(BENCH): $(LOCKED)
 	@rm -rf .venv/bench .venv/stamp-bench-*
 	@$(PIP_INSTALL) --no-deps --target .venv/bench -r benchmarks/requirements.txt
 	@touch $@
+
+# Without it `make fuzz` does the rest.
+$(FUZZ): $(LOCKED)
+	@rm -rf .venv/fuzz .venv/stamp-fuzz-*
+	@! $(PIP_INSTALL) --no-deps --target .venv/fuzz -r tests/fuzz/requirements.txt || touch $@

@@ -3,7 +3,7 @@
 Cython makes C from `generated/pgoutput/_kernel.pyx`, and the C compiler that Python knows makes a module of
 it, all in a temporary folder: nothing is left in the tree, editable installs included.
 
-`python hatch_build.py FOLDER` puts the compiled module into a folder of yours.
+`python hatch_build.py FOLDER` puts the compiled module into a folder of yours. CFLAGS have the last word.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def build(source: Path, folder: Path) -> Path:
             raise Unable(f"install {missing}, then pgoutput anew") from error
         from Cython.Build import cythonize
 
-        extension = Extension("_kernel", [str(source)], extra_compile_args=["-O3", "-g0"])
+        flags = ["-O3", "-g0", *os.environ.get("CFLAGS", "").split()]
+        extension = Extension(source.stem, [str(source)], extra_compile_args=flags)
         (extension,) = cythonize(  # type: ignore[no-untyped-call]
             extension, build_dir=temporary, force=True, quiet=True
         )

@@ -1,0 +1,26 @@
+"""The targets of the fuzzer hold for what they begin with, and for what is nearly that."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pgoutput import compiled
+from tests.codec.fuzz import MUTATIONS
+from tests.fuzz.targets import TARGETS
+
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+
+COUNT = 100
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_target(name: str) -> None:
+    random = Random(name)
+    seeds = list(TARGETS[name].seeds())
+    for seed in random.sample(seeds, min(COUNT, len(seeds))):
+        damaged = bytearray(seed)
+        random.choice(MUTATIONS)(random, damaged, random.choice(seeds))
+        for data in seed, bytes(damaged):
+            TARGETS[name].run(data)

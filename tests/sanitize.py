@@ -1,0 +1,35 @@
+"""Runs the tests of what the kernel does with a kernel that sanitizers watch.
+
+python -m tests.sanitize                  all of them
+python -m tests.sanitize tests/codec -x   these; it takes what pytest takes
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests import instrumented
+
+TESTS = ("codec", "columns", "fuzz", "segments", "synth", "testing", "values", "views")
+
+
+def pytest_configure() -> None:
+    """As a plugin, in the process that runs the tests."""
+    instrumented.without_pool()
+
+
+def main() -> int:
+    """The command line."""
+    options = ["-q", "-p", "tests.sanitize", "-k", "not pure"]
+    options += ["-p", "no:faulthandler", "--capture=sys"]  # so that the sanitizers are heard
+    chosen = sys.argv[1:] or [f"tests/{name}" for name in TESTS]
+    try:
+        with instrumented.python() as environment:
+            return instrumented.call("pytest", [*options, *chosen], environment)
+    except instrumented.Unable as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
