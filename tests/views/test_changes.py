@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pgoutput import compiled
 from pgoutput.segments import Segments
 from pgoutput.views import Lsns, Recording, committed_changes
 from tests.codec import corpus
@@ -16,6 +17,8 @@ from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.segments import recordings
 from tests.segments.conftest import Recorded
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, without
+
+pytestmark = pytest.mark.usefixtures("way")
 
 CUTS = [
     *((name, 151) for name in corpus.CAPTURES),
@@ -29,9 +32,13 @@ CUTS = [
 ]
 
 
-@cache
 def everything(folder: Path) -> list[Row]:
     """All rows of a recording, in order."""
+    return _everything(folder, compiled.kernel is None)
+
+
+@cache
+def _everything(folder: Path, pure: bool) -> list[Row]:
     return in_order(changes(folder))
 
 

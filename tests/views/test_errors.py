@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import CaptureError
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.segments import Location, Metadata, Segment, SegmentFile, read_metadata, segment_name
+from pgoutput.segments import Location, Metadata, Segment, SegmentFile, segment_name
 from pgoutput.stream import encode_for
 from pgoutput.views import Recording, committed_changes, tasks
 from pgoutput.wire import UNCHANGED
 from tests.segments.conftest import Recorded
 from tests.segments.recordings import PARALLEL, record
 from tests.views.rows import changes, messages, table
+
+pytestmark = pytest.mark.usefixtures("way")
 
 T = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 25, -1),))
 BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
@@ -76,6 +79,24 @@ def test_a_message_that_is_damaged(tmp_path: Path, bad: bytes, words: str) -> No
     with pytest.raises(CaptureError, match=f"^{re.escape(str(path))}: {words}") as caught:
         changes(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+WIDE, UNKNOWN = m.Insert(1, ("x", "y")), m.Insert(2, ("x",))
+
+
+@pytest.mark.parametrize("wrong", list(permutations([b"I", WIDE, UNKNOWN])))
+def test_the_first_error_is_told(tmp_path: Path, wrong: tuple[bytes | Message, ...]) -> None:
+    """Whatever is wrong behind it."""
+    forged(tmp_path, T, BEGIN, INSERT, *wrong, COMMIT)
+    words = {b"I": r"Insert\.relation_oid", WIDE: "Insert: new has 2 columns", UNKNOWN: "Insert: no Relation"}
+    with pytest.raises(CaptureError, match=f"position 3: {words[wrong[0]]}"):
+        changes(tmp_path)
+
+
+def test_an_lsn_that_no_column_holds(tmp_path: Path) -> None:
+    forged(tmp_path, T, m.Begin(2**63, 1, 5), INSERT, COMMIT)
+    with pytest.raises(CaptureError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
+        changes(tmp_path)
 
 
 def test_a_message_of_the_view_messages(tmp_path: Path) -> None:
@@ -204,12 +225,12 @@ def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.
 def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[int]()
 
-    def read_slowly(path: Location) -> Metadata:
+    def open_slowly(path: Location) -> Segment:
         threads.append(threading.get_ident())
         time.sleep(0.02)
-        return read_metadata(path)
+        return Segment(path)
 
-    monkeypatch.setattr(tasks, "read_metadata", read_slowly)
+    monkeypatch.setattr(tasks, "Segment", open_slowly)
     recording = Recording(recorded("pg18_p4_par_2pc", 40))
     assert [one.number for one in recording.metadata(recording.numbers)] == recording.numbers
     assert len({*threads}) > 2

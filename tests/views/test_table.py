@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from pgoutput import compiled
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
 from pgoutput.segments import Segment
@@ -23,13 +24,19 @@ from tests.truth import equals_typed
 from tests.values.test_captures import NOT_SENT, PAIRS, UNTOLD
 from tests.views.rows import Row, changes, replay, shapes, sorted_table, table
 
+pytestmark = pytest.mark.usefixtures("way")
+
 INT2, INT4, INT8, NUMERIC, TEXT = 21, 23, 20, 1700, 25
 FLOAT4, FLOAT8, DATE = 700, 701, 1082
 
 
-@cache
 def tables(folder: Path) -> dict[int, pa.Table]:
     """The view of each table of a recording, sorted by `sequence`."""
+    return _tables(folder, compiled.kernel is None)
+
+
+@cache
+def _tables(folder: Path, pure: bool) -> dict[int, pa.Table]:
     found = {}
     recording = Recording(folder)
     tasks = committed_changes(recording, recording.numbers)

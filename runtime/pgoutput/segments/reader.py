@@ -76,6 +76,12 @@ class Segment:
         """Close the file."""
         self._file.close()
 
+    @property
+    def size(self) -> int:
+        """Bytes of its rows, before they are compressed."""
+        file = self._file.metadata
+        return sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Its rows, by `SCHEMA`, those of the keyframe first.
 
@@ -84,7 +90,7 @@ class Segment:
         """
         rows = 0
         try:
-            for batch in self._file.iter_batches(batch_size=_BATCH_ROWS):
+            for batch in self._file.iter_batches(_BATCH_ROWS, use_threads=False):
                 rows += len(batch)
                 yield batch
         except _UNREADABLE as error:
@@ -147,7 +153,8 @@ class Segment:
         return CaptureError(f"{self.location}: {text}")
 
 
-_BATCH_ROWS: Final = 10_000
+_BATCH_ROWS: Final = 16_384
+"""As many as a writer puts into a row group: batches are not joined of several."""
 
 _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 """What pyarrow raises for bytes that are not Parquet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -27,6 +28,7 @@ from pgoutput.views import (
     epochs,
     epochs_batch,
     every_message,
+    put_together,
     read,
     row_type,
     table_schema,
@@ -102,14 +104,19 @@ class Reading(ABC):
 class OfSegments(Reading):
     """A view that reads the messages of segments."""
 
-    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """An item for each segment."""
+    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Sequence[Task]]:
+        """An item for one or several segments that follow each other; one for each core at least."""
+        return put_together(self.tasks(recording, numbers), os.cpu_count() or 1)
+
+    def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
+        """What has to be read of which segments."""
         return committed_changes(recording, numbers, self.filters.lsns)
 
-    def read(self, item: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment."""
-        with Segment(item.place) as segment:
-            yield from read(segment, self.view(segment, item, schema))
+    def read(self, item: Sequence[Task], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of the segments."""
+        for task in item:
+            with Segment(task.place) as segment:
+                yield from read(segment, self.view(segment, task, schema))
 
     @abstractmethod
     def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:
@@ -123,8 +130,8 @@ class Messages(OfSegments):
         """See `Reading`."""
         return MESSAGES
 
-    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """An item for each segment."""
+    def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
+        """All of the segments."""
         return every_message(recording, numbers)
 
     def view(self, segment: Segment, task: Task, schema: pa.Schema) -> View:

@@ -1,7 +1,7 @@
 """The data source `pgoutput`: recordings as batch and streaming DataFrames, and DataFrames as recordings.
 
-One segment is one partition, read with no other. The offset of a stream is the number of a segment: all up
-to it has been read.
+A segment is read with no other; a partition is one, or several small ones. The offset of a stream is the
+number of a segment: all up to it has been read.
 
 Options:
 

@@ -18,7 +18,7 @@ from pgoutput.views.messages import MESSAGES, MessagesView
 from pgoutput.views.relations import SCHEMA, Epoch, epochs, epochs_batch
 from pgoutput.views.shapes import Shape, Wanted
 from pgoutput.views.table import RESCUED, row_type, table_batch, table_schema
-from pgoutput.views.tasks import Lsns, Recording, Task, committed_changes, every_message
+from pgoutput.views.tasks import Lsns, Recording, Task, committed_changes, every_message, put_together
 
 __all__ = [
     "CHANGES",
@@ -39,6 +39,7 @@ __all__ = [
     "epochs",
     "epochs_batch",
     "every_message",
+    "put_together",
     "read",
     "row_type",
     "table_schema",

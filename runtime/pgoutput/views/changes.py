@@ -142,6 +142,9 @@ def names_column(changes: Changes, cells: Cells) -> pa.ListArray:
 
 
 def _names(changes: Changes, cells: Cells) -> pa.StringArray:
+    if cells.shape is not None:
+        rows = len(changes) - int(cells.missing.sum())
+        return cells.shape.repeated("columns", rows).flatten().field("name")
     return column_names(changes.shapes).take(pa.array(cells.columns))
 
 

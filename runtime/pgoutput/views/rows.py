@@ -54,13 +54,18 @@ class Cells(NamedTuple):
     """Their numbers in the index."""
     columns: Numbers
     """The numbers of their columns: those of all shapes are counted one behind the other."""
+    shape: Shape | None = None
+    """The shape, if they are all cells of rows that have the same."""
 
     def where(self, mask: Mask) -> Cells:
         """Some of them."""
-        if mask.all():
-            return self
         offsets = np.concatenate(([0], np.cumsum(mask)))[self.offsets]
         return Cells(offsets, self.missing, self.cells[mask], self.columns[mask])
+
+    @property
+    def none(self) -> Cells:
+        """None of them."""
+        return Cells(np.zeros_like(self.offsets), self.missing, self.cells[:0], self.columns[:0])
 
 
 def new_first(changes: Changes) -> Numbers:
@@ -77,7 +82,10 @@ def old_first(changes: Changes) -> Numbers:
 def new_cells(changes: Changes) -> tuple[Cells, Cells]:
     """Those of the new rows that were sent, and those that were not, since they are unchanged."""
     cells = _cells(changes, new_first(changes), np.zeros(len(changes), np.bool_))
-    unchanged = unchanged_kinds(changes.index)[cells.cells]
+    unchanged = unchanged_kinds(changes.index)
+    if not unchanged.any():
+        return cells, cells.none
+    unchanged = unchanged[cells.cells]
     return cells.where(~unchanged), cells.where(unchanged)
 
 
@@ -104,7 +112,7 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> Cells:
     """The cells of tuples that begin with a cell each, -1 for none; of some only those of the key."""
     missing = first < 0
     if len(changes.shapes) == 1 and not is_key.any():
-        return _same_cells(len(changes.shapes[0].names), first, missing)
+        return _same_cells(changes.shapes[0], first, missing)
     places, starts, sizes = _places(changes.shapes)
     lists = changes.shape + np.where(is_key, len(changes.shapes), 0)
     counts = np.where(missing, 0, sizes[lists])
@@ -119,12 +127,13 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> Cells:
     )
 
 
-def _same_cells(width: int, first: Numbers, missing: Mask) -> Cells:
-    """The cells of whole tuples of one width: the same as below, and quicker."""
-    offsets = np.concatenate(([0], np.cumsum(~missing) * width))
+def _same_cells(shape: Shape, first: Numbers, missing: Mask) -> Cells:
+    """The cells of whole rows of one shape: what `_cells` gives, and quicker."""
+    inside = np.arange(len(shape.names))
     there = first[~missing] if missing.any() else first
-    inside = np.arange(width)
-    return Cells(offsets, missing, (there[:, np.newaxis] + inside).ravel(), np.tile(inside, len(there)))
+    offsets = np.concatenate(([0], np.cumsum(~missing) * len(inside)))
+    cells = (there[:, np.newaxis] + inside).ravel()
+    return Cells(offsets, missing, cells, np.tile(inside, len(there)), shape)
 
 
 def _places(shapes: Sequence[Shape]) -> tuple[Numbers, Numbers, Numbers]:

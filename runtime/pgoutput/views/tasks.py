@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,16 +20,18 @@ from pgoutput.segments import (
     Location,
     Metadata,
     Place,
+    Segment,
     find_gaps,
     find_segments,
     locate,
-    read_metadata,
     segment_name,
     segment_number,
 )
 from pgoutput.views.commits import Commit
 
 _COMMITS: Final = frozenset({"Commit", "StreamCommit", "CommitPrepared"})
+_TASK_BYTES: Final = 128 << 20
+"""What is put together, at most: as Spark's spark.sql.files.maxPartitionBytes."""
 _READERS: Final = 16
 """Footers that are read at once: they may be far away."""
 
@@ -41,6 +45,8 @@ class Task(msgspec.Struct, frozen=True):
     """Whether transactions that lie wholly inside are wanted."""
     commits: dict[int, Commit] = {}
     """The others that are wanted, by the position where they begin."""
+    size: int = 0
+    """Bytes of the segment."""
 
 
 class Lsns(NamedTuple):
@@ -71,7 +77,7 @@ class Recording:
         self.location = self._folder = locate(place)
         if _is_segment(self.location):
             self._folder = self.location.parent
-        self._metadata: dict[int, Metadata] = {}
+        self._metadata: dict[int, tuple[Metadata, int]] = {}
         self._paths: dict[int, Location] = {}
         self.refresh()
         if not self._paths and not (may_be_empty and self.location.is_folder):
@@ -105,11 +111,20 @@ class Recording:
         wanted = list(numbers)
         unread = [self.path(number) for number in wanted if number not in self._metadata]
         with ThreadPoolExecutor(_READERS) as pool:
-            for path, one in zip(unread, pool.map(read_metadata, unread), strict=True):
+            for path, (one, size) in zip(unread, pool.map(_read, unread), strict=True):
                 if one.number != segment_number(path):
                     raise CaptureError(f"{path}: the file has the wrong name: it is segment {one.number}")
-                self._metadata[one.number] = one
-        return [self._metadata[number] for number in wanted]
+                self._metadata[one.number] = one, size
+        return [self._metadata[number][0] for number in wanted]
+
+    def task(self, number: int, *, whole: bool, commits: dict[int, Commit]) -> Task:
+        """What has to be read of a segment.
+
+        Raises:
+            CaptureError: As `metadata`.
+        """
+        self.metadata([number])
+        return Task(self.path(number).place, whole, commits, self._metadata[number][1])
 
     def path(self, number: int) -> Location:
         """Where a segment is."""
@@ -131,13 +146,20 @@ class Recording:
             raise CaptureError(f"{self.location}: {'; '.join(gaps)}")
 
 
+def _read(path: Location) -> tuple[Metadata, int]:
+    """What a segment says of itself, and how large it is."""
+    with Segment(path) as segment:
+        return segment.metadata, segment.size
+
+
 def _is_segment(location: Location) -> bool:
     return location.path.endswith(".parquet")
 
 
 def every_message(recording: Recording, numbers: Sequence[int]) -> list[Task]:
     """The tasks that read all messages of segments."""
-    return [Task(recording.path(number).place, whole=True) for number in numbers]
+    recording.metadata(numbers)
+    return [recording.task(number, whole=True, commits={}) for number in numbers]
 
 
 def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns = ALL_LSNS) -> list[Task]:
@@ -164,7 +186,20 @@ def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns =
                 commit = Commit(end.xid, end.lsn, end.time, frozenset(end.rolled_back))
                 for number in end.segments:
                     commits.setdefault(number, {})[end.begin] = commit
-    return [
-        Task(recording.path(number).place, number in whole, commits.get(number, {}))
-        for number in sorted(whole | commits.keys())
-    ]
+    wanted = sorted(whole | commits.keys())
+    recording.metadata(wanted)
+    return [recording.task(one, whole=one in whole, commits=commits.get(one, {})) for one in wanted]
+
+
+def put_together(tasks: Sequence[Task], least: int) -> list[list[Task]]:
+    """Tasks that follow each other as one, so that none is too small to be worth its start.
+
+    Args:
+        tasks: The tasks.
+        least: How many there are to be in the end, if there are as many.
+    """
+    total = sum(task.size for task in tasks)
+    count = max(min(least, len(tasks)), total // _TASK_BYTES)
+    begins = accumulate((task.size for task in tasks), initial=0)
+    numbered = zip((begin * count // max(total, 1) for begin in begins), tasks, strict=False)
+    return [[task for _, task in some] for _, some in groupby(numbered, key=itemgetter(0))]

@@ -1,0 +1,204 @@
+"""Rows do not depend on where batches end, nor on which tables and transactions meet in one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pgoutput import messages as m
+from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
+from pgoutput.segments import Segment
+from pgoutput.views import (
+    CHANGES,
+    ChangesView,
+    Recording,
+    TableView,
+    View,
+    committed_changes,
+    row_type,
+    table_schema,
+)
+from pgoutput.wire import UNCHANGED
+from tests.segments.recordings import record
+from tests.views.rows import Row, changes, expected_changes, rows_of, shapes, table, without
+
+pytestmark = pytest.mark.usefixtures("way")
+
+TEXT, INT4, BYTEA = 25, 23, 17
+TYPES = TEXT, INT4, BYTEA, 70_000
+VALUES: dict[int, list[Cell]] = {
+    TEXT: ["", "é", "caf\udce9", b"b", b"\xff", None],
+    INT4: ["7", "-1", b"\0\0\0\5", None, "no number"],
+    BYTEA: ["\\x00ff", b"\0\xff", None],
+    70_000: ["happy", b"sad", b"\xff", None],
+}
+
+
+class Stream:
+    """A stream at random: many tables that change, in transactions of few changes."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._relations: dict[int, m.Relation] = {}
+
+    def messages(self, transactions: int) -> Iterator[Message]:
+        for number in range(transactions):
+            lsn = 100 * (number + 1)
+            if self._random.random() < 0.2:
+                yield from self._streamed(lsn, number)
+                continue
+            yield m.Begin(lsn, number, 700 + number)
+            yield from self._changes(None)
+            yield m.Commit(lsn, lsn + 1, number)
+
+    def _streamed(self, lsn: int, number: int) -> Iterator[Message]:
+        """A transaction in blocks, of which a savepoint or all may be rolled back."""
+        xid = 700 + number
+        for block in range(2):
+            yield m.StreamStart(xid, first_segment=not block)
+            yield from self._changes(xid)
+            yield from self._changes(xid + 10_000)
+            yield m.StreamStop()
+        if self._random.random() < 0.7:
+            yield m.StreamAbort(xid, xid + 10_000, lsn, number)
+        if self._random.random() < 0.3:
+            yield m.StreamAbort(xid, xid, lsn, number)
+        else:
+            yield m.StreamCommit(xid, lsn, lsn + 1, number)
+
+    def _changes(self, xid: int | None) -> Iterator[Message]:
+        for _ in range(self._random.choice((0, 1, 2, 2, 5))):
+            oid = self._random.randrange(1, 9)
+            if oid not in self._relations or self._random.random() < 0.1:
+                self._relations[oid] = self._relation(oid)
+                yield replace(self._relations[oid], xid=xid)
+            yield self._change(self._relations[oid], xid)
+
+    def _relation(self, oid: int) -> m.Relation:
+        types = self._random.choices(TYPES, k=self._random.randrange(5))
+        columns = (
+            m.RelationColumn(int(self._random.random() < 0.5), f"c{place}", type_, -1)
+            for place, type_ in enumerate(types)
+        )
+        return m.Relation(oid, "public", f"t{oid}", ReplicaIdentity.DEFAULT, tuple(columns))
+
+    def _change(self, relation: m.Relation, xid: int | None) -> Message:
+        oid, (new, old) = relation.oid, (self._row(relation) for _ in range(2))
+        sent = tuple(UNCHANGED if self._random.random() < 0.2 else cell for cell in new)
+        flags = [column.flags for column in relation.columns]
+        key = tuple(cell if is_key else None for cell, is_key in zip(old, flags, strict=True))
+        known = [one for one in self._relations if one != oid]
+        return self._random.choice(
+            [
+                m.Insert(oid, new, xid),
+                m.Update(oid, sent, xid=xid),
+                m.Update(oid, sent, key=key, xid=xid),
+                m.Update(oid, sent, old=old, xid=xid),
+                m.Delete(oid, key=key, xid=xid),
+                m.Delete(oid, old=old, xid=xid),
+                m.Truncate(0, (oid, *known[:2]), xid),
+            ]
+        )
+
+    def _row(self, relation: m.Relation) -> TupleData:
+        return tuple(self._random.choice(VALUES[column.type_oid]) for column in relation.columns)
+
+
+def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
+    """The rows of `changes`, or of a table, where batches are slices of so many messages."""
+    recording, found = Recording(folder), list[Row]()
+    schema = CHANGES
+    if name is not None:
+        of_name = (one for of_oid in shapes(folder).values() for one in of_oid if one.name == name)
+        schema = table_schema(row_type(of_name))
+    for task in committed_changes(recording, recording.numbers):
+        with Segment(task.place) as segment:
+            view: View = ChangesView(segment, task, lambda shape: name in (None, shape.name))
+            if name is not None:
+                view = TableView(segment, task, lambda shape: shape.name == name, schema)
+            batches = [
+                view.convert(batch.slice(start, size))
+                for batch in segment.batches()
+                for start in range(0, len(batch), size)
+            ]
+        found += rows_of(batches, schema)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_streams_at_random(tmp_path: Path, seed: int) -> None:
+    record(tmp_path, *Stream(seed).messages(60), cut=150)
+    expected = [one.row for one in expected_changes(tmp_path)]
+    assert len(expected) > 50
+    in_order = sorted(changes(tmp_path), key=lambda row: (row["commit_lsn"], row["position"]))
+    assert [without(row, "position", "sequence") for row in in_order] == expected
+    for size in (1, 7):
+        assert in_batches(tmp_path, size) == changes(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_at_random(tmp_path: Path, seed: int) -> None:
+    """Cell by cell the values are those of `changes`, by batches of one message those of larger ones."""
+    record(tmp_path, *Stream(seed).messages(60), cut=150)
+    for name in ("t1", "t5"):
+        typed = in_batches(tmp_path, 10_000, name)
+        assert in_batches(tmp_path, 1, name) == in_batches(tmp_path, 9, name) == typed
+        texts = changes(tmp_path, wanted=lambda shape: shape.name == name)  # noqa: B023
+        assert len(texts) == len(typed) > 3
+        for row, text in zip(typed, texts, strict=True):
+            for image in ("before", "after"):
+                assert shown(row[image]) == shown(text[image])
+        assert len(table(tmp_path, name)) == len(typed)
+
+
+def shown(image: object) -> dict[str, str] | None:
+    """The values of a row that are not NULL, as texts."""
+    if image is None:
+        return None
+    assert isinstance(image, dict | list)
+    pairs = dict(image)
+    pairs |= dict(pairs.pop("_rescued_data", None) or ())
+    texts = {name: f"\\x{one.hex()}" if isinstance(one, bytes) else one for name, one in pairs.items()}
+    return {name: str(one) for name, one in texts.items() if one is not None}
+
+
+def test_a_relation_that_changes_inside_a_batch(tmp_path: Path) -> None:
+    """Each change has the columns of its time, also where changes of other tables are between."""
+    one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
+    beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
+    record(
+        tmp_path,
+        *(m.Begin(1, 0, 7), one, beside, m.Insert(1, ("1", "2")), m.Insert(2, ("3",)), other),
+        *(m.Insert(2, ("4",)), m.Insert(1, ("5",)), one, m.Insert(1, ("6", "7")), m.Commit(1, 2, 0)),
+    )
+    assert [row["after"] for row in changes(tmp_path)] == [
+        [("a", "1"), ("b", "2")],
+        [("x", "3")],
+        [("x", "4")],
+        [("c", "5")],
+        [("a", "6"), ("b", "7")],
+    ]
+    rows = [
+        {k: v for k, v in row.items() if v is not None} for row in table(tmp_path, "t")["after"].to_pylist()
+    ]
+    assert rows == [{"a": "1", "b": "2"}, {"c": "5"}, {"a": "6", "b": "7"}]
+
+
+def test_tables_of_one_name_meet_in_a_batch(tmp_path: Path) -> None:
+    """As two streamed transactions can tell of them, of which one has dropped it and made it anew."""
+    described = [
+        m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)
+    ]
+    order = [3, 1, 2, 2, 3, 1, 1, 3, 2]
+    inserts = [m.Insert(oid, (str(place), "x")) for place, oid in enumerate(order)]
+    record(tmp_path, m.Begin(1, 0, 7), *described, *inserts, m.Commit(1, 2, 0))
+    rows = table(tmp_path, "t")["after"].to_pylist()
+    assert list(map(shown, rows)) == [{"a": str(place), f"b{oid}": "x"} for place, oid in enumerate(order)]
+
+
+def columns(*names: str) -> tuple[m.RelationColumn, ...]:
+    return tuple(m.RelationColumn(0, name, TEXT, -1) for name in names)

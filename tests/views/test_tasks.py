@@ -1,0 +1,39 @@
+"""Tasks are put together, so that each has work for a while and every core has one."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgoutput.segments import Segment
+from pgoutput.views import Recording, Task, every_message, put_together
+from tests.segments.conftest import Recorded
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least", "wanted"),
+    [
+        ([], 2, []),
+        ([0, 0], 1, [2]),
+        ([8] * 6, 2, [3, 3]),
+        ([8] * 3, 4, [1, 1, 1]),
+        ([64] * 4, 1, [2, 2]),
+        ([64] * 4, 8, [1, 1, 1, 1]),
+        ([300, 1, 1], 1, [1, 2]),
+        ([1, 1, 1, 1, 60], 2, [5]),
+    ],
+)
+def test_tasks_that_are_put_together(sizes: list[int], least: int, wanted: list[int]) -> None:
+    tasks = [Task(str(number), whole=True, size=size * MB) for number, size in enumerate(sizes)]
+    found = put_together(tasks, least)
+    assert [len(some) for some in found] == wanted
+    assert [task for some in found for task in some] == tasks
+
+
+def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
+    recording = Recording(recorded("pg18_p1", 100))
+    for number, task in zip(recording.numbers, every_message(recording, recording.numbers), strict=True):
+        with Segment(recording.path(number)) as segment:
+            data = sum(batch["data"].nbytes for batch in segment.batches())
+            assert data < task.size == segment.size < 2 * data + 10_000
