@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "5e434e04bd8f4cd3":
+if layouts.KERNEL != "ba8a8933ceb1ee5e":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -2266,13 +2266,13 @@ cdef void _forget(Index index, Py_ssize_t row, Py_ssize_t kinds) noexcept nogil:
         if index.there[slot] != NULL and index.there[slot][row]:
             index.there[slot][row] = 0
             index.values[slot][row] = 0
-    if index.values[_OF_NEW] != NULL:
+    if index.values[_OF_NEW_SIZE] != NULL:  # which is opened last
         index.values[_OF_NEW][row] = -1
         index.values[_OF_NEW_SIZE][row] = 0
-    if index.values[_OF_KEY] != NULL:
+    if index.values[_OF_KEY_SIZE] != NULL:  # which is opened last
         index.values[_OF_KEY][row] = -1
         index.values[_OF_KEY_SIZE][row] = 0
-    if index.values[_OF_OLD] != NULL:
+    if index.values[_OF_OLD_SIZE] != NULL:  # which is opened last
         index.values[_OF_OLD][row] = -1
         index.values[_OF_OLD_SIZE][row] = 0
     index.kind_bytes.size = kinds
@@ -2286,7 +2286,7 @@ cdef inline const uint8_t* _index_tuple(
     cdef const uint8_t* data = index.data
     cdef uint8_t* kinds
     cdef uint32_t* places
-    cdef Py_ssize_t count, i
+    cdef Py_ssize_t count, length, i
     cdef uint8_t kind
     if end - at < 2:
         return NULL
@@ -2315,10 +2315,11 @@ cdef inline const uint8_t* _index_tuple(
         if kind == 0x74:  # t, text
             if end - at < 5:
                 return NULL
+            length = get_u32(at + 1)
             at += 5
-            if get_u32(at - 4) > <size_t>(end - at):
+            if length > end - at:
                 return NULL
-            at += get_u32(at - 4)
+            at += length
         elif kind == 0x6E:  # n, null
             at += 1
         elif kind == 0x75:  # u, unchanged
@@ -2326,10 +2327,11 @@ cdef inline const uint8_t* _index_tuple(
         elif kind == 0x62:  # b, binary
             if end - at < 5:
                 return NULL
+            length = get_u32(at + 1)
             at += 5
-            if get_u32(at - 4) > <size_t>(end - at):
+            if length > end - at:
                 return NULL
-            at += get_u32(at - 4)
+            at += length
         else:
             return NULL
     return at
@@ -3643,6 +3645,18 @@ cdef _Copier _binary_copier(str send) noexcept:
     return NULL
 
 
+cdef str _CHANGED = "the bytes of the messages have changed since they were indexed: keep them as long as they are read"
+
+
+cdef inline Py_ssize_t _size_of_cell(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """The size of a cell that has a value. -1 if it is not inside: somebody else writes into the messages."""
+    cdef Py_ssize_t size
+    if end - at < 5:
+        return -1
+    size = get_u32(at + 1)
+    return size if size <= end - at - 5 else -1
+
+
 def read_fixed(
     Index index, const int64_t[::1] numbers, str kind, send, int width, int64_t low, int64_t high, int precision,
     int scale, bint zone
@@ -3666,21 +3680,23 @@ def read_fixed(
 
     Raises:
         IndexError: There is no such cell.
+        ValueError: The messages are no longer what they were.
     """
     cdef _Reader text = _text_reader(kind)
     cdef _Reader binary = _binary_reader(send)
     cdef _Type type_ = _Type(width, low, high, precision, scale, zone)
-    cdef Py_ssize_t rows = numbers.shape[0], row, nulls = 0
+    cdef Py_ssize_t rows = numbers.shape[0], row, size, nulls = 0
     cdef Buffer valid = filled_buffer((rows + 7) // 8, 255)
     cdef Buffer values = new_buffer(rows * width)
     cdef Buffer left = new_buffer(0)
     cdef const uint32_t* places = <const uint32_t*>index.cell_places.data
     cdef const uint8_t* data = index.data
+    cdef const uint8_t* end = index.end
     cdef uint8_t* bits = valid.data
     cdef uint8_t* to = values.data
     cdef const uint8_t* at
     cdef uint8_t kind_
-    cdef bint done, enough = True
+    cdef bint done, changed = False, enough = True
     cdef _Reader reader
     if width > 16 or scale > 18 or precision > 38 or precision < scale or scale < 0:
         raise ValueError("no such type")
@@ -3698,7 +3714,11 @@ def read_fixed(
                 elif kind_ == 0x62:
                     reader = binary
                 if reader != NULL:
-                    done = reader(at + 5, get_u32(at + 1), &type_, to)
+                    size = _size_of_cell(at, end)
+                    if size < 0:
+                        changed = True
+                        break
+                    done = reader(at + 5, size, &type_, to)
                 if not done and kind_ != 0x6E and not _note(left, row):
                     enough = False
                     break
@@ -3707,6 +3727,8 @@ def read_fixed(
                 nulls += 1
                 bits[row >> 3] &= ~(1 << (row & 7))
             to += width
+    if changed:
+        raise ValueError(_CHANGED)
     if not enough:
         raise MemoryError
     return valid, nulls, values, left
@@ -3726,6 +3748,7 @@ def read_any(Index index, const int64_t[::1] numbers, str kind, send):
 
     Raises:
         IndexError: There is no such cell.
+        ValueError: The messages are no longer what they were.
         OverflowError: They have more than 2 GB together.
     """
     cdef _Copier text = _text_copier(kind)
@@ -3745,7 +3768,7 @@ def read_any(Index index, const int64_t[::1] numbers, str kind, send):
     cdef int32_t* offset = <int32_t*>offsets.data
     cdef const uint8_t* at
     cdef uint8_t kind_
-    cdef bint enough = True
+    cdef bint changed = False, enough = True
     cdef _Copier copier
     offsets.size = 4 * rows + 4
     offset[0] = 0
@@ -3757,7 +3780,10 @@ def read_any(Index index, const int64_t[::1] numbers, str kind, send):
                 at = data + places[numbers[row]]
                 kind_ = at[0]
                 if kind_ == 0x74 or kind_ == 0x62:
-                    size = get_u32(at + 1)
+                    size = _size_of_cell(at, end)
+                    if size < 0:
+                        changed = True
+                        break
                     at += 5
                     if room - used < size + _WIDEST:
                         values.size = used
@@ -3781,6 +3807,8 @@ def read_any(Index index, const int64_t[::1] numbers, str kind, send):
                 if used > 0x7FFFFFFF:
                     break
             offset[row + 1] = <int32_t>used
+    if changed:
+        raise ValueError(_CHANGED)
     if not enough:
         raise MemoryError
     if used > 0x7FFFFFFF:

@@ -236,3 +236,19 @@ def test_cells_that_are_not_there_are_refused() -> None:
             read(np.array([0, 2]))
     with pytest.raises(IndexError, match="there is no cell 7"):
         fast.column(np.array([7]), pa.int32(), None)
+
+
+@pytest.mark.parametrize("length", [21, 4000, 2**31 - 1, 2**32 - 1])
+def test_messages_that_change_behind_the_index_are_refused(length: int) -> None:
+    message = v1.encode(m.Insert(1, ("a" * 20,)))
+    shared = bytearray(message)
+    buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
+    index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(1))
+    shared[-24:-20] = length.to_bytes(4)  # what stood before the cell
+    for read in (
+        index.texts,
+        index.raw,
+        lambda numbers: index.column(numbers, pa.int32(), None),
+    ):
+        with pytest.raises(ValueError, match="have changed since they were indexed"):
+            read(np.array([0]))
