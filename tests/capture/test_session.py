@@ -195,6 +195,13 @@ def test_an_idle_slot_is_advanced_when_that_is_noted(tmp_path: Path) -> None:
         assert lab.heard[-1] == 300
 
 
+def test_a_keepalive_is_for_what_came_before_it(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        lab.connection.say(keepalive(300), *transaction(400), keepalive(500), *transaction(600))
+        wait_until(lambda: lab.heard[-1:] == [600])
+    assert lab.noted == [300]  # nothing was stored then; at 500 a segment was open
+
+
 def test_a_keepalive_inside_a_transaction_advances_nothing(tmp_path: Path) -> None:
     with at_work(tmp_path) as lab:
         begin, _ = transaction(200)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pgoutput import messages as m
@@ -18,6 +19,7 @@ from pgoutput.segments import (
     Start,
     list_segments,
     read_metadata,
+    writer,
 )
 from pgoutput.segments.writer import Job
 from pgoutput.stream import encode_for
@@ -48,9 +50,15 @@ def write(
 def same(paths: list[Path], other_paths: list[Path]) -> None:
     assert [read_metadata(path) for path in paths] == [read_metadata(path) for path in other_paths]
     for path, other_path in zip(paths, other_paths, strict=True):
+        assert row_groups(path) == row_groups(other_path)
         with Segment(path) as segment, Segment(other_path) as other_segment:
             tables = [pa.Table.from_batches(opened.batches()) for opened in (segment, other_segment)]
             assert tables[0].equals(tables[1])
+
+
+def row_groups(path: Path) -> list[int]:
+    metadata = pq.read_metadata(path)
+    return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 each = pytest.mark.parametrize(
@@ -60,7 +68,10 @@ each = pytest.mark.parametrize(
 
 @pytest.mark.parametrize(("cut", "size"), [(1_000_000, 1_000_000), (1_000_000, 7), (40, 1_000), (40, 7)])
 @each
-def test_batches_make_the_same_segments(name: str, cut: int, size: int, tmp_path: Path) -> None:
+def test_batches_make_the_same_segments(
+    name: str, cut: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_BATCH_ROWS", 30)
     one_by_one = write(tmp_path / "wanted", name, recordings.FIRST, 1, cut)
     same(one_by_one, write(tmp_path / "batches", name, recordings.FIRST, size, cut))
 
