@@ -35,7 +35,7 @@ def main() -> None:
     for seed in target.seeds():
         (seeds / sha1(seed).hexdigest()).write_bytes(seed)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-timeout=30", "-malloc_limit_mb=256"]
-    options += [f"-artifact_prefix={KEPT}/{name}-", "-print_final_stats=1", "-reload=0"]
+    options += [f"-artifact_prefix={KEPT}/{name}-", "-print_final_stats=1", "-reload=0", "-verbosity=0"]
 
     def run(data: bytes) -> None:
         try:

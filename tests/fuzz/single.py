@@ -1,0 +1,46 @@
+"""Single messages: of pgoutput, and what a walsender puts around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.codec import fuzz
+from tests.codec.test_kernel import assert_both_ways
+from tests.columns import test_envelopes
+from tests.fuzz.source import Source, exact
+
+_CODECS = [*fuzz.VERSIONED, fuzz.OUTER]
+
+
+def decode(data: bytes) -> None:
+    """A message, or none, in one of the contexts."""
+    source = Source(data)
+    context = source.choice(_CODECS)
+    message = source.rest()
+    assert_both_ways(context[0], message, *context[2:])
+    fuzz.accepts(message, context)
+
+
+def messages() -> Iterator[bytes]:
+    inner, outer = fuzz.seeds()
+    for i, message in enumerate(inner[::5]):
+        yield bytes([i % len(fuzz.VERSIONED)]) + message
+    for message in outer[::50]:
+        yield bytes([len(fuzz.VERSIONED)]) + message
+
+
+def envelopes(data: bytes) -> None:
+    """What a walsender sends, a CopyData each."""
+    source = Source(data)
+    payloads: list[Any] = []
+    while source:
+        is_exact, payload = source.boolean(), source.take(source.integer())
+        payloads.append(exact(payload) if is_exact else payload)
+    test_envelopes.same(payloads)
+
+
+def payloads() -> Iterator[bytes]:
+    sent = [one for one in test_envelopes.SENT[::20] if len(one) < 256]
+    for at in range(0, len(sent), 3):
+        yield b"".join(bytes([i & 1, len(one)]) + one for i, one in enumerate(sent[at : at + 3]))
