@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -252,3 +253,10 @@ def test_messages_that_change_behind_the_index_are_refused(length: int) -> None:
     ):
         with pytest.raises(ValueError, match="have changed since they were indexed"):
             read(np.array([0]))
+
+
+def test_what_the_kernel_allocates_is_not_copied_by_its_address() -> None:
+    _, fast = index_of(["a"])
+    for one in fast._index, fast._index.kinds():
+        with pytest.raises(TypeError, match="pickle"):
+            copy.deepcopy(one)

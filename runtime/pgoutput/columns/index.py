@@ -143,3 +143,9 @@ class Index(ABC):
 def where_not(numbers: Numbers, mask: Any) -> Numbers:
     """The numbers, but -1 where the mask is."""
     return np.where(mask, np.int64(-1), numbers)
+
+
+def without_traceback(error: DecodeError) -> DecodeError:
+    """The error alone: what it was raised in would be kept with it."""
+    error.__traceback__ = error.__context__ = None
+    return error

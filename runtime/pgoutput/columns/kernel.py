@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput import layouts
-from pgoutput.columns.index import Found, Index, Mask, Numbers, Texts, Values
+from pgoutput.columns.index import Found, Index, Mask, Numbers, Texts, Values, without_traceback
 from pgoutput.compiled import kernel
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message, Relation, Type
@@ -76,7 +76,7 @@ class KernelIndex(Index):
             try:
                 decoder.decode(self.data[row].as_py())
             except DecodeError as error:
-                self.errors[row] = error
+                self.errors[row] = without_traceback(error)
             else:
                 text = f"the kernel refuses row {row}, which the codec accepts: please report this"
                 raise AssertionError(text)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput.columns.index import Index, Mask, Numbers, Texts, Values
+from pgoutput.columns.index import Index, Mask, Numbers, Texts, Values, without_traceback
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message
 from pgoutput.stream import StreamDecoder
@@ -47,7 +47,7 @@ class PureIndex(Index):
                 try:
                     message = decoder.decode(one)
                 except DecodeError as error:
-                    self.errors[row] = error
+                    self.errors[row] = without_traceback(error)
             self._messages.append(message)
             if message is not None:
                 self._add(row, message)
