@@ -114,6 +114,8 @@ class Crash:
     def record(self, seconds: float) -> None:
         """Record for a while, and stop in good order."""
         with self._recorder() as recorder:
+            while recorder.poll() is None and self.phase != "recording":  # it listens to signals by then
+                time.sleep(0.1)
             time.sleep(seconds)
             recorder.terminate()
             assert recorder.wait(PATIENCE) == 0, self._said()
