@@ -221,6 +221,11 @@ def test_an_empty_batch() -> None:
         both(pa.nulls(3, type_), version=4)
 
 
+def test_no_cells_of_a_batch_without_any() -> None:
+    data = pa.array([v1.encode(m.Begin(1, 2, 3))], pa.binary())
+    assert_same_columns(*both(data, version=1), np.array([-1, -1]), [*TYPES, (1007, -1)])
+
+
 def test_offsets_that_lie_are_refused() -> None:
     for offsets in ([0, 5], [0, 99], [3, 1, 4], [-1, 4], [0, -1, 4], [2**31 - 1, 4]):
         for wide in np.int32, np.int64:

@@ -121,9 +121,11 @@ class KernelIndex(Index):
 
     def cells(self, numbers: Numbers) -> list[Cell]:
         """See `Index`."""
-        kinds = np.where(numbers < 0, _NULL, self.kinds[numbers]).tolist()
+        there = numbers >= 0
+        kinds = np.full(len(numbers), _NULL, np.uint8)
+        kinds[there] = self.kinds[numbers[there]]
         raw = self.raw(numbers).to_pylist()
-        return [_CELLS[kind](value) for kind, value in zip(kinds, raw, strict=True)]
+        return [_CELLS[kind](value) for kind, value in zip(kinds.tolist(), raw, strict=True)]
 
     def raw(self, numbers: Numbers) -> pa.Array:
         """See `Index`."""
