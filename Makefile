@@ -19,9 +19,10 @@ PIP_INSTALL := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-
 
 # A stamp is named after what it was made from, and written last. So a .venv that was made from
 # another lock, moved, or left half-made by Ctrl-C has no stamp, and is made anew.
-key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)") | cksum | cut -d ' ' -f 1)
+key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)$(2)") | cksum | cut -d ' ' -f 1)
 LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
-READY := .venv/stamp-ready-$(call key,requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx)
+BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx
+READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(PGOUTPUT_PURE))
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
 

@@ -58,8 +58,8 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def batch_size(self) -> int:
-        """Messages of a batch, so that it has about 4 MB."""
-        return min(50_000, 300_000 // self.columns)
+        """Messages of a batch: as many as a segment's row group has, or so many that it has about 4 MB."""
+        return min(16_300, 300_000 // self.columns)
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "03f22303d317c6df":
+if layouts.KERNEL != "db63d04426a90b01":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -53,7 +53,7 @@ def set_pool_limit(Py_ssize_t limit):
     _pool_limit = limit
     for size in range(_LEAST, _MOST + 1):
         while _n_blocks[size]:
-            _give_back(_take_block(size), <Py_ssize_t>1 << size)
+            free(_take_block(size))
 
 
 cdef inline void* _take_block(int size) noexcept:
@@ -3062,7 +3062,7 @@ _INDEXERS[4][0x72] = _index_rollback_prepared_v3  # r
 _INDEXERS[4][0x70] = _index_stream_prepare_v3  # p
 
 
-def find_tuples(Index index, str name, const int64_t[::1] keys, const int64_t[::1] numbers):
+def find_tuples(Index index not None, str name, const int64_t[::1] keys, const int64_t[::1] numbers):
     """The tuples that messages call so, and of which relation each is.
 
     Args:
@@ -3658,7 +3658,7 @@ cdef inline Py_ssize_t _size_of_cell(const uint8_t* at, const uint8_t* end) noex
 
 
 def read_fixed(
-    Index index, const int64_t[::1] numbers, str kind, send, int width, int64_t low, int64_t high, int precision,
+    Index index not None, const int64_t[::1] numbers, str kind, send, int width, int64_t low, int64_t high, int precision,
     int scale, bint zone
 ):
     """Cells as values of fixed width.
@@ -3734,7 +3734,7 @@ def read_fixed(
     return valid, nulls, values, left
 
 
-def read_any(Index index, const int64_t[::1] numbers, str kind, send):
+def read_any(Index index not None, const int64_t[::1] numbers, str kind, send):
     """Cells as values of any width.
 
     Args:
@@ -3817,7 +3817,7 @@ def read_any(Index index, const int64_t[::1] numbers, str kind, send):
     return valid, nulls, offsets, values, left
 
 
-def read_slices(Index index, str name, bint is_text):
+def read_slices(Index index not None, str name, bint is_text):
     """A field that is a string or bytes, of all messages: returns what `read_any` does.
 
     Raises:

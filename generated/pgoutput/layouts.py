@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput.layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "03f22303d317c6df"
+KERNEL: Final = "db63d04426a90b01"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (

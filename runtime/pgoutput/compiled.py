@@ -12,6 +12,8 @@ import warnings
 from types import ModuleType
 from typing import Final
 
+_NEEDED: Final = "C compiler with Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
+
 
 def _load() -> tuple[ModuleType | None, str]:
     if os.environ.get("PGOUTPUT_PURE") == "1":
@@ -19,7 +21,7 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         return importlib.import_module("pgoutput._kernel"), "with its compiled kernel"
     except ModuleNotFoundError:
-        return None, "in Python only: no kernel was compiled, for want of a C compiler or Python's headers"
+        return None, f"in Python only: there was no {_NEEDED} to compile its kernel"
     except ImportError as error:
         why = f"in Python only, as its compiled kernel cannot be used: {error}"
         warnings.warn(f"pgoutput runs {why}; install it anew (in a checkout: make setup)", RuntimeWarning, 2)

@@ -45,7 +45,7 @@ def test_python_can_be_asked_for() -> None:
 def test_python_takes_over_where_nothing_is_compiled() -> None:
     nothing = "import sys; sys.modules['pgoutput._kernel'] = None\n"
     said = python(nothing + IN_PYTHON, PGOUTPUT_PURE="")
-    assert said == "in Python only: no kernel was compiled, for want of a C compiler or Python's headers\n"
+    assert said.startswith("in Python only: there was no C compiler with Python's headers (")
 
 
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
