@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "db63d04426a90b01":
+if layouts.KERNEL != "a6d2adf96d2bb610":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -4096,6 +4096,7 @@ cdef inline uint8_t* _copy(uint8_t* at, const _Part* part, Py_ssize_t place, Py_
 # What a walsender puts around messages
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX
 
 cdef enum:
@@ -4110,7 +4111,7 @@ def split_xlog_data(payloads):
         payloads: What stood in each CopyData.
 
     Returns:
-        Buffers for Arrow arrays: wal_start of each XLogData (int64), the offsets of the messages in them (int32), and
+        Buffers of Arrow arrays: wal_start of each XLogData (int64), the offsets of the messages in them (int32), and
         their bytes; and the payloads that are no XLogData, each with the number of those before it.
 
     Raises:
@@ -4118,8 +4119,8 @@ def split_xlog_data(payloads):
         TypeError: A payload is not bytes-like.
     """
     payloads = tuple(payloads)
-    cdef Buffer held = new_buffer(len(payloads) * sizeof(Py_buffer))
-    cdef Py_buffer* views = <Py_buffer*>held.data
+    held = PyBytes_FromStringAndSize(NULL, len(payloads) * sizeof(Py_buffer))
+    cdef Py_buffer* views = <Py_buffer*>PyBytes_AS_STRING(held)
     cdef Py_ssize_t i, rows = 0, size = 0
     cdef list others = []
     try:
@@ -4150,19 +4151,21 @@ cdef inline bint _is_xlog_data(const Py_buffer* view) noexcept:
     return view.len >= _XLOG_DATA_HEAD and (<const uint8_t*>view.buf)[0] == 0x77  # w
 
 
+# In bytes, and not in buffers that are kept for reuse: a recorder holds many of them, of any size.
 cdef tuple _copied(const Py_buffer* views, Py_ssize_t rows, Py_ssize_t size):
-    cdef Buffer lsns = new_buffer(8 * rows)
-    cdef Buffer offsets = new_buffer(4 * (rows + 1))
-    cdef Buffer data = new_buffer(size)
+    lsns = PyBytes_FromStringAndSize(NULL, 8 * rows)
+    offsets = PyBytes_FromStringAndSize(NULL, 4 * (rows + 1))
+    data = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint64_t* lsn = <uint64_t*>PyBytes_AS_STRING(lsns)
+    cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
+    cdef char* target = PyBytes_AS_STRING(data)
     cdef const uint8_t* at
-    cdef Py_ssize_t i
-    lsns.size, offsets.size = 8 * rows, 4 * (rows + 1)
+    cdef Py_ssize_t i, length
+    offset[0] = 0
     for i in range(rows):
         at = <const uint8_t*>views[i].buf
-        (<uint64_t*>lsns.data)[i] = get_u64(at + _WAL_START)
-        (<int32_t*>offsets.data)[i] = <int32_t>data.size
-        size = views[i].len - _XLOG_DATA_HEAD
-        memcpy(data.data + data.size, at + _XLOG_DATA_HEAD, size)
-        data.size += size
-    (<int32_t*>offsets.data)[rows] = <int32_t>data.size
+        length = views[i].len - _XLOG_DATA_HEAD
+        lsn[i] = get_u64(at + _WAL_START)
+        memcpy(target + offset[i], at + _XLOG_DATA_HEAD, length)
+        offset[i + 1] = <int32_t>(offset[i] + length)
     return lsns, offsets, data

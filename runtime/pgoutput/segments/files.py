@@ -70,7 +70,7 @@ class SegmentFile:
             position: Of the first; the others follow it.
             batches: The rows, in the columns of `SENT`.
         """
-        rows = pa.Table.from_batches(batches, SENT)
+        rows = pa.Table.from_batches(batches, SENT).combine_chunks()  # else Parquet's pages take more memory
         numbers = np.arange(position, position + len(rows), dtype=np.int64)
         positions = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(numbers)])
         self._writer().write_table(rows.add_column(0, SCHEMA.field("position"), positions))
