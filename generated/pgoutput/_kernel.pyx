@@ -24,7 +24,7 @@ from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "a6d2adf96d2bb610":
+if layouts.KERNEL != "7be91d196781b8af":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -1304,7 +1304,8 @@ cdef int encode_relation_column_v1(Output* out, object item) except -1:
     if not isinstance(item, RelationColumn):
         raise ValueError
     want(out, 1)
-    write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
+    flags = known_bits(item.flags, 0x01)
+    write_uint8(out, PyNumber_Index(flags))
     append_bytes(out, write_string(item.name))
     want(out, 8)
     write_uint32(out, PyNumber_Index(item.type_oid))
@@ -1328,11 +1329,13 @@ cdef int encode_logical_message_v1(Output* out, object item) except -1:
     if item.xid is not None:
         raise ValueError
     want(out, 9)
-    write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
+    flags = known_bits(item.flags, 0x01)
+    write_uint8(out, PyNumber_Index(flags))
     write_uint64(out, PyNumber_Index(item.lsn))
     append_bytes(out, write_string(item.prefix))
     want(out, 4)
-    write_uint32(out, fitting(len(item.content), 4))
+    n_content = len(item.content)
+    write_uint32(out, fitting(n_content, 4))
     append_bytes(out, item.content)
     return 0
 
@@ -1367,8 +1370,10 @@ cdef int encode_relation_v1(Output* out, object item) except -1:
     append_bytes(out, write_string(item.namespace))
     append_bytes(out, write_string(item.name))
     want(out, 3)
-    write_uint8(out, REPLICA_IDENTITY_BYTE[item.replica_identity])
-    write_uint16(out, fitting(len(item.columns), 2))
+    replica_identity = REPLICA_IDENTITY_BYTE[item.replica_identity]
+    n_columns = len(item.columns)
+    write_uint8(out, PyNumber_Index(replica_identity))
+    write_uint16(out, fitting(n_columns, 2))
     if not isinstance(item.columns, (tuple, list)):
         raise ValueError
     for one in item.columns:
@@ -1440,8 +1445,10 @@ cdef int encode_truncate_v1(Output* out, object item) except -1:
     if item.xid is not None:
         raise ValueError
     want(out, 5)
-    write_uint32(out, fitting(len(item.relation_oids), 4))
-    write_uint8(out, PyNumber_Index(known_bits(item.options, 0x03)))
+    n_relation_oids = len(item.relation_oids)
+    options = known_bits(item.options, 0x03)
+    write_uint32(out, fitting(n_relation_oids, 4))
+    write_uint8(out, PyNumber_Index(options))
     if not isinstance(item.relation_oids, (tuple, list)):
         raise ValueError
     for one in item.relation_oids:
@@ -1457,11 +1464,13 @@ cdef int encode_logical_message_v2(Output* out, object item) except -1:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 9)
-    write_uint8(out, PyNumber_Index(known_bits(item.flags, 0x01)))
+    flags = known_bits(item.flags, 0x01)
+    write_uint8(out, PyNumber_Index(flags))
     write_uint64(out, PyNumber_Index(item.lsn))
     append_bytes(out, write_string(item.prefix))
     want(out, 4)
-    write_uint32(out, fitting(len(item.content), 4))
+    n_content = len(item.content)
+    write_uint32(out, fitting(n_content, 4))
     append_bytes(out, item.content)
     return 0
 
@@ -1477,8 +1486,10 @@ cdef int encode_relation_v2(Output* out, object item) except -1:
     append_bytes(out, write_string(item.namespace))
     append_bytes(out, write_string(item.name))
     want(out, 3)
-    write_uint8(out, REPLICA_IDENTITY_BYTE[item.replica_identity])
-    write_uint16(out, fitting(len(item.columns), 2))
+    replica_identity = REPLICA_IDENTITY_BYTE[item.replica_identity]
+    n_columns = len(item.columns)
+    write_uint8(out, PyNumber_Index(replica_identity))
+    write_uint16(out, fitting(n_columns, 2))
     if not isinstance(item.columns, (tuple, list)):
         raise ValueError
     for one in item.columns:
@@ -1555,8 +1566,10 @@ cdef int encode_truncate_v2(Output* out, object item) except -1:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 5)
-    write_uint32(out, fitting(len(item.relation_oids), 4))
-    write_uint8(out, PyNumber_Index(known_bits(item.options, 0x03)))
+    n_relation_oids = len(item.relation_oids)
+    options = known_bits(item.options, 0x03)
+    write_uint32(out, fitting(n_relation_oids, 4))
+    write_uint8(out, PyNumber_Index(options))
     if not isinstance(item.relation_oids, (tuple, list)):
         raise ValueError
     for one in item.relation_oids:
@@ -1569,8 +1582,9 @@ cdef int encode_stream_start_v2(Output* out, object item) except -1:
     want(out, 1)
     write_uint8(out, 0x53)  # S
     want(out, 5)
+    first_segment = BOOL[item.first_segment]
     write_uint32(out, PyNumber_Index(item.xid))
-    write_uint8(out, BOOL[item.first_segment])
+    write_uint8(out, PyNumber_Index(first_segment))
     return 0
 
 
@@ -1700,9 +1714,10 @@ cdef int encode_primary_keepalive_envelope(Output* out, object item) except -1:
     want(out, 1)
     write_uint8(out, 0x6B)  # k
     want(out, 17)
+    reply_requested = BOOL[item.reply_requested]
     write_uint64(out, PyNumber_Index(item.wal_end))
     write_int64(out, PyNumber_Index(item.send_time))
-    write_uint8(out, BOOL[item.reply_requested])
+    write_uint8(out, PyNumber_Index(reply_requested))
     return 0
 
 
@@ -1721,11 +1736,12 @@ cdef int encode_standby_status_update_envelope(Output* out, object item) except 
     want(out, 1)
     write_uint8(out, 0x72)  # r
     want(out, 33)
+    reply_requested = BOOL[item.reply_requested]
     write_uint64(out, PyNumber_Index(item.written_lsn))
     write_uint64(out, PyNumber_Index(item.flushed_lsn))
     write_uint64(out, PyNumber_Index(item.applied_lsn))
     write_int64(out, PyNumber_Index(item.send_time))
-    write_uint8(out, BOOL[item.reply_requested])
+    write_uint8(out, PyNumber_Index(reply_requested))
     return 0
 
 

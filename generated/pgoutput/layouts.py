@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput.layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "a6d2adf96d2bb610"
+KERNEL: Final = "7be91d196781b8af"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (
