@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput.columns.epochs import Epochs, change_error
-from pgoutput.columns.index import Found, Index, Numbers
+from pgoutput.columns.index import DESCRIBES, Found, Index, Numbers
 from pgoutput.columns.messages import letters, message_columns
 from pgoutput.columns.read import index_messages, read_column, read_texts
 from pgoutput.errors import DecodeError
@@ -169,7 +169,7 @@ class ColumnDecoder:
 
     def _see(self, index: Index) -> _Known:
         """All relations that this batch can refer to. Those before it stand at 0, its first row at 1."""
-        rows = np.flatnonzero(_IS_SCHEMA[index.tags]).tolist()
+        rows = np.flatnonzero(DESCRIBES[index.tags]).tolist()
         known = self._known
         found: list[Relation] = []
         places: list[int] = []
@@ -251,7 +251,3 @@ def _groups(numbers: Numbers) -> list[Numbers]:
     ordered = numbers[order]
     ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     return [group for group in np.split(order, ends) if len(group)]
-
-
-_IS_SCHEMA: Final = np.isin(np.arange(256), [ord(one.wire_tag) for one in (Relation, Type)])
-"""By tag, whether a message describes a relation or a type."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pgoutput.columns.index import PLACE_BITS, Found, Index, Mask, Numbers
+from pgoutput.columns.index import PLACE_BITS, Found, Index, Mask, Numbers, last_before
 from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Relation
 from pgoutput.wire import shown_text
@@ -31,11 +31,7 @@ class Epochs:
 
     def find(self, oids: Numbers, places: Numbers) -> Numbers:
         """The last epoch of each OID that begins before the place; -1 where there is none."""
-        before = np.searchsorted(self._keys, _keys(oids, places)) - 1
-        if not len(self._keys):
-            return before
-        there = (before >= 0) & (self._keys[before] >> PLACE_BITS == oids)
-        return np.where(there, self._numbers[before], -1)
+        return last_before(self._keys, self._numbers, oids, places)
 
     def find_tuples(self, index: Index, name: str) -> Found:
         """The tuples of a batch that messages call so, with their epochs. Its first row is at 1."""

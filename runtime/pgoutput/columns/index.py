@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message
+from pgoutput.messages import Cell, Message, Relation, Type
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 """Numbers of messages or cells, or -1 where there is none."""
@@ -108,11 +108,7 @@ class Index(ABC):
         first = self.first(name)
         rows = np.flatnonzero(first >= 0)
         oids = self.field("relation_oid").values[rows]
-        before = np.searchsorted(keys, oids << PLACE_BITS | rows + 1) - 1
-        if not len(keys):
-            return Found(rows, first[rows], before)
-        there = (before >= 0) & (keys[before] >> PLACE_BITS == oids)
-        return Found(rows, first[rows], np.where(there, relations[before], -1))
+        return Found(rows, first[rows], last_before(keys, relations, oids, rows + 1))
 
     @abstractmethod
     def cells(self, numbers: Numbers) -> list[Cell]:
@@ -138,6 +134,31 @@ class Index(ABC):
         Returns:
             None where there is no way that is quicker than `to_arrow`.
         """
+
+
+def last_before(keys: Numbers, relations: Numbers, oids: Numbers, places: Numbers) -> Numbers:
+    """The last relation of each OID that begins to hold before a place; -1 where there is none.
+
+    Args:
+        keys: As for `Index.find_tuples`.
+        relations: Likewise.
+        oids: Which relations.
+        places: Where.
+    """
+    before = np.searchsorted(keys, oids << PLACE_BITS | places) - 1
+    if not len(keys):
+        return before
+    there = (before >= 0) & (keys[before] >> PLACE_BITS == oids)
+    return np.where(there, relations[before], -1)
+
+
+def by_tag(kinds: Sequence[type[Message]]) -> Mask:
+    """Whether a message is one of these, by its first byte."""
+    return np.isin(np.arange(256), [ord(kind.wire_tag) for kind in kinds])
+
+
+DESCRIBES: Final = by_tag((Relation, Type))
+"""By first byte, whether a message says something that those behind it need."""
 
 
 def where_not(numbers: Numbers, mask: Any) -> Numbers:

@@ -10,7 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput import layouts
-from pgoutput.columns.index import Found, Index, Mask, Numbers, Texts, Values, without_traceback
+from pgoutput.columns.index import (
+    DESCRIBES,
+    Found,
+    Index,
+    Mask,
+    Numbers,
+    Texts,
+    Values,
+    without_traceback,
+)
 from pgoutput.compiled import kernel
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message, Relation, Type
@@ -20,8 +29,6 @@ from pgoutput.wire import UNCHANGED
 
 _kernel: Final[Any] = kernel
 
-_DESCRIBES: Final = np.isin(np.arange(256), [message.wire_tag[0] for message in (Relation, Type)])
-"""By first byte, whether the decoder remembers such a message."""
 _STREAMING: Final = list(OPTIONS["streaming"])
 _TEXTS: Final = {
     field.name
@@ -62,7 +69,7 @@ class KernelIndex(Index):
         self.kinds = _bytes(self._index.kinds())
         self.errors: dict[int, DecodeError] = {}
         self._refuse(decoder)
-        for message in self.messages(np.flatnonzero(_DESCRIBES[self.tags]).tolist()):
+        for message in self.messages(np.flatnonzero(DESCRIBES[self.tags]).tolist()):
             if isinstance(message, Relation):
                 decoder.relations[message.oid] = message
             elif isinstance(message, Type):
@@ -83,6 +90,8 @@ class KernelIndex(Index):
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
         """See `Index`."""
+        if not rows:
+            return []
         # Only inside of stream blocks has a message an xid that others of its kind do not have.
         xids = self.field("xid").there
         found = []

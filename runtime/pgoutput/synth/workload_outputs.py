@@ -25,7 +25,7 @@ from pgoutput.synth.workload_worker import Prepare
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _BATCH: Final = 65_536
-"""Rows of a segment's row group."""
+"""Rows that a writer of segments is given at a time."""
 
 _SEGMENTS: Final = 2
 """Of a window. Their border is anywhere, also inside of transactions."""

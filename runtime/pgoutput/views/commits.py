@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from pgoutput import messages
-from pgoutput.columns.index import Index, Mask, Numbers
-from pgoutput.views.shapes import by_tag
+from pgoutput.columns.index import Index, Mask, Numbers, by_tag
 
 
 class Commit(msgspec.Struct, frozen=True):

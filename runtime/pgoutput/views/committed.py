@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from pgoutput import messages
 from pgoutput.columns.epochs import change_error, misfits
-from pgoutput.columns.index import Index, Numbers
+from pgoutput.columns.index import Index, Numbers, by_tag
 from pgoutput.columns.read import index_messages
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.segments import Segment
 from pgoutput.views.commits import Commit, Commits, CommitsByRow
 from pgoutput.views.rows import Changes, used_shapes
-from pgoutput.views.shapes import UNKNOWN, ShapeEpochs, Wanted, by_tag
+from pgoutput.views.shapes import UNKNOWN, ShapeEpochs, Wanted
 
 
 class Committed(NamedTuple):

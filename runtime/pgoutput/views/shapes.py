@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pgoutput import messages
 from pgoutput.columns.epochs import Epochs
-from pgoutput.columns.index import Index, Mask, Numbers
+from pgoutput.columns.index import DESCRIBES, Index, Numbers
 from pgoutput.messages import Relation
 from pgoutput.values import base_types
 from pgoutput.wire import shown_text
@@ -113,11 +113,6 @@ UNWANTED: Final = -1
 UNKNOWN: Final = -2
 
 
-def by_tag(kinds: Sequence[type[messages.Message]]) -> Mask:
-    """Whether a message is one of these, by its first byte."""
-    return np.isin(np.arange(256), [ord(kind.wire_tag) for kind in kinds])
-
-
 class ShapeEpochs:
     """Which shape a relation has where, as far as a stream has been read.
 
@@ -153,7 +148,7 @@ class ShapeEpochs:
 
     def _described(self, index: Index) -> Iterator[tuple[int, int, int]]:
         """What Relation messages say: the OID, the place (the first row has 1), and the number."""
-        rows = np.flatnonzero(_DESCRIBES[index.tags]).tolist()
+        rows = np.flatnonzero(DESCRIBES[index.tags]).tolist()
         for row, message in zip(rows, index.messages(rows), strict=True):
             if isinstance(message, messages.Type):
                 self._types[message.oid] = message
@@ -173,6 +168,3 @@ class _Known:
         oids, places, numbers = zip(*known, strict=True) if known else ((), (), ())
         self.epochs = Epochs(oids, places)
         self.numbers = np.array([*numbers, UNKNOWN], np.int64)  # -1 is what is not found
-
-
-_DESCRIBES: Final = by_tag((Relation, messages.Type))

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from pgoutput import messages
 from pgoutput.columns.epochs import Epochs, change_error, misfits
-from pgoutput.columns.index import Index, Mask, Numbers
+from pgoutput.columns.index import Index, Mask, Numbers, by_tag
 from pgoutput.columns.read import index_messages
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Relation
 from pgoutput.stream import StreamDecoder
 from pgoutput.views.committed import ROW_CHANGES, named_relations
 from pgoutput.views.rows import Changes, used_shapes
-from pgoutput.views.shapes import Shape, by_tag, make_shape
+from pgoutput.views.shapes import Shape, make_shape
 
 Key: TypeAlias = tuple[Any, ...]
 """Where a message stands: keys of one stream are compared with each other."""
