@@ -96,6 +96,8 @@ class Connection:
         self._libpq = self._connection.pgconn
         self._stop = stop
         self.ended = self.more = False
+        self._failure: ReplicationError | None = None
+        """What has ended the connection, where it is still to be told."""
         try:
             for name, value in _SETTINGS.items():  # said so, they beat the environment and the DSN
                 self.query(f"SET {name} = '{value}'")
@@ -118,6 +120,7 @@ class Connection:
 
     def fileno(self) -> int:
         """The socket, for select."""
+        self._check()
         return self._libpq.socket
 
     @property
@@ -179,32 +182,52 @@ class Connection:
         """What has come since the last call, as it stood in CopyData; does not wait.
 
         `more` then says whether there is more at hand, and `ended` whether the server has ended the stream.
+        What came before an error is given first; then every use of the connection raises the error.
 
         Raises:
             ConnectionLost: The connection ended.
             ReplicationError: The server has ended the stream with an error.
         """
+        self._check()
         received: list[bytes] = []
-        get, room = self._libpq.get_copy_data, _RECEIVE
         try:
+            self._receive(received)
+        except (ConnectionLost, ReplicationError) as error:
+            if not received:
+                raise
+            self._failure = error
+        return received
+
+    def _receive(self, received: list[bytes]) -> None:
+        try:
+            room = self._take_at_hand(received, _RECEIVE)
             while room > 0 and not self.ended:
                 self._libpq.consume_input()  # of some kilobytes only
                 before = len(received)
-                while room > 0:
-                    size, data = get(1)
-                    if size <= 0:
-                        self.ended = size < 0
-                        break
-                    received.append(bytes(data))  # no garbage to collect, as views are
-                    room -= size
+                room = self._take_at_hand(received, room)
                 if len(received) == before:
                     break
         except psycopg.OperationalError as error:
             raise ConnectionLost(_one_line(str(error))) from None
         self.more = room <= 0
-        if self.ended:
-            self._end_of_copy()
-        return received
+
+    def _take_at_hand(self, received: list[bytes], room: int) -> int:
+        """What libpq has read already, until no room is left; how much is."""
+        get = self._libpq.get_copy_data
+        while room > 0:
+            size, data = get(1)
+            if size < 0:
+                self._end_of_copy()
+                self.ended = True
+            if size <= 0:
+                break
+            received.append(bytes(data))  # no garbage to collect, as views are
+            room -= size
+        return room
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def send(self, message: Message) -> None:
         """Send a message of the streaming replication protocol.
@@ -212,6 +235,7 @@ class Connection:
         Raises:
             ConnectionLost: The connection ended.
         """
+        self._check()
         try:
             self._libpq.put_copy_data(envelope.encode(message))
             self._libpq.flush()
@@ -224,6 +248,7 @@ class Connection:
         Raises:
             ConnectionLost: The connection ended.
         """
+        self._check()
         try:
             self._libpq.put_copy_end()
             self._libpq.flush()

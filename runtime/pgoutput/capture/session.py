@@ -15,7 +15,7 @@ import pyarrow as pa
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.disk import Disk
 from pgoutput.columns import decode_xlog_data
-from pgoutput.errors import ConnectionLost
+from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.segments import SCHEMA, Metadata, SegmentWriter, Source, Start
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -199,7 +199,7 @@ class Session:
         """Tell the server that we are here, while we wait for the disk."""
         self._heard = time.monotonic()  # it may well speak, but we do not listen
         if self._heard - self._status_sent >= self._status_seconds:
-            with suppress(ConnectionLost):  # which is noticed when we listen again; the disk goes on
+            with suppress(ReplicationError):  # which is noticed when we listen again; the disk goes on
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
