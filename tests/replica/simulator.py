@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -103,10 +104,9 @@ class Server:
         unchanged: list[str] | None = None,
     ) -> None:
         self.position += 1
-        columns = [
-            {"name": name, "type_oid": type_oid(type_), "type_modifier": self.modifiers.get(name, -1)}
-            for name, type_ in self.columns.items()
-        ]
+        columns = {
+            name: [type_oid(type_), self.modifiers.get(name, -1)] for name, type_ in self.columns.items()
+        }
         self.changes.append(
             {
                 "operation": operation,
@@ -117,7 +117,7 @@ class Server:
                 "position": self.position,
                 "sequence": {"commit_lsn": self.lsn, "position": self.position},
                 "key_columns": list(self.key),
-                "columns": columns,
+                "columns": json.dumps(columns),
                 "before": None if before is None else list(before.items()),
                 "after": None if after is None else list(after.items()),
                 "unchanged": unchanged or [],

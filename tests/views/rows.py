@@ -6,6 +6,7 @@ segments, in their order. What follows from rows is by the words of `CHANGES` al
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,14 @@ def _row(transaction: Transaction, change: Change, relation: Relation) -> Row:
         "commit_time": to_datetime(transaction.commit_time),
         "xid": transaction.xid,
         "key_columns": [name for name, is_key in zip(names, keys, strict=True) if is_key],
-        "columns": [
-            {"name": name, "type_oid": column.type_oid, "type_modifier": column.type_modifier}
-            for name, column in zip(names, relation.columns, strict=True)
-        ],
+        "columns": json.dumps(
+            {
+                name: [column.type_oid, column.type_modifier]
+                for name, column in zip(names, relation.columns, strict=True)
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ),
         "before": before,
         "after": _pairs(relation, new),
         "unchanged": [

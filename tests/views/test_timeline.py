@@ -284,7 +284,7 @@ def test_rows_of_no_message_are_null() -> None:
             "operation": "Insert",
             "relation": {"oid": 1, "namespace": "public", "name": "t"},
             "key_columns": ["id"],
-            "columns": [{"name": "id", "type_oid": 23, "type_modifier": -1}],
+            "columns": '{"id":[23,-1]}',
             "before": None,
             "after": [("id", "1")],
             "unchanged": [],

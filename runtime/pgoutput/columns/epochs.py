@@ -56,7 +56,9 @@ def misfits(index: Index, rows: Numbers, columns: Numbers) -> Mask:
     """
     wrong = np.zeros(len(rows), np.bool_)
     for name in _TUPLES:
-        wrong |= (index.first(name)[rows] >= 0) & (index.width(name)[rows] != columns)
+        there = index.first(name)[rows] >= 0
+        if there.any():
+            wrong |= there & (index.width(name)[rows] != columns)
     return wrong
 
 

@@ -27,6 +27,9 @@ class Column(msgspec.Struct, frozen=True):
     type_modifier: int
 
 
+_COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """Changes of one relation that have the same columns. A truncate is always the first."""
 
@@ -101,8 +104,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[_Run]:
         length = len(list(same))
         for rows in _of_one_shape(batch.slice(first, length)):
             columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
-            shape = tuple(tuple(column.values()) for column in columns), tuple(keys)
-            yield _Run((*mark[:2], *shape), rows)
+            yield _Run((*mark[:2], columns, *keys), rows)
         first += length
 
 
@@ -141,6 +143,7 @@ def entries(maps: pa.MapArray) -> tuple[list[int], pa.Array, list[int]]:
 def _chunk(parts: list[pa.RecordBatch]) -> Chunk:
     changes = pa.Table.from_batches([part for part in parts if part.num_rows]).combine_chunks()
     relation = changes["relation"][0].as_py()
-    columns = tuple(Column(*column.values()) for column in changes["columns"][0].as_py())
+    types = _COLUMNS.decode(changes["columns"][0].as_py())
+    columns = tuple(Column(name, *type_) for name, type_ in types.items())
     keys = tuple(changes["key_columns"][0].as_py())
     return Chunk(relation["oid"], relation["namespace"], relation["name"], columns, keys, changes)

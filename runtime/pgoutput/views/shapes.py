@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
@@ -29,26 +29,12 @@ RELATION: Final = pa.struct(
     ]
 )
 
-COLUMNS: Final = pa.list_(
-    pa.field(
-        "element",
-        pa.struct(
-            [
-                pa.field("name", _TEXT, nullable=False),
-                pa.field("type_oid", pa.int64(), nullable=False),
-                pa.field("type_modifier", pa.int32(), nullable=False),
-            ]
-        ),
-        nullable=False,
-    )
-)
-
 
 class Shape(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A relation, as it is from a Relation message to the next."""
 
     relation: Relation
-    """With domains replaced by their base types."""
+    """With domains replaced by their base types, and without an xid."""
     names: tuple[str, ...]
     """Its columns' names, fit to be shown."""
     types: tuple[int, ...]
@@ -68,16 +54,17 @@ class Shape(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def described(self) -> Mapping[str, pa.Array]:
-        """What rows say of it: columns of `CHANGES`, of one row each."""
+        """What rows say of it, one row each: columns of `CHANGES`, and the names of all columns."""
         relation = {"oid": self.relation.oid, "namespace": self.namespace, "name": self.name}
-        columns = [
-            {"name": name, "type_oid": column.type_oid, "type_modifier": column.type_modifier}
+        columns = {
+            name: (column.type_oid, column.type_modifier)
             for name, column in zip(self.names, self.relation.columns, strict=True)
-        ]
+        }
         return {
             "relation": pa.array([relation], RELATION),
             "key_columns": pa.array([[self.names[place] for place in self.keys]], TEXTS),
-            "columns": pa.array([columns], COLUMNS),
+            "columns": pa.array([msgspec.json.encode(columns).decode()], _TEXT),
+            "names": pa.array([self.names], TEXTS),
         }
 
     def repeated(self, name: str, rows: int) -> pa.Array:
@@ -92,6 +79,9 @@ class Shape(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {}
 
 
+_REMEMBERED: Final = 4
+"""Shapes that the segments of a process share, with what has been made of them."""
+
 Wanted: TypeAlias = Callable[[Shape], bool]
 
 
@@ -102,11 +92,15 @@ def make_shape(relation: Relation, types: Mapping[int, messages.Type]) -> Shape:
         relation: The Relation message.
         types: The Type messages that came before, by OID.
     """
+    return _shape(msgspec.structs.replace(base_types(relation, types), xid=None))
+
+
+@lru_cache(_REMEMBERED)
+def _shape(relation: Relation) -> Shape:
     columns = relation.columns
     keys = [place for place, column in enumerate(columns) if column.flags & messages.ColumnFlag.KEY]
     names = tuple(shown_text(column.name) for column in columns)
-    relation = base_types(relation, types)
-    return Shape(relation, names, tuple(column.type_oid for column in relation.columns), tuple(keys))
+    return Shape(relation, names, tuple(column.type_oid for column in columns), tuple(keys))
 
 
 UNWANTED: Final = -1
