@@ -27,7 +27,7 @@ from pgoutput.segments import (
     remove_partial,
     segment_name,
 )
-from pgoutput.segments.files import checksum
+from pgoutput.segments.files import checksum, sent
 from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY
 from tests.segments import recordings
 
@@ -354,7 +354,7 @@ def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pyte
 
 def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
     whole = list_segments(folder)
-    SegmentFile(folder / segment_name(11)).add(0, [0], [0], [b"x"])
+    SegmentFile(folder / segment_name(11)).add(0, [sent([0], [0], [b"x"])])
     (folder / "._recording.json.partial").write_bytes(b"{")
     (folder / ".snapshot.partial").mkdir()
     (folder / ".hidden").write_bytes(b"")

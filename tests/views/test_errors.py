@@ -18,6 +18,7 @@ from pgoutput import messages as m
 from pgoutput.errors import CaptureError
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.segments import Location, Metadata, Segment, SegmentFile, segment_name
+from pgoutput.segments.files import sent
 from pgoutput.stream import encode_for
 from pgoutput.views import Recording, committed_changes, tasks
 from pgoutput.wire import UNCHANGED
@@ -39,7 +40,7 @@ def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any)
     if keyframe:
         file.add_keyframe(raw[:keyframe])
     rest = raw[keyframe:]
-    file.add(0, [0] * len(rest), [0] * len(rest), rest)
+    file.add(0, [sent([0] * len(rest), [0] * len(rest), rest)])
     known: dict[str, Any] = {"kind": "stream", "number": 1, "session": 1, "source": PARALLEL}
     known |= {"first_position": 0, "messages": len(rest), "keyframe": keyframe}
     known |= {"start_lsn": 0, "end_lsn": 200}
@@ -158,7 +159,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
         folder = tmp_path / str(number)
         folder.mkdir()
         file = SegmentFile(folder / segment_name(1))
-        file.add(0, [0] * len(damaged), [0] * len(damaged), damaged)
+        file.add(0, [sent([0] * len(damaged), [0] * len(damaged), damaged)])
         file.finish(said)
         for read in (changes, messages, lambda place: table(place, "t_num")):
             try:

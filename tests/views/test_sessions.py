@@ -11,6 +11,7 @@ from pgoutput import messages as m
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
 from pgoutput.segments import SNAPSHOT, Epoch, Metadata, SegmentFile, Start, segment_name
+from pgoutput.segments.files import sent
 from pgoutput.stream import encode_for
 from pgoutput.views import Lsns, Recording, committed_changes
 from pgoutput.wire import to_datetime
@@ -181,7 +182,7 @@ def snapshot(folder: Path, *texts: Sequence[str]) -> None:
         first = 1000 * number - 1000
         file = SegmentFile(folder / SNAPSHOT / segment_name(number))
         times = [0] * len(messages)
-        file.add(first, times, times, [encode_for(one, 4) for one in messages])
+        file.add(first, [sent(times, times, [encode_for(one, 4) for one in messages])])
         file.finish(
             Metadata(
                 kind="snapshot",

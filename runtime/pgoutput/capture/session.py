@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from pgoutput.capture.connection import Connection
@@ -18,6 +17,7 @@ from pgoutput.columns import decode_xlog_data
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.segments import SCHEMA, Metadata, SegmentWriter, Source, Start
+from pgoutput.segments.files import repeated
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _TIME: Final = SCHEMA.field("received_at").type
@@ -161,8 +161,7 @@ class Session:
     def _write(self, lsns: pa.Array, now: int, data: pa.BinaryArray) -> None:
         if len(data):
             self.messages += len(data)
-            times = [None, pa.py_buffer(np.full(len(data), now, np.int64))]  # pa.repeat imports pandas
-            self._writer.write_batch(lsns, pa.Array.from_buffers(_TIME, len(data), times), data)
+            self._writer.write_batch(lsns, repeated(now, len(data), _TIME), data)
             state = self._writer.state
             self._heard_lsn = max(self._heard_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time

@@ -7,22 +7,27 @@ src/backend/replication/logical/tablesync.c. Relation and Type messages are as p
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+
 from pgoutput import messages
 from pgoutput.capture.connection import Connection, Interrupted
+from pgoutput.capture.copied import cell_columns, row_batches
 from pgoutput.capture.events import Event, Snapshotted
 from pgoutput.capture.published import PublishedTable, published_tables
+from pgoutput.columns import encode_inserts
+from pgoutput.columns.parts import offsets
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.jsonlines import to_json
 from pgoutput.segments import Epoch, Metadata, SegmentFile, Source, segment_name
-from pgoutput.segments.files import sync
+from pgoutput.segments.files import binary, repeated, sync
+from pgoutput.segments.model import SENT
 from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
@@ -31,9 +36,6 @@ _WORKERS: Final = 4
 
 _SEGMENT_MESSAGES: Final = 1 << 20
 """Messages of a segment, at most. So many positions are set aside for each."""
-
-_BATCH_BYTES: Final = 4 << 20
-_BATCH_ROWS: Final = 16_384
 
 
 class SchemaChanged(Exception):
@@ -162,27 +164,25 @@ class TableCopy:
     def _copy(self, connection: Connection, table: PublishedTable) -> None:
         oid, width = table.relation.oid, len(table.relation.columns)
         segment = self._segment(table)
-        rows = told = 0
-        for values in read_rows(connection.copy_out(table.query), width, table.binary):
-            if segment.is_full or segment.size >= self._segment_bytes:
+        copied = 0
+        for rows in row_batches(connection.copy_out(table.query), is_binary=table.binary is not None):
+            data = encode_inserts(oid, cell_columns(rows, table.binary, width))
+            while len(data := data.slice(segment.add(data))):
                 segment.finish()
                 segment = self._segment(table)
-            segment.add(messages.Insert(oid, values))
-            rows += 1
-            if rows - told >= _BATCH_ROWS:
-                told = rows
-                self._check()
-                self._tell_rows(table, rows)
+            copied += len(rows)
+            self._check()
+            self._tell_rows(table, copied)
         segment.finish()
         with self._lock:
             self._tables_done += 1
-        self._tell_rows(table, rows)
+        self._tell_rows(table, copied)
 
     def _segment(self, table: PublishedTable) -> _Segment:
         with self._lock:
             self._segments += 1
             number = self._segments
-        return _Segment(self._folder, number, self._source, self._lsn, self._time, table)
+        return _Segment(self._folder, number, self._source, self._lsn, self._time, table, self._segment_bytes)
 
     def _is_over(self) -> bool:
         return self._failed or self._stop()
@@ -197,74 +197,6 @@ class TableCopy:
         )
 
 
-def read_rows(
-    data: Iterable[bytes], width: int, binary: tuple[bool, ...] | None
-) -> Iterator[messages.TupleData]:
-    """The rows that COPY gives.
-
-    Args:
-        data: What it gives; a row at a time.
-        width: The number of columns.
-        binary: Which of them are to stay binary in COPY's binary format; None if it is the text format.
-    """
-    if binary is None:
-        yield from (parse_line(line, width) for line in data)
-        return
-    rows = iter(data)
-    first = next(rows)  # behind the header, of which the last four bytes say how much more of it there is
-    start = len(_SIGNATURE) + 8 + int.from_bytes(first[len(_SIGNATURE) + 4 :][:4])
-    for row in chain([first[start:]], rows):
-        if row and row != _TRAILER:
-            yield _parse_binary(row, binary)
-
-
-_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
-_TRAILER: Final = b"\xff\xff"
-
-
-def _parse_binary(row: bytes, binary: tuple[bool, ...]) -> messages.TupleData:
-    """The values of a row in COPY's binary format (CopyOneRowTo)."""
-    values: list[messages.Cell] = []
-    place = 2
-    for stays in binary:
-        size = int.from_bytes(row[place : place + 4], signed=True)
-        place += 4
-        if size < 0:
-            values.append(None)
-            continue
-        value = row[place : place + size]
-        values.append(value if stays else value.decode("utf-8", "surrogateescape"))
-        place += size
-    return tuple(values)
-
-
-_ESCAPES: Final = {
-    b"b": b"\b",
-    b"f": b"\f",
-    b"n": b"\n",
-    b"r": b"\r",
-    b"t": b"\t",
-    b"v": b"\v",
-}
-_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
-
-
-def parse_line(line: bytes, width: int) -> messages.TupleData:
-    """The values of a row in COPY's text format (CopyAttributeOutText)."""
-    if not width:
-        return ()
-    return tuple(
-        None if value == b"\\N" else _unescape(value).decode("utf-8", "surrogateescape")
-        for value in line.removesuffix(b"\n").split(b"\t")
-    )
-
-
-def _unescape(value: bytes) -> bytes:
-    if b"\\" not in value:
-        return value
-    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), value)
-
-
 class _Segment:
     """A segment of the snapshot: a transaction that inserts rows of one table.
 
@@ -275,46 +207,43 @@ class _Segment:
         lsn: The consistent point.
         time: The time of the snapshot, in microseconds since 2000.
         table: Whose rows they are.
+        bytes_: It is full when its rows have so many.
     """
 
     def __init__(
-        self, folder: Path, number: int, source: Source, lsn: int, time: int, table: PublishedTable
+        self,
+        folder: Path,
+        number: int,
+        source: Source,
+        lsn: int,
+        time: int,
+        table: PublishedTable,
+        bytes_: int,
     ) -> None:
-        self.bytes = 0
-        self.messages = 0
+        self._bytes_left = self._messages = 0
         self._number, self._source, self._lsn, self._time = number, source, lsn, time
         self._table = table
         # So many positions are set aside for each segment, as several are written at a time.
         self._first = (number - 1) * _SEGMENT_MESSAGES
         self._file = SegmentFile(folder / segment_name(number))
-        self._data: list[bytes] = []
-        self._batch_bytes = 0
-        self._encode = CODECS[source.proto_version].encode
-        for message in (messages.Begin(lsn, time, 0), *table.types, table.relation):
-            self.add(message)
+        encode = CODECS[source.proto_version].encode
+        first = (messages.Begin(lsn, time, 0), *table.types, table.relation)
+        self._write(binary([encode(message) for message in first]))
+        self._bytes_left = bytes_
+        self._commit = binary([encode(messages.Commit(lsn, lsn, time))])
 
-    def add(self, message: messages.Message) -> None:
-        """Write a message."""
-        data = self._encode(message)
-        self._data.append(data)
-        self._batch_bytes += len(data)
-        if self._batch_bytes >= _BATCH_BYTES or len(self._data) >= _BATCH_ROWS:
-            self._write_batch()
-
-    @property
-    def size(self) -> int:
-        """Bytes of its messages."""
-        return self.bytes + self._batch_bytes
-
-    @property
-    def is_full(self) -> bool:
-        """Whether its positions are used up, but for the Commit."""
-        return self.messages + len(self._data) >= _SEGMENT_MESSAGES - 1
+    def add(self, data: pa.BinaryArray) -> int:
+        """Write messages, as many as it has room for; gives how many."""
+        ends = offsets(data)[1:] - offsets(data)[:1]
+        room = int(np.searchsorted(ends, self._bytes_left)) + 1 if self._bytes_left > 0 else 0
+        room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # but for the Commit
+        if room:
+            self._write(data.slice(0, room))
+        return room
 
     def finish(self) -> None:
         """Write it to the disk."""
-        self.add(messages.Commit(self._lsn, self._lsn, self._time))
-        self._write_batch()
+        self._write(self._commit)
         types, relation = self._table.types, to_json(self._table.relation)
         epoch = Epoch(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))
         self._file.finish(
@@ -324,7 +253,7 @@ class _Segment:
                 session=0,
                 source=self._source,
                 first_position=self._first,
-                messages=self.messages,
+                messages=self._messages,
                 keyframe=0,
                 start_lsn=self._lsn,
                 end_lsn=self._lsn,
@@ -334,12 +263,10 @@ class _Segment:
             )
         )
 
-    def _write_batch(self) -> None:
-        data = self._data
-        if data:
-            received_at = self._time + EPOCH_UNIX_MICROSECONDS
-            position = self._first + self.messages
-            self._file.add(position, [self._lsn] * len(data), [received_at] * len(data), data)
-            self.messages += len(data)
-            self.bytes += self._batch_bytes
-            self._data, self._batch_bytes = [], 0
+    def _write(self, data: pa.BinaryArray) -> None:
+        numbers = (self._lsn, self._time + EPOCH_UNIX_MICROSECONDS)
+        same = [repeated(number, len(data), field.type) for number, field in zip(numbers, SENT, strict=False)]
+        rows = pa.record_batch([*same, data], schema=SENT)
+        self._file.add(self._first + self._messages, [rows])
+        self._messages += len(data)
+        self._bytes_left -= int(offsets(data)[-1] - offsets(data)[0])

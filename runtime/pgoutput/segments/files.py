@@ -46,25 +46,8 @@ class SegmentFile:
         self._partial = path.with_name(f".{path.name}{_PARTIAL}")
         self._opened: pq.ParquetWriter | None = None
 
-    def add(
-        self,
-        position: int,
-        lsns: Sequence[int],
-        received_at: Sequence[int],
-        data: Sequence[bytes],
-    ) -> None:
+    def add(self, position: int, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows, as one row group.
-
-        Args:
-            position: Of the first; the others follow it.
-            lsns: Their LSNs.
-            received_at: When they were read, in microseconds since 1970.
-            data: The messages.
-        """
-        self.add_batches(position, [sent(lsns, received_at, data)])
-
-    def add_batches(self, position: int, batches: Sequence[pa.RecordBatch]) -> None:
-        """Write rows that are Arrow already, as one row group.
 
         Args:
             position: Of the first; the others follow it.
@@ -119,6 +102,11 @@ def _numbers(values: Iterable[int], type_: pa.DataType) -> pa.Array:
     """The values as an array."""
     numbers = array("q", values)
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def repeated(value: int, rows: int, type_: pa.DataType) -> pa.Array:
+    """The value in each row; the type has 64 bits."""
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(np.full(rows, value, np.int64))])
 
 
 def binary(values: Sequence[bytes]) -> pa.Array:

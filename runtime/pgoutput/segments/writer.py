@@ -202,7 +202,7 @@ class SegmentWriter:
         def job() -> None:
             if keyframe:
                 open_.file.add_keyframe(keyframe)
-            open_.file.add_batches(position, batches)
+            open_.file.add(position, batches)
 
         self._run(job)
         open_.bytes += self._bytes

@@ -1,0 +1,140 @@
+"""Rows that COPY gives, as columns of cells (src/backend/commands/copyto.c)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.columns import Cells
+from pgoutput.columns.batch import Columns
+from pgoutput.segments.files import binary
+
+_BATCH_BYTES: Final = 4 << 20
+_BATCH_ROWS: Final = 16_384
+
+_Bytes = npt.NDArray[np.uint8]
+_Mask = npt.NDArray[np.bool_]
+
+
+def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[bytes]]:
+    """The rows of a COPY, several at a time.
+
+    Args:
+        data: What it gives, a row at a time.
+        is_binary: Whether in the binary format, which has something before and behind them.
+    """
+    rows: list[bytes] = []
+    size = 0
+    for row in _without_ends(data) if is_binary else data:
+        rows.append(row)
+        size += len(row)
+        if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> Columns:
+    """The cells of rows, by column, as `pgoutput.columns.encode_inserts` takes them.
+
+    Args:
+        rows: As COPY gives them.
+        binary_columns: Which columns are to stay binary in the binary format; None if it is the text format.
+        width: The number of columns.
+    """
+    if not width:
+        return [Cells(binary([b""] * len(rows)), 0)]
+    cells = _text_cells(rows) if binary_columns is None else _binary_cells(rows, width)
+    stay = binary_columns or [False] * width
+    return [
+        cells.take(_places(np.arange(column, len(cells), width))).view(pa.binary() if stays else pa.string())
+        for column, stays in enumerate(stay)
+    ]
+
+
+# Cells of rows that follow each other: those of each row behind those of the one before.
+
+
+def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
+    """Those of the text format (CopyAttributeOutText)."""
+    data = np.frombuffer(b"".join(rows), np.uint8)
+    is_end = (data == ord("\t")) | (data == ord("\n"))  # inside of values they are escaped
+    ends = np.flatnonzero(is_end)
+    starts = np.concatenate(([0], ends + 1))[:-1]
+    null = ends - starts == len(_NULL)
+    for place, byte in enumerate(_NULL):
+        null[null] = data[starts[null] + place] == byte
+    cells = _cells(data[~is_end], ends - starts, ~null)
+    escaped = np.unique(np.searchsorted(ends, np.flatnonzero(data == _BACKSLASH)))
+    escaped = escaped[~null[escaped]]
+    if not len(escaped):
+        return cells
+    values = [_unescape(value) for value in cells.take(_places(escaped)).to_pylist()]
+    is_escaped = np.zeros(len(cells), np.bool_)
+    is_escaped[escaped] = True
+    return pc.replace_with_mask(cells, _bits(is_escaped), binary(values))
+
+
+def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
+    """Those of the binary format (CopyOneRowTo)."""
+    data = np.frombuffer(b"".join(rows), np.uint8)
+    starts = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]
+    is_value = np.ones(len(data), np.bool_)
+    is_value[starts[:, np.newaxis] + np.arange(2)] = False  # the number of columns
+    sizes = np.empty((len(rows), width), np.int64)
+    at = starts + 2
+    for column in range(width):
+        places = at[:, np.newaxis] + np.arange(4)
+        is_value[places] = False
+        sizes[:, column] = data[places].view(">i4")[:, 0]
+        at += 4 + np.maximum(sizes[:, column], 0)
+    lengths = sizes.ravel()
+    return _cells(data[is_value], np.maximum(lengths, 0), lengths >= 0)
+
+
+def _without_ends(data: Iterable[bytes]) -> Iterator[bytes]:
+    """The rows of the binary format without what stands before and behind them."""
+    rows = iter(data)
+    first = next(rows)  # behind the header, of which the last four bytes say how much more of it there is
+    start = len(_SIGNATURE) + 8 + int.from_bytes(first[len(_SIGNATURE) + 4 :][:4])
+    return (row for row in chain([first[start:]], rows) if row and row != _TRAILER)
+
+
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
+_TRAILER: Final = b"\xff\xff"
+
+_NULL: Final = rb"\N"
+_BACKSLASH: Final = ord("\\")
+_ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
+
+
+def _unescape(value: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), value)
+
+
+# Not pa.array, which imports pandas where that is installed.
+def _cells(data: _Bytes, lengths: npt.NDArray[np.int64], there: _Mask) -> pa.BinaryArray:
+    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    buffers = [_bits(there).buffers()[1], pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+
+
+def _bits(mask: _Mask) -> pa.BooleanArray:
+    return _array(pa.bool_(), np.packbits(mask, bitorder="little"), len(mask))
+
+
+def _array(type_: pa.DataType, values: npt.NDArray[Any], length: int) -> pa.Array:
+    return pa.Array.from_buffers(type_, length, [None, pa.py_buffer(values)])
+
+
+def _places(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    return _array(pa.int64(), numbers, len(numbers))
