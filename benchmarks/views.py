@@ -32,7 +32,7 @@ from pgoutput.spark import local_session
 
 SIZES = 1_000_000, 10_000_000
 STREAMED = 5_000_000
-ROUNDS = 5
+ROUNDS = 9
 LINEAR = 1.2
 """How many times the time per message of the small recording a large one may take."""
 
