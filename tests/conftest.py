@@ -13,8 +13,10 @@ from hypothesis import settings
 
 from pgoutput.cli import main
 
-# A slow machine is not a failure.
-settings.register_profile("pgoutput", deadline=None)
+# The same examples each time, so that a run means the same everywhere; --hypothesis-profile=explore looks
+# for others. A slow machine is not a failure.
+settings.register_profile("pgoutput", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("pgoutput")
 
 Run = Callable[..., SimpleNamespace]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgoutput import catalog, compiled, layouts, v1
+from pgoutput import catalog, compiled, layouts, v1, v2
 from pgoutput import messages as m
 from pgoutput.columns.index import Index
 from pgoutput.columns.kernel import KernelIndex
@@ -162,6 +162,16 @@ def test_damaged_batches(
         begins_in_stream=begins_in_stream and version > 1,
         in_stream=in_stream,
     )
+
+
+@pytest.mark.parametrize("rows", [[], [None], [v2.encode(m.StreamStart(7, True))], [b"?"]])
+@pytest.mark.parametrize("began", [False, True])
+def test_where_messages_stand_is_told(rows: list[bytes | None], began: bool) -> None:
+    decoder = StreamDecoder(2, streaming="on")
+    for make in (PureIndex, KernelIndex):
+        decoder.in_stream = began
+        make(pa.array(rows, pa.binary()), decoder, [not began] * len(rows))
+        assert decoder.in_stream == began
 
 
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:

@@ -207,7 +207,7 @@ class _Segment:
         lsn: The consistent point.
         time: The time of the snapshot, in microseconds since 2000.
         table: Whose rows they are.
-        bytes_: It is full when its rows have so many.
+        segment_bytes: It is full when its rows have so many.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class _Segment:
         lsn: int,
         time: int,
         table: PublishedTable,
-        bytes_: int,
+        segment_bytes: int,
     ) -> None:
         self._bytes_left = self._messages = 0
         self._number, self._source, self._lsn, self._time = number, source, lsn, time
@@ -229,7 +229,7 @@ class _Segment:
         encode = CODECS[source.proto_version].encode
         first = (messages.Begin(lsn, time, 0), *table.types, table.relation)
         self._write(binary([encode(message) for message in first]))
-        self._bytes_left = bytes_
+        self._bytes_left = segment_bytes
         self._commit = binary([encode(messages.Commit(lsn, lsn, time))])
 
     def add(self, data: pa.BinaryArray) -> int:

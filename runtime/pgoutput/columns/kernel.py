@@ -68,13 +68,14 @@ class KernelIndex(Index):
         self.tags = _bytes(self._index.tags())
         self.kinds = _bytes(self._index.kinds())
         self.errors: dict[int, DecodeError] = {}
+        began_in_stream = decoder.in_stream
         self._refuse(decoder)
         for message in self.messages(np.flatnonzero(DESCRIBES[self.tags]).tolist()):
             if isinstance(message, Relation):
                 decoder.relations[message.oid] = message
             elif isinstance(message, Type):
                 decoder.types[message.oid] = message
-        decoder.in_stream = self._index.ends_in_stream()
+        decoder.in_stream = self._index.ends_in_stream() if in_stream is None else began_in_stream
 
     def _refuse(self, decoder: StreamDecoder) -> None:
         """Have the decoder say what is wrong with what the kernel refused."""

@@ -39,6 +39,7 @@ class PureIndex(Index):
         self._cells: list[Cell] = []
         self._first = {name: np.full(len(data), -1, np.int64) for name in _TUPLES}
         self._width = {name: np.zeros(len(data), np.int64) for name in _TUPLES}
+        began_in_stream = decoder.in_stream
         for row, one in enumerate(data.to_pylist()):
             message = None
             if one is not None:
@@ -51,6 +52,8 @@ class PureIndex(Index):
             self._messages.append(message)
             if message is not None:
                 self._add(row, message)
+        if in_stream is not None:
+            decoder.in_stream = began_in_stream
         found = [0 if one is None else one.wire_tag[0] for one in self._messages]
         self.tags = np.array(found, np.uint8)
         self.kinds = np.array([_KINDS[type(cell)] for cell in self._cells], np.uint8)

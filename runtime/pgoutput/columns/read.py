@@ -25,7 +25,7 @@ def index_messages(
         data: The messages, binary or large_binary, sliced or not; NULL is no message.
         decoder: Of their stream. It remembers what they say, as if it had decoded each.
         in_stream: For each whether it stands in a stream block, where they do not follow each other: the
-            decoder's own state does not matter then.
+            decoder's own state does not matter then, and stays as it is.
     """
     make = PureIndex if compiled.kernel is None else KernelIndex
     return make(data, decoder, in_stream)
