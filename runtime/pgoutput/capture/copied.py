@@ -16,7 +16,7 @@ from pgoutput.columns import Cells
 from pgoutput.columns.batch import Columns
 from pgoutput.segments.files import binary
 
-_BATCH_BYTES: Final = 4 << 20
+_BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 16_384
 
 _Bytes = npt.NDArray[np.uint8]
@@ -66,13 +66,12 @@ def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, w
 def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
     """Those of the text format (CopyAttributeOutText)."""
     data = np.frombuffer(b"".join(rows), np.uint8)
-    is_end = (data == ord("\t")) | (data == ord("\n"))  # inside of values they are escaped
-    ends = np.flatnonzero(is_end)
+    ends = np.flatnonzero((data == ord("\t")) | (data == ord("\n")))  # inside of values they are escaped
     starts = np.concatenate(([0], ends + 1))[:-1]
     null = ends - starts == len(_NULL)
     for place, byte in enumerate(_NULL):
         null[null] = data[starts[null] + place] == byte
-    cells = _cells(data[~is_end], ends - starts, ~null)
+    cells = pc.binary_slice(_cells(data, ends + 1, ~null), 0, -1)
     escaped = np.unique(np.searchsorted(ends, np.flatnonzero(data == _BACKSLASH)))
     escaped = escaped[~null[escaped]]
     if not len(escaped):
@@ -85,19 +84,17 @@ def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
 
 def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
     """Those of the binary format (CopyOneRowTo)."""
+    rows = [row[2:] for row in rows]  # there stands the number of columns
     data = np.frombuffer(b"".join(rows), np.uint8)
-    starts = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]
-    is_value = np.ones(len(data), np.bool_)
-    is_value[starts[:, np.newaxis] + np.arange(2)] = False  # the number of columns
-    sizes = np.empty((len(rows), width), np.int64)
-    at = starts + 2
+    at = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]
+    ends = np.empty((len(rows), width), np.int64)
+    there = np.empty((len(rows), width), np.bool_)
     for column in range(width):
-        places = at[:, np.newaxis] + np.arange(4)
-        is_value[places] = False
-        sizes[:, column] = data[places].view(">i4")[:, 0]
-        at += 4 + np.maximum(sizes[:, column], 0)
-    lengths = sizes.ravel()
-    return _cells(data[is_value], np.maximum(lengths, 0), lengths >= 0)
+        sizes = data[at[:, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
+        there[:, column] = sizes >= 0
+        ends[:, column] = at = at + 4 + np.maximum(sizes, 0)
+    # Without a stop, pyarrow 26 has it that the result has less than no bytes.
+    return pc.binary_slice(_cells(data, ends.ravel(), there.ravel()), 4, stop=4 + len(data))
 
 
 def _without_ends(data: Iterable[bytes]) -> Iterator[bytes]:
@@ -122,10 +119,10 @@ def _unescape(value: bytes) -> bytes:
 
 
 # Not pa.array, which imports pandas where that is installed.
-def _cells(data: _Bytes, lengths: npt.NDArray[np.int64], there: _Mask) -> pa.BinaryArray:
-    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    buffers = [_bits(there).buffers()[1], pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+def _cells(data: _Bytes, ends: npt.NDArray[np.int64], there: _Mask) -> pa.BinaryArray:
+    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    buffers = [_bits(there).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 
 def _bits(mask: _Mask) -> pa.BooleanArray:
