@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,11 @@ import pyarrow.compute as pc
 
 from pgoutput.columns import Cells
 from pgoutput.columns.batch import Columns
-from pgoutput.segments.files import binary
+from pgoutput.columns.index import Mask, Numbers
+from pgoutput.segments.files import binary, mask
 
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 16_384
-
-_Bytes = npt.NDArray[np.uint8]
-_Mask = npt.NDArray[np.bool_]
 
 
 def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[bytes]]:
@@ -79,7 +77,7 @@ def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
     values = [_unescape(value) for value in cells.take(_places(escaped)).to_pylist()]
     is_escaped = np.zeros(len(cells), np.bool_)
     is_escaped[escaped] = True
-    return pc.replace_with_mask(cells, _bits(is_escaped), binary(values))
+    return pc.replace_with_mask(cells, mask(is_escaped), binary(values))
 
 
 def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
@@ -119,19 +117,11 @@ def _unescape(value: bytes) -> bytes:
 
 
 # Not pa.array, which imports pandas where that is installed.
-def _cells(data: _Bytes, ends: npt.NDArray[np.int64], there: _Mask) -> pa.BinaryArray:
+def _cells(data: npt.NDArray[np.uint8], ends: Numbers, there: Mask) -> pa.BinaryArray:
     offsets = np.concatenate(([0], ends)).astype(np.int32)
-    buffers = [_bits(there).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [mask(there).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 
-def _bits(mask: _Mask) -> pa.BooleanArray:
-    return _array(pa.bool_(), np.packbits(mask, bitorder="little"), len(mask))
-
-
-def _array(type_: pa.DataType, values: npt.NDArray[Any], length: int) -> pa.Array:
-    return pa.Array.from_buffers(type_, length, [None, pa.py_buffer(values)])
-
-
-def _places(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    return _array(pa.int64(), numbers, len(numbers))
+def _places(numbers: Numbers) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pgoutput import messages
 from pgoutput.fixed import fixed_dtype
-from pgoutput.segments.files import binary
+from pgoutput.segments.files import binary, mask
 from pgoutput.segments.model import SENT
 from pgoutput.segments.state import CHANGES, StreamState
 
@@ -123,15 +123,10 @@ class _Batch:
     def _stored(self) -> pa.RecordBatch:
         batch = self._batch
         if self._changed:
-            changed = _mask(np.isin(np.arange(len(batch)), list(self._changed)))
+            changed = mask(np.isin(np.arange(len(batch)), list(self._changed)))
             data = pc.replace_with_mask(batch["data"], changed, binary(list(self._changed.values())))
             batch = pa.record_batch([batch["lsn"], batch["received_at"], data], schema=SENT)
-        return batch.filter(_mask(self._kept)) if self._left_out else batch
-
-
-def _mask(rows: npt.NDArray[np.bool_]) -> pa.BooleanArray:
-    bits = np.packbits(rows, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(rows), [None, pa.py_buffer(bits)])
+        return batch.filter(mask(self._kept)) if self._left_out else batch
 
 
 def _whole(tags: _Numbers, lengths: _Numbers) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -107,6 +108,12 @@ def _numbers(values: Iterable[int], type_: pa.DataType) -> pa.Array:
 def repeated(value: int, rows: int, type_: pa.DataType) -> pa.Array:
     """The value in each row; the type has 64 bits."""
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(np.full(rows, value, np.int64))])
+
+
+def mask(rows: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    """The mask as an array."""
+    bits = np.packbits(rows, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(rows), [None, pa.py_buffer(bits)])
 
 
 def binary(values: Sequence[bytes]) -> pa.Array:
