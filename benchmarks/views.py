@@ -47,6 +47,7 @@ TYPES = (20, -1), (25, -1), (1700, (12 << 16 | 2) + 4), (1184, -1), (16, -1), (2
 COLUMNS = tuple(m.RelationColumn(not i, f"c{i}", *type_) for i, type_ in enumerate(TYPES))
 ORDERS = m.Relation(OID, "public", "orders", m.ReplicaIdentity.DEFAULT, COLUMNS)
 SOURCE = Source(
+    recording="",
     system_identifier="1",
     server_version="18.4",
     database="bench",

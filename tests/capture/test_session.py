@@ -31,7 +31,13 @@ from pgoutput.segments import Source, Start, find_gaps, read_metadata
 from tests.capture.lab import wait_until
 
 SOURCE = Source(
-    system_identifier="1", server_version="14.0", database="d", slot="s", publications=("p",), proto_version=2
+    recording="7b0c3e0e-0000-4000-8000-000000000001",
+    system_identifier="1",
+    server_version="14.0",
+    database="d",
+    slot="s",
+    publications=("p",),
+    proto_version=2,
 )
 
 

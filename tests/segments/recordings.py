@@ -26,6 +26,7 @@ from tests.codec import corpus
 
 FIRST = Start(session=1, number=1, position=0, lsn=0)
 PARALLEL = Source(
+    recording="7b0c3e0e-0000-4000-8000-000000000001",
     system_identifier="7",
     server_version="18.4",
     database="db",

@@ -154,7 +154,8 @@ def test_a_parquet_file_of_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 2}, "it has format 2, this version of pgoutput reads up to 1"),
+        ({"format": 1}, "it has format 1, this version of pgoutput reads format 2"),
+        ({"format": 3}, "it has format 3, this version of pgoutput reads format 2"),
         ({"format": 9, "keyframe": "of another kind"}, "it has format 9, this version"),
         ({"format": "new"}, "its metadata cannot be read"),
         ({"messages": 81}, r"it has \d+ rows, and should have"),
@@ -295,7 +296,7 @@ def test_a_file_that_is_there_twice(folder: Path) -> None:
     assert gaps(folder)[0] == "segment 3 is followed by segment 3: a file has the wrong name"
 
 
-@pytest.mark.parametrize("key", ["slot", "database", "system_identifier"])
+@pytest.mark.parametrize("key", ["recording", "slot", "database", "system_identifier"])
 def test_segments_of_another_recording(folder: Path, key: str) -> None:
     path = folder / segment_name(10)
     source = msgspec.to_builtins(read_metadata(path).source)

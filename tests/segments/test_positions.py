@@ -10,7 +10,13 @@ import pytest
 from pgoutput.segments import Metadata, Source, find_gaps
 
 SOURCE = Source(
-    system_identifier="1", server_version="18.0", database="d", slot="s", publications=("p",), proto_version=4
+    recording="7b0c3e0e-0000-4000-8000-000000000001",
+    system_identifier="1",
+    server_version="18.0",
+    database="d",
+    slot="s",
+    publications=("p",),
+    proto_version=4,
 )
 FIRST = Metadata(
     kind="stream",

@@ -219,6 +219,7 @@ def test_what_a_session_did_not_finish_comes_once(tmp_path: Path) -> None:
         writer.rotate()
 
     source = Source(
+        recording="7b0c3e0e-0000-4000-8000-000000000001",
         system_identifier="1",
         server_version="18.4",
         database="shop",

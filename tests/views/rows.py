@@ -102,6 +102,7 @@ def _row(transaction: Transaction, change: Change, relation: Relation) -> Row:
         "unchanged": [
             name for name, cell in zip(names, new or (), strict=new is not None) if _is_not_sent(cell)
         ],
+        "incomplete": None,
     }
 
 

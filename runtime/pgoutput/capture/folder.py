@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Final, Literal
+from uuid import uuid4
 
 import msgspec
 
@@ -32,6 +33,8 @@ class State(msgspec.Struct, kw_only=True):
     Readers of Parquet pass over such names.
     """
 
+    recording: str = msgspec.field(default_factory=lambda: str(uuid4()))
+    """Identity of the recording, as in `Source`."""
     slot: str
     system_identifier: str
     database: str

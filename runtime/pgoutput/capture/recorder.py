@@ -145,6 +145,7 @@ class Recorder:
         servers.check_publications(connection, server, self._publications)
         state = folder.claim(self._slot, server.system_identifier, server.database)
         source = Source(
+            recording=state.recording,
             system_identifier=server.system_identifier,
             server_version=server.version,
             database=server.database,

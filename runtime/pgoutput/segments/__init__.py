@@ -15,7 +15,17 @@ from pgoutput.segments.location import (
     locate,
     segment_number,
 )
-from pgoutput.segments.model import SCHEMA, End, Epoch, Metadata, Part, Prepared, Source
+from pgoutput.segments.model import (
+    SCHEMA,
+    End,
+    Epoch,
+    Incomplete,
+    Metadata,
+    Part,
+    Prepared,
+    PublicationChange,
+    Source,
+)
 from pgoutput.segments.reader import Segment, Segments, list_segments, read_metadata
 from pgoutput.segments.writer import SEGMENT_BYTES, SegmentWriter, Start
 
@@ -25,11 +35,13 @@ __all__ = [
     "SNAPSHOT",
     "End",
     "Epoch",
+    "Incomplete",
     "Location",
     "Metadata",
     "Part",
     "Place",
     "Prepared",
+    "PublicationChange",
     "Segment",
     "SegmentFile",
     "SegmentWriter",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from uuid import uuid4
 
 from pgoutput.captures import Capture, Header
 from pgoutput.errors import CaptureError, DecodeError
@@ -48,6 +49,7 @@ def record_capture(
 def _source(header: Header) -> Source:
     options = {name: str(value) for name, value in header.options.items()}
     return Source(
+        recording=str(uuid4()),
         system_identifier="",
         server_version=header.server_version,
         database="",

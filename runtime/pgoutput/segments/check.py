@@ -25,7 +25,7 @@ def find_gaps(segments: Sequence[Metadata], first: int = 1) -> Iterator[str]:
             yield _missing(before.number + 1, after.number - 1)
         elif after.number <= before.number:
             yield f"segment {before.number} is followed by segment {after.number}: a file has the wrong name"
-        for key in ("system_identifier", "database", "slot"):
+        for key in ("recording", "system_identifier", "database", "slot"):
             one, other = getattr(before.source, key), getattr(after.source, key)
             if one != other:
                 yield f"segment {after.number} has {key} {other}, segment {before.number} has {one}"

@@ -40,19 +40,25 @@ METADATA_KEY: Final = b"pgoutput"
 CHECKSUM_KEY: Final = b"pgoutput_crc32"
 """The key of the CRC-32 of that JSON, in hex. Parquet has checksums for its pages, but for no metadata."""
 
-FORMAT: Final = 1
-"""The number of this layout of segments. Readers refuse a higher one."""
+FORMAT: Final = 2
+"""The number of this layout of segments. Readers refuse any other."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session's messages come from, and how they were asked for."""
 
+    recording: str
+    """Identity of the recording: a UUID, the same in all its segments and in no other recording."""
     system_identifier: str
     """Of the database cluster, from IDENTIFY_SYSTEM."""
     server_version: str
     database: str
     slot: str
     publications: tuple[str, ...]
+    publication_oids: tuple[int, ...] = ()
+    """pg_publication.oid of each; empty where no server was recorded."""
+    timeline: int = 0
+    """Timeline ID of the server's WAL, from IDENTIFY_SYSTEM; 0 where no server was recorded."""
     proto_version: int
     options: dict[str, str] = {}
     """The other options of START_REPLICATION."""
@@ -126,6 +132,32 @@ class Epoch(msgspec.Struct, frozen=True):
     """The Type messages of its columns' types, where there were such: of domains, enums and the like."""
 
 
+class Incomplete(msgspec.Struct, frozen=True, kw_only=True):
+    """A table whose rows cannot be derived from the recording, because it lacks some of them."""
+
+    oid: int
+    namespace: str
+    """Empty for pg_catalog, as in Relation messages."""
+    name: str
+    lsn: int
+    """End of the server's WAL when the recorder noticed it."""
+    reason: str
+    """Why, and since when; to be shown behind the table's name."""
+
+
+class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded publication was altered: it publishes other tables, rows or columns than before."""
+
+    publication: str
+    after_lsn: int
+    before_lsn: int
+    """Ends of the server's WAL at the recorder's last two looks: the change lies between them."""
+    time: int
+    """When the recorder noticed it, in microseconds since 2000-01-01 00:00 UTC."""
+    changes: tuple[str, ...]
+    """What is different, each as a short sentence."""
+
+
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """What a segment says of itself."""
 
@@ -156,6 +188,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
     ends: tuple[End, ...] = ()
     prepared: tuple[Prepared, ...] = ()
+    incomplete: tuple[Incomplete, ...] = ()
+    """All tables that are incomplete where the segment ends."""
+    publication_changes: tuple[PublicationChange, ...] = ()
+    """Changes of publications that were noticed since the segment before was stored."""
 
     @property
     def next_position(self) -> int:

@@ -129,8 +129,8 @@ class Segment:
         if said.get(CHECKSUM_KEY) != checksum(raw):
             raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
         try:
-            if (number := _FORMAT.decode(raw).format) > FORMAT:
-                raise self._error(f"it has format {number}, this version of pgoutput reads up to {FORMAT}")
+            if (number := _FORMAT.decode(raw).format) != FORMAT:
+                raise self._error(f"it has format {number}, this version of pgoutput reads format {FORMAT}")
             metadata = _METADATA.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +30,13 @@ STRIDE: Final = 1 << 40
 """Positions and LSNs that are set aside for each segment, as several are written at a time."""
 
 _SOURCE: Final = Source(
-    system_identifier="0", server_version="", database="spark", slot="spark", publications=(), proto_version=1
+    recording="",
+    system_identifier="0",
+    server_version="",
+    database="spark",
+    slot="spark",
+    publications=(),
+    proto_version=1,
 )
 """Where the stream comes from. No database cluster has the number 0."""
 
@@ -160,7 +167,8 @@ def find_place(path: str, target: Target, *, overwrite: bool) -> tuple[Target, P
         start = Start(
             session=last.session + 1, number=last.number + 1, position=last.next_position, lsn=last.end_lsn
         )
-    source = msgspec.structs.replace(_SOURCE, proto_version=target.proto_version)
+    recording = before[-1].source.recording if before and not overwrite else str(uuid4())
+    source = msgspec.structs.replace(_SOURCE, recording=recording, proto_version=target.proto_version)
     now = time.time_ns() // 1_000 - EPOCH_UNIX_MICROSECONDS
     return target, Place(folder, source, start, max([now, *(one.last_commit_time or now for one in before)]))
 

@@ -7,6 +7,7 @@ import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+from uuid import uuid4
 
 import msgspec
 
@@ -74,6 +75,7 @@ def write_segments(
     asked, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
     new_folder(folder)
     source = Source(
+        recording=str(uuid4()),
         system_identifier="",
         server_version=_SERVER,
         database=_PUBLICATION,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Final
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
@@ -109,6 +110,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def source(self) -> Source:
         """Where its stream comes from: no server, but one could have sent it."""
         return Source(
+            recording=str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}")),
             system_identifier="",
             server_version="",
             database="synth",

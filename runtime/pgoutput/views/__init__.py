@@ -78,6 +78,7 @@ class ChangesView:
     def __init__(self, segment: Segment, task: Task, wanted: Wanted) -> None:
         self._changes = CommittedChanges(segment, whole=task.whole, commits=task.commits, wanted=wanted)
         self._snapshot = segment.metadata.kind == "snapshot"
+        self._incomplete = {one.oid: one.reason for one in segment.metadata.incomplete}
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See `View`."""
@@ -86,7 +87,7 @@ class ChangesView:
 
     def rows(self, committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
         """The rows of changes."""
-        return changes_batch(committed, snapshot=snapshot)
+        return changes_batch(committed, snapshot=snapshot, incomplete=self._incomplete)
 
 
 class TableView(ChangesView):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -54,6 +56,7 @@ CHANGES: Final = pa.schema(
         pa.field("before", _MAP),
         pa.field("after", _MAP),
         pa.field("unchanged", TEXTS, nullable=False),
+        pa.field("incomplete", _TEXT),
     ]
 )
 """One row per change of committed work.
@@ -64,24 +67,36 @@ CHANGES: Final = pa.schema(
   where the server sends none: for inserts, and for updates that leave the key as it is.
 - `after`: The new row, by column, but for what is unchanged; NULL for deletes and truncates.
 - `unchanged`: Names of the columns that were not sent, since an update left them as they were (TOAST).
+- `incomplete`: Why the recording lacks rows of the relation; NULL where it lacks none.
 
 Values are as the server writes them as text, of either format.
 """
 
 
-def changes_batch(committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
-    """The rows of `CHANGES`.
+def changes_batch(
+    committed: Committed, *, snapshot: bool, incomplete: Mapping[int, str] = MappingProxyType({})
+) -> pa.RecordBatch:
+    """Return rows of `CHANGES`.
 
     Args:
         committed: The changes.
         snapshot: Whether they are rows of a snapshot.
+        incomplete: The column `incomplete`, by OID of the relation.
     """
     columns = change_columns(committed.changes) | commit_columns(committed, snapshot=snapshot)
+    columns["incomplete"] = _incomplete(committed.changes, incomplete)
     return pa.record_batch([columns[name] for name in CHANGES.names], schema=CHANGES)
 
 
+def _incomplete(changes: Changes, incomplete: Mapping[int, str]) -> pa.StringArray:
+    reasons = [incomplete.get(shape.relation.oid) for shape in changes.shapes]
+    if not any(reasons):
+        return pa.nulls(len(changes), _TEXT)
+    return pa.array(reasons, _TEXT).take(pa.array(changes.shape))
+
+
 def change_columns(changes: Changes) -> dict[str, pa.Array]:
-    """The columns of `CHANGES` but for those of the commit, by name."""
+    """Return the columns of `CHANGES` that follow from the messages alone, by name."""
     new, unchanged = new_cells(changes)
     return head_columns(changes) | {
         "columns": of_shapes(changes, "columns"),
