@@ -4,13 +4,23 @@
 recorder or the server. Needs the extra `capture`.
 """
 
-from pgoutput.capture.events import Connected, Event, Progress, Reconnecting, Snapshotted, Stopped, Stored
+from pgoutput.capture.events import (
+    Connected,
+    Event,
+    Notice,
+    Progress,
+    Reconnecting,
+    Snapshotted,
+    Stopped,
+    Stored,
+)
 from pgoutput.capture.options import Options
 from pgoutput.capture.recorder import Recorder
 
 __all__ = [
     "Connected",
     "Event",
+    "Notice",
     "Options",
     "Progress",
     "Reconnecting",

@@ -11,6 +11,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgoutput import envelope
+from pgoutput.capture.events import Notice
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import Message
 
@@ -27,9 +28,10 @@ _SETTINGS: Final = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "row_security": "off",
+    "client_min_messages": "notice",
 }
 """How values are written, in the stream and in the snapshot alike (libpqrcv_connect asks for the first four),
-no time limits, and an error where a policy would hide rows (as pg_dump has them)."""
+no time limits, an error where a policy would hide rows (as pg_dump has them), and all notices."""
 
 _SETTINGS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
 """Time limits that older servers do not know."""
@@ -40,6 +42,10 @@ a server that shuts down or starts up, and a slot that is in use."""
 
 _CANCELED: Final = b"57014"
 _UNDEFINED_OBJECT: Final = "42704"
+_SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
+"""SQLSTATE and C function of the warning that the server streams on without a publication (pgoutput.c, since
+PostgreSQL 18; older servers end the stream). Both are the same in every language of the server's messages."""
+
 _COPYING: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
 
 _RECEIVE: Final = 1 << 20
@@ -68,13 +74,21 @@ class Connection:
         dsn: As libpq takes it: keywords and values, or a URI.
         replication: Whether it can run the commands of the streaming replication protocol as well.
         stop: Says when no query is to be waited for any more.
+        on_notice: Called with each notice and warning of the server, once for each text.
 
     Raises:
         ConnectionLost: The connection cannot be made.
         ReplicationError: The DSN cannot be read.
     """
 
-    def __init__(self, dsn: str, *, replication: bool = False, stop: Callable[[], bool] = _never) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        replication: bool = False,
+        stop: Callable[[], bool] = _never,
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> None:
         try:
             given = conninfo_to_dict(dsn)
         except (psycopg.ProgrammingError, UnicodeError):  # which may quote a password
@@ -93,7 +107,11 @@ class Connection:
             raise ConnectionLost(f"no connection: {_one_line(str(error))}") from None
         except (psycopg.Error, UnicodeError) as error:
             raise ReplicationError(f"the DSN cannot be used: {_one_line(str(error))}") from None
+        self._dsn = dsn
         self._libpq = self._connection.pgconn
+        self._libpq.notice_handler = self._noticed
+        self._on_notice = on_notice
+        self._notices: set[str] = set()
         self._stop = stop
         self.ended = self.more = False
         self._failure: ReplicationError | None = None
@@ -122,6 +140,16 @@ class Connection:
         """The socket, for select."""
         self._check()
         return self._libpq.socket
+
+    @property
+    def pinned_dsn(self) -> str:
+        """The DSN with the host, address and port of this connection instead of all that were given.
+
+        Further connections of a session must reach the same server, also when the DSN lists several.
+        """
+        libpq = self._libpq
+        place = {"host": libpq.host, "hostaddr": libpq.hostaddr, "port": libpq.port}
+        return make_conninfo(self._dsn, **{name: value.decode() for name, value in place.items()})
 
     @property
     def server_version(self) -> int:
@@ -216,6 +244,7 @@ class Connection:
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)
+            self._check()  # a notice that was sent before this message may have announced a failure
             if size < 0:
                 self._end_of_copy()
                 self.ended = True
@@ -224,6 +253,24 @@ class Connection:
             received.append(bytes(data))  # no garbage to collect, as views are
             room -= size
         return room
+
+    def _noticed(self, result: pq.abc.PGresult) -> None:
+        """Report a notice; keep the failure that one of them announces.
+
+        libpq reads messages in order: what `get_copy_data` gives after this call was sent after the notice.
+        """
+        severity = _field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+        sqlstate = _field(result, pq.DiagnosticField.SQLSTATE)
+        text = _message(result)
+        if (sqlstate, _field(result, pq.DiagnosticField.SOURCE_FUNCTION)) == _SKIPPED_PUBLICATION:
+            self._failure = ReplicationError(
+                f"the stream lacks changes that were made while a publication did not exist ({text}): "
+                "nothing from there on is stored or acknowledged; record anew in another folder and from a "
+                "new slot"
+            )
+        if text not in self._notices and self._on_notice is not None:
+            self._notices.add(text)
+            self._on_notice(Notice(severity=severity, sqlstate=sqlstate, message=text))
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -285,12 +332,7 @@ class Connection:
     def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
         if result.status != pq.ExecStatus.FATAL_ERROR:
             return result
-        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(
-            errors="backslashreplace"
-        )
-        hint = (result.error_field(pq.DiagnosticField.MESSAGE_HINT) or b"").decode(errors="backslashreplace")
-        text = _one_line(f"{text} ({hint})" if hint else text)
+        state, text = _field(result, pq.DiagnosticField.SQLSTATE), _message(result)
         if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
             raise ConnectionLost(text)
         raise (UndefinedObject if state == _UNDEFINED_OBJECT else ReplicationError)(text)
@@ -305,6 +347,20 @@ def quote_literal(text: str) -> str:
     """The text as SQL has it (quote_literal)."""
     quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
     return f"E{quoted}" if "\\" in text else quoted
+
+
+def _field(result: pq.abc.PGresult, field: pq.DiagnosticField) -> str:
+    """Return a field of an error or notice; the empty text if it has none."""
+    return (result.error_field(field) or b"").decode(errors="backslashreplace")
+
+
+def _message(result: pq.abc.PGresult) -> str:
+    """Return the primary message and the hint of an error or notice, on one line."""
+    text = _field(result, pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message.decode(
+        errors="backslashreplace"
+    )
+    hint = _field(result, pq.DiagnosticField.MESSAGE_HINT)
+    return _one_line(f"{text} ({hint})" if hint else text)
 
 
 def _text(value: bytes | None) -> str | None:

@@ -60,6 +60,16 @@ class Stored(Event, frozen=True, kw_only=True):
     end_lsn: str
 
 
+class Notice(Event, frozen=True, kw_only=True):
+    """The server has sent a notice or a warning. Each text is reported once for each connection."""
+
+    severity: str
+    """WARNING, NOTICE, INFO, LOG or DEBUG, whatever the language of the server's messages."""
+    sqlstate: str
+    message: str
+    """The primary message and the hint, in the language of the server's messages."""
+
+
 class Reconnecting(Event, frozen=True, kw_only=True):
     """The connection ended; the next attempt comes after a pause."""
 

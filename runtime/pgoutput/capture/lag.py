@@ -20,6 +20,9 @@ class WalEnd:
 
     Attributes:
         lsn: The last answer; None while the server does not answer.
+
+    Args:
+        dsn: The server that streams, and the database; see `Connection.pinned_dsn`.
     """
 
     def __init__(self, dsn: str) -> None:

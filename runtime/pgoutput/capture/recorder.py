@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -109,20 +109,19 @@ class Recorder:
         if isinstance(until, str) and until != "now":
             target = parse_lsn(until)
         pause, reached = _FIRST_PAUSE, False
-        with ExitStack() as stack:
-            folder = stack.enter_context(Folder(self._path))
-            wal_end = stack.enter_context(WalEnd(self._dsn)) if self._on_event else None
+        with Folder(self._path) as folder:
             while not self._is_over():
                 began = time.monotonic()
                 try:
-                    with Connection(self._dsn, replication=True) as connection:
+                    with Connection(self._dsn, replication=True, on_notice=self._tell) as connection:
                         server = servers.identify(connection)
                         if until == "now" and target is None:
                             target = server.flush_lsn
                         reached = reached or folder.state is not None
                         session = self._open(connection, server, folder)
                         reached = True
-                        self._record(session, target, wal_end)
+                        with WalEnd(connection.pinned_dsn) if self._on_event else nullcontext() as wal_end:
+                            self._record(session, target, wal_end)
                         break
                 except Interrupted:
                     break
@@ -249,7 +248,7 @@ class Recorder:
             folder.forget(state)
             raise
         try:
-            copy = TableCopy(self._dsn, source, folder.partial_snapshot(), str(snapshot), lsn)
+            copy = TableCopy(connection.pinned_dsn, source, folder.partial_snapshot(), str(snapshot), lsn)
             copy.run(self._tell, self._is_over, self._segment_bytes)
             folder.finish_snapshot()
         except BaseException:  # nothing is half done, and no WAL is kept for nobody

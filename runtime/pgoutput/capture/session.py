@@ -115,7 +115,7 @@ class Session:
                 while not (stop() or self._reached(until)):
                     self._step(until is not None)
                     tick()
-            except ConnectionLost:
+            except ReplicationError:
                 self._finish()
                 raise
             self._finish()

@@ -46,7 +46,7 @@ class TableCopy:
     """Copies the published tables as of an exported snapshot.
 
     Args:
-        dsn: The server and the database.
+        dsn: The server that exports the snapshot, and the database.
         source: What the stream will be.
         folder: Where the segments go.
         snapshot: The name of the exported snapshot.
@@ -97,7 +97,7 @@ class TableCopy:
 
     def _transaction(self) -> Connection:
         """A connection that sees what the snapshot does."""
-        connection = Connection(self._dsn, stop=self._is_over)
+        connection = Connection(self._dsn, stop=self._is_over, on_notice=self._tell)
         connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.query(f"SET TRANSACTION SNAPSHOT '{self._snapshot}'")
         return connection

@@ -21,7 +21,7 @@ _EXTRAS = {
 
 
 def main() -> None:
-    """Run `pgoutput`. What is wrong is one line on standard error, and exit code 2."""
+    """Run `pgoutput`. What is wrong is one line on standard error, and exit code 2, or 3 for servers."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale cannot show
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    from pgoutput.errors import PgoutputError
+    from pgoutput.errors import PgoutputError, ReplicationError
 
     try:
         try:
@@ -52,7 +52,7 @@ def _run() -> None:
     except (PgoutputError, OSError) as error:
         _close_stdout()
         complain(str(error))
-        sys.exit(2)
+        sys.exit(3 if isinstance(error, ReplicationError) else 2)
 
 
 def _close_stdout() -> None:

@@ -16,6 +16,7 @@ from rich.markup import escape
 from pgoutput.capture import (
     Connected,
     Event,
+    Notice,
     Options,
     Progress,
     Reconnecting,
@@ -68,7 +69,7 @@ def record(
             status.update(escape(printable(_line(event))))
 
         def print_line(event: Event) -> None:
-            if isinstance(event, Connected | Reconnecting | Stopped) or (
+            if isinstance(event, Connected | Notice | Reconnecting | Stopped) or (
                 isinstance(event, Stored) and not console.is_terminal
             ):
                 complain(_line(event))
@@ -120,6 +121,11 @@ def _(event: Progress) -> str:
         f"{event.messages:,} messages, {event.messages_per_second:,.0f} a second; lag {lag}; "
         f"last commit {event.last_commit_time or 'not yet'}; {event.open_transactions} transactions open"
     )
+
+
+@_line.register
+def _(event: Notice) -> str:
+    return f"{event.severity} of the server: {event.message}"
 
 
 @_line.register

@@ -1,0 +1,83 @@
+"""Notices and warnings of the server are reported; a publication that was missing ends the recording."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgoutput.capture import Connected, Notice, Stored
+from pgoutput.capture.connection import Connection
+from pgoutput.errors import ConnectionLost, ReplicationError
+from tests.capture.conftest import Command
+from tests.capture.lab import Lab
+
+SKIPPED = (
+    "the stream lacks changes that were made while a publication did not exist "
+    '(skipped loading publication "p"'
+)
+SINCE = 18
+"""The version since which servers stream on without a publication, and only send a warning."""
+
+
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
+def recreate_publication(lab: Lab, first: int) -> int:
+    """Insert a row before, while and after the publication is missing; return the LSN of the first loss."""
+    lab.run(f"INSERT INTO t VALUES ({first})", "DROP PUBLICATION p")
+    lost_lsn = lab.lsn()
+    lab.run(
+        f"INSERT INTO t VALUES ({first + 1})",
+        "CREATE PUBLICATION p FOR TABLE t",
+        f"INSERT INTO t VALUES ({first + 2})",
+    )
+    return lost_lsn
+
+
+def stored_ids(lab: Lab) -> list[int]:
+    return sorted(int(str(row["id"])) for table in lab.replay().values() for row in table)
+
+
+def test_each_text_is_reported_once(lab: Lab) -> None:
+    told: list[Notice] = []
+    with Connection(f"{lab.dsn} options='-c client_min_messages=error'", on_notice=told.append) as connection:
+        for level in ("notice", "warning", "notice"):
+            connection.query(f"DO $$ BEGIN RAISE {level} 'disk %', '\u00fc' USING HINT = 'more'; END $$")
+        connection.query("DO $$ BEGIN RAISE warning 'another'; END $$")
+    assert [(notice.severity, notice.sqlstate, notice.message) for notice in told] == [
+        ("NOTICE", "00000", "disk \u00fc (more)"),
+        ("WARNING", "01000", "another"),
+    ]
+
+
+def test_a_publication_recreated_while_recording(table: Lab) -> None:
+    with pytest.raises(ReplicationError) as caught, table.recording() as recording:  # noqa: PT012
+        recording.wait(Connected)
+        table.run("INSERT INTO t VALUES (1)")
+        recording.wait(Stored)
+        lost_lsn = recreate_publication(table, 2)
+        recording.join()
+    assert not isinstance(caught.value, ConnectionLost)
+    if table.version >= SINCE:
+        assert str(caught.value).startswith(SKIPPED)
+        assert str(caught.value).endswith("record anew in another folder and from a new slot")
+        [notice] = recording.told(Notice)
+        assert (notice.severity, notice.sqlstate) == ("WARNING", "55000")
+    assert table.confirmed_lsn() <= lost_lsn
+    assert stored_ids(table) == [1, 2]
+
+
+def test_a_publication_recreated_while_stopped(table: Lab, capture: Command) -> None:
+    table.record()
+    lost_lsn = recreate_publication(table, 1)
+    for _ in range(2):  # nothing is acknowledged, so that the next run says so as well
+        code, out, err = capture("--until=now")
+        assert (code, out) == (3, "")
+        if table.version >= SINCE:
+            *before, line = err.splitlines()
+            assert line.startswith(f"pgoutput: {SKIPPED}")
+            assert [one for one in before if "WARNING of the server: skipped loading" in one]
+        assert table.confirmed_lsn() <= lost_lsn
+    assert stored_ids(table) == [1]
