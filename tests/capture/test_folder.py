@@ -24,8 +24,15 @@ def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
         writer.write([XLogData(lsn, lsn, 0, encode_for(message, 4)) for message in transaction], 0)
         writer.rotate()
     slot, system, database = WHOSE
-    state = State(slot=slot, system_identifier=system, database=database, acknowledged_lsn=30, last_segment=2)
-    with pytest.raises(CaptureError, match="no recording"), Folder(tmp_path):
+    state = State(
+        recording=PARALLEL.recording,
+        slot=slot,
+        system_identifier=system,
+        database=database,
+        acknowledged_lsn=30,
+        last_segment=2,
+    )
+    with pytest.raises(CaptureError, match=r"_recording\.json is missing"), Folder(tmp_path):
         pass
     (tmp_path / "_recording.json").touch()
     with pytest.raises(CaptureError, match=r"recording\.json: it cannot be read"), Folder(tmp_path):

@@ -27,7 +27,7 @@ from pgoutput.messages import (
     StreamStop,
     XLogData,
 )
-from pgoutput.segments import Source, Start, find_gaps, read_metadata
+from pgoutput.segments import Directory, Source, Start, find_gaps, read_metadata
 from tests.capture.lab import wait_until
 
 SOURCE = Source(
@@ -105,7 +105,7 @@ class Lab:
         }
         self.session = Session(
             cast(Connection, self.connection),
-            folder,
+            Directory(folder),
             SOURCE,
             start,
             stored=lambda path, metadata: self._store(path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from pgoutput.errors import CaptureError
 from pgoutput.segments import (
     SCHEMA,
+    Directory,
     Metadata,
     Segment,
     SegmentFile,
@@ -24,7 +26,6 @@ from pgoutput.segments import (
     find_gaps,
     list_segments,
     read_metadata,
-    remove_partial,
     segment_name,
 )
 from pgoutput.segments.files import checksum, sent
@@ -338,17 +339,15 @@ def test_no_reader_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pgoutput.segments import files
-
     synced: list[tuple[str, bool]] = []
     path = tmp_path / segment_name(1)
-    real = files.sync
+    real = os.fsync
 
-    def sync(what: Path) -> None:
-        synced.append((what.name, path.exists()))
-        real(what)
+    def sync(descriptor: int) -> None:
+        synced.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, path.exists()))
+        real(descriptor)
 
-    monkeypatch.setattr(files, "sync", sync)
+    monkeypatch.setattr(os, "fsync", sync)
     recordings.write(tmp_path, recordings.source(NAME), recordings.sent(NAME))
     assert synced == [(f".{path.name}.partial", False), (tmp_path.name, True)]
 
@@ -361,13 +360,13 @@ def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
     (folder / ".hidden").write_bytes(b"")
     assert list_segments(folder) == whole
     assert (folder / f".{segment_name(11)}.partial").exists()
-    remove_partial(folder)
+    Directory(folder).remove_partial()
     assert {path.name for path in folder.iterdir()} == {
         *(path.name for path in whole),
         ".snapshot.partial",
         ".hidden",
     }
-    remove_partial(folder)
+    Directory(folder).remove_partial()
 
 
 def test_a_reader_refuses_a_recording_with_a_gap(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from pgoutput.capture.events import (
     Event,
     Notice,
     Progress,
+    PublicationAltered,
     Reconnecting,
+    SnapshotKept,
     Snapshotted,
     Stopped,
     Stored,
+    TableIncomplete,
 )
 from pgoutput.capture.options import Options
 from pgoutput.capture.recorder import Recorder
@@ -23,9 +26,12 @@ __all__ = [
     "Notice",
     "Options",
     "Progress",
+    "PublicationAltered",
     "Reconnecting",
     "Recorder",
+    "SnapshotKept",
     "Snapshotted",
     "Stopped",
     "Stored",
+    "TableIncomplete",
 ]

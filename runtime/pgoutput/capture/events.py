@@ -70,6 +70,29 @@ class Notice(Event, frozen=True, kw_only=True):
     """The primary message and the hint, in the language of the server's messages."""
 
 
+class SnapshotKept(Event, frozen=True, kw_only=True):
+    """A snapshot was asked for, and the recording has one already: it is continued."""
+
+    recording: str
+    """UUID of the recording."""
+
+
+class TableIncomplete(Event, frozen=True, kw_only=True):
+    """The recording lacks rows of a table. Told for each table at each start, and when it is noticed."""
+
+    table: str
+    lsn: str
+    """End of the server's WAL when it was noticed."""
+    reason: str
+
+
+class PublicationAltered(Event, frozen=True, kw_only=True):
+    """A recorded publication publishes something else than before."""
+
+    publication: str
+    changes: tuple[str, ...]
+
+
 class Reconnecting(Event, frozen=True, kw_only=True):
     """The connection ended; the next attempt comes after a pause."""
 

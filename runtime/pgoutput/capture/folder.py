@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from pathlib import Path
-from typing import Final, Literal
+from threading import Lock
+from typing import Any, Final, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
 
+from pgoutput.capture.publications import Published
+from pgoutput.capture.timelines import Timeline
 from pgoutput.errors import CaptureError
 from pgoutput.segments import (
     SNAPSHOT,
+    Directory,
+    Incomplete,
     Metadata,
+    PublicationChange,
     Start,
     list_segments,
     read_metadata,
-    remove_partial,
     segment_name,
 )
 from pgoutput.segments.files import sync
 
 _STATE: Final = "_recording.json"
+_PUBLISHED: Final = "_published.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
+
+_T = TypeVar("_T")
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -38,32 +45,53 @@ class State(msgspec.Struct, kw_only=True):
     slot: str
     system_identifier: str
     database: str
+    timelines: tuple[Timeline, ...] = ()
+    """History of the WAL that was recorded, the current timeline last; empty before the first session."""
+    server_start: str = ""
+    """When the server of the last session was started: pg_postmaster_start_time()."""
     acknowledged_lsn: int | None = None
     """The server may have been told that up to here all is stored. None before the first time."""
     last_segment: int = 0
-    """Number of the last segment when that was noted; 0 if there was none."""
+    """Number of the last segment that the server may have been told of; 0 if there was none."""
     snapshot: Literal["none", "running", "complete"] = "none"
+    incomplete: tuple[Incomplete, ...] = ()
+    """The tables that lack rows in the recording."""
+    publication_changes: tuple[PublicationChange, ...] = ()
+    """Those that are in no segment yet."""
 
 
 class Folder:
-    """The folder of a recording, locked; a context manager.
+    """The folder of a recording, locked; a context manager. Its methods may be called from several threads.
 
     Attributes:
         path: Where it is; it is created if need be.
+        directory: The same, held open.
         state: None for a new recording.
 
     Raises:
         CaptureError: Another recorder is at work in it, or it has other things in it.
+        OSError: It cannot be made, or cannot be written to.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path, os.O_RDONLY)
+        self._saving = Lock()
+        self.directory = Directory(self.path)
         try:
             self._take_lock()
-            self.state = self._load()
-            remove_partial(self.path)
+            self.check_place()
+            self.state = self._load(_STATE, State)
+            if self.state is None and self._others():
+                if self._names_of_recording():
+                    text = f"{self.path}: {_STATE} is missing: put it back, or record anew in another folder"
+                else:
+                    text = f"{self.path}: the folder is not empty, and no recording: use a new one"
+                raise CaptureError(text)
+            self.published = self._load(_PUBLISHED, Published)
+            self.directory.remove_partial()
+            self.directory.create("writable").close()  # better now than when a slot was made for it
+            self.directory.remove_partial()
         except BaseException:
             self.close()
             raise
@@ -76,7 +104,19 @@ class Folder:
 
     def close(self) -> None:
         """Unlock it."""
-        os.close(self._lock)
+        self.directory.close()
+
+    def check_place(self) -> None:
+        """See that the path still leads to the folder.
+
+        Raises:
+            CaptureError: The folder was moved, removed or replaced.
+        """
+        if not self.directory.in_place:
+            raise CaptureError(
+                f"{self.path}: the folder was moved or removed while it was recorded to; nothing more is "
+                "acknowledged. Start again with the folder's new path (--out), or put it back"
+            )
 
     def claim(self, slot: str, system_identifier: str, database: str) -> State:
         """Say whose stream the recording is; give its state.
@@ -96,31 +136,67 @@ class Folder:
                 f"{self.path}: segments are missing, up to {segment_name(self.state.last_segment)}, and the "
                 "server does not send them again: put them back, or record anew in another folder"
             )
+        if last is not None and last.source.recording != self.state.recording:
+            raise CaptureError(
+                f"{self.path}: segment {last.number} is of the recording {last.source.recording}, and "
+                f"{_STATE} of the recording {self.state.recording}: put the right files back"
+            )
         return self.state
 
     def save(self, state: State) -> None:
-        """Write the state to the disk."""
-        path = self.path / _STATE
-        partial = path.with_name(f".{_STATE}.partial")
-        partial.write_bytes(msgspec.json.encode(state) + b"\n")
-        sync(partial)
-        partial.rename(path)
-        sync(self.path)
+        """Write the state to the disk.
+
+        Raises:
+            CaptureError: The folder was moved or removed.
+            OSError: The disk failed.
+        """
+        with self._saving:
+            self._save(state)
+
+    def update(self, **changes: Any) -> None:
+        """Write the state to the disk with some of its fields changed.
+
+        Raises:
+            CaptureError: As `save`.
+            OSError: As `save`.
+        """
+        with self._saving:
+            assert self.state is not None
+            self._save(msgspec.structs.replace(self.state, **changes))
+
+    def _save(self, state: State) -> None:
+        self.check_place()
+        self.directory.replace(_STATE, msgspec.json.encode(state) + b"\n")
         self.state = state
+
+    def save_published(self, published: Published) -> None:
+        """Write what is published to the disk; the next look is compared with it.
+
+        Raises:
+            CaptureError: As `save`.
+            OSError: As `save`.
+        """
+        self.check_place()
+        self.directory.replace(_PUBLISHED, msgspec.json.encode(published) + b"\n")
+        self.published = published
 
     def last_segment(self) -> Metadata | None:
         """The metadata of the last segment; None if there is none."""
         try:
             return read_metadata(list_segments(self.path)[-1])
         except CaptureError:
-            if any(self.path.glob("[0-9]*")):
+            if self._names_of_recording():
                 raise
             return None
 
     def stored_lsn(self, state: State) -> int:
         """What ended up to here is stored, or does not matter to the recording."""
+        return max(state.acknowledged_lsn or 0, self.recorded_lsn())
+
+    def recorded_lsn(self) -> int:
+        """End of the last transaction that is stored; 0 if there is none."""
         last = self.last_segment()
-        return max(state.acknowledged_lsn or 0, 0 if last is None else last.end_lsn)
+        return 0 if last is None else last.end_lsn
 
     def start(self, lsn: int) -> Start:
         """Where the next session goes on.
@@ -148,33 +224,40 @@ class Folder:
 
     def forget(self, state: State) -> State:
         """Begin anew: remove a snapshot that was not finished; give the state of a new recording."""
+        self.check_place()
         for name in (_PARTIAL_SNAPSHOT, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        (self.path / _STATE).unlink()
-        self.state = None
-        return msgspec.structs.replace(state, snapshot="none", acknowledged_lsn=None)
+        for name in (_PUBLISHED, _STATE):
+            self.directory.remove(name)
+        self.state = self.published = None
+        return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
 
     def finish_snapshot(self) -> None:
         """Give the snapshot its name."""
+        self.check_place()
         sync(self.path / _PARTIAL_SNAPSHOT)
-        (self.path / _PARTIAL_SNAPSHOT).rename(self.path / SNAPSHOT)
+        self.directory.rename(_PARTIAL_SNAPSHOT, SNAPSHOT)
         sync(self.path)
 
     def _take_lock(self) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.directory.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = f"{self.path}: another recorder is at work here; let it go on, or use another folder"
             raise CaptureError(text) from None
 
-    def _load(self) -> State | None:
-        path = self.path / _STATE
+    def _others(self) -> list[str]:
+        """Names of files in the folder that a new recording does not have."""
+        return [name for name in self.directory.names() if name[0] != "." and name != _PUBLISHED]
+
+    def _names_of_recording(self) -> list[str]:
+        return [name for name in self.directory.names() if name[0].isdigit() or name == SNAPSHOT]
+
+    def _load(self, name: str, type_: type[_T]) -> _T | None:
+        path = self.path / name
         try:
-            return msgspec.json.decode(path.read_bytes(), type=State)
+            return msgspec.json.decode(path.read_bytes(), type=type_)
         except FileNotFoundError:
-            if any(not one.name.startswith(".") for one in self.path.iterdir()):
-                text = f"{self.path}: the folder is not empty, and no recording: use a new one"
-                raise CaptureError(text) from None
             return None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CaptureError(f"{path}: it cannot be read ({error})") from None

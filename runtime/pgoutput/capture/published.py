@@ -91,12 +91,17 @@ def published_tables(
     Raises:
         ReplicationError: The publications do not go together, or the tables cannot be read.
     """
-    names = f"ARRAY[{', '.join(map(quote_literal, publications))}]"
-    published = _of_version(connection, _PUBLISHED).format(names=names)
+    published = published_relations(connection, publications)
     found: dict[str, list[Row]] = {}
     for row in connection.query(_TABLES.format(published=published)):
         found.setdefault(str(row[0]), []).append(row)
     return [_table(connection, rows, binary) for rows in found.values()]
+
+
+def published_relations(connection: Connection, publications: Sequence[str]) -> str:
+    """Return SQL that gives relid, attrs and qual of the tables that some publications publish."""
+    names = f"ARRAY[{', '.join(map(quote_literal, publications))}]"
+    return _of_version(connection, _PUBLISHED).format(names=names)
 
 
 def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTable:

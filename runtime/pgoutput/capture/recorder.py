@@ -7,30 +7,42 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, TypeAlias
 
 from pgoutput.capture import server as servers
 from pgoutput.capture.connection import Connection, Interrupted, UndefinedObject
-from pgoutput.capture.events import Connected, Event, Progress, Reconnecting, Stopped, Stored
-from pgoutput.capture.folder import Folder, State
+from pgoutput.capture.events import (
+    Connected,
+    Event,
+    Progress,
+    PublicationAltered,
+    Reconnecting,
+    Stopped,
+    Stored,
+    TableIncomplete,
+)
+from pgoutput.capture.folder import Folder
 from pgoutput.capture.lag import WalEnd
+from pgoutput.capture.opening import Opened, Opening, Request, incomplete_error, note
 from pgoutput.capture.options import Options
-from pgoutput.capture.server import Server
+from pgoutput.capture.publications import Difference
 from pgoutput.capture.session import Session
-from pgoutput.capture.snapshot import SchemaChanged, TableCopy
+from pgoutput.capture.watch import Watch
 from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.segments import SEGMENT_BYTES, Metadata, Source, Start
+from pgoutput.segments import SEGMENT_BYTES, Incomplete, Metadata, PublicationChange, Remarks
 from pgoutput.wire import format_lsn, parse_lsn, to_datetime
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 _PROGRESS_SECONDS: Final = 1.0
-_SNAPSHOT_ATTEMPTS: Final = 5
+_LOOK_SECONDS: Final = 5.0
+"""How long a segment waits for the catalogs to be looked at; then it is stored, and the next one says it."""
+
+
+News: TypeAlias = Callable[[Sequence[int]], bool]
 
 
 class Recorder:
@@ -44,6 +56,7 @@ class Recorder:
         options: What to ask the server for.
         create_slot: Create the slot if a new recording does not find it.
         snapshot: Begin a new recording with what the published tables hold when the slot is created.
+        strict: Refuse to record where tables are incomplete: the recording lacks rows of them.
         segment_bytes: A segment ends when its messages have so many bytes.
         segment_seconds: Or when it is so old, and holds what can be acknowledged.
         on_event: Is told what happens; from several threads.
@@ -62,6 +75,7 @@ class Recorder:
         options: Options | None = None,
         create_slot: bool = False,
         snapshot: bool = False,
+        strict: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         segment_seconds: float = 10.0,
         on_event: Callable[[Event], None] | None = None,
@@ -69,13 +83,17 @@ class Recorder:
         if isinstance(publications, str) or not publications:
             raise ValueError(f"publications are a list of names, and not {publications!r}")
         self._dsn = dsn
-        self._slot = slot
-        self._publications = tuple(publications)
         self._path = Path(folder)
-        self._options = options or Options()
-        self._create_slot = create_slot
-        self._snapshot = snapshot
-        self._segment_bytes = segment_bytes
+        self._request = Request(
+            slot=slot,
+            publications=tuple(publications),
+            options=options or Options(),
+            create_slot=create_slot,
+            snapshot=snapshot,
+            strict=strict,
+            segment_bytes=segment_bytes,
+        )
+        self._told_incomplete = False
         self._segment_seconds = segment_seconds
         self._on_event = on_event
         self._stop = threading.Event()
@@ -118,10 +136,12 @@ class Recorder:
                         if until == "now" and target is None:
                             target = server.flush_lsn
                         reached = reached or folder.state is not None
-                        session = self._open(connection, server, folder)
+                        with Opening(
+                            connection, server, folder, self._request, self._tell, self._is_over
+                        ) as opening:
+                            opened = opening.open()
                         reached = True
-                        with WalEnd(connection.pinned_dsn) if self._on_event else nullcontext() as wal_end:
-                            self._record(session, target, wal_end)
+                        self._stream(connection, folder, opened, target)
                         break
                 except Interrupted:
                     break
@@ -138,151 +158,55 @@ class Recorder:
         lsn = None if self._acknowledged_lsn is None else format_lsn(self._acknowledged_lsn)
         self._tell(Stopped(messages=self._messages, acknowledged_lsn=lsn))
 
-    def _open(self, connection: Connection, server: Server, folder: Folder) -> Session:
-        """See that all is right, and begin to stream."""
-        proto_version, options = self._options.negotiate(server.major_version)
-        servers.check_publications(connection, server, self._publications)
-        state = folder.claim(self._slot, server.system_identifier, server.database)
-        source = Source(
-            recording=state.recording,
-            system_identifier=server.system_identifier,
-            server_version=server.version,
-            database=server.database,
-            slot=self._slot,
-            publications=self._publications,
-            proto_version=proto_version,
-            options=options,
-            slot_two_phase=self._options.two_phase,
-        )
-        begin_lsn = self._slot_position(connection, server, folder, state, source)
-        start = folder.start(begin_lsn)
+    def _stream(self, connection: Connection, folder: Folder, opened: Opened, target: int | None) -> None:
+        """Record from a connection until its end."""
+        assert folder.state is not None
+        if not self._told_incomplete:
+            self._tell_incomplete(folder.state.incomplete)
+            self._told_incomplete = True
+        dsn = connection.pinned_dsn
+        timelines = opened.timelines if opened.in_recovery else None
+        with (
+            Watch(dsn, self._request.publications, opened.published, timelines) as watch,
+            WalEnd(dsn) if self._on_event else nullcontext() as wal_end,
+        ):
+            news = self._news(folder, watch)
+            session = self._session(connection, folder, opened, news)
+            self._announce(folder, session)
+            self._record(session, target, wal_end, news)
+
+    def _session(self, connection: Connection, folder: Folder, opened: Opened, news: News) -> Session:
+        """Begin to stream."""
+        source, start = opened.source, opened.start
         connection.start_replication(
-            servers.start_command(self._slot, start.lsn, proto_version, self._publications, options)
+            servers.start_command(
+                self._request.slot,
+                opened.begin_lsn,
+                source.proto_version,
+                source.publications,
+                source.options,
+            )
         )
         self._tell(
             Connected(
                 session=start.session,
-                server_version=server.version,
-                slot=self._slot,
-                proto_version=proto_version,
-                options=options,
+                server_version=source.server_version,
+                slot=source.slot,
+                proto_version=source.proto_version,
+                options=source.options,
                 start_lsn=format_lsn(start.lsn),
             )
         )
-        return self._session(connection, server, folder, source, start, max(start.lsn, begin_lsn))
 
-    def _slot_position(
-        self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
-    ) -> int:
-        """Where the slot stands. A slot that a new recording lacks is created, and the snapshot made."""
-        if state.snapshot == "running":  # but it was not finished, and the slot does not fit to a new one
-            servers.drop_slot(connection, self._slot)
-            state = folder.forget(state)
-        slot = servers.find_slot(connection, self._slot)
-        if state.acknowledged_lsn is None:
-            if slot is None:
-                return self._begin(connection, server, folder, state, source)
-            if self._snapshot:
-                raise ReplicationError(
-                    f"the slot {self._slot} is there already, and a snapshot needs a new one: drop it with "
-                    f"{servers.drop_command(self._slot)}, or choose another name"
-                )
-        elif self._snapshot and state.snapshot != "complete":
-            raise ReplicationError(
-                f"{self._path}: the recording has begun without a snapshot: "
-                "use another folder and another slot"
-            )
-        elif slot is None:
-            raise ReplicationError(
-                f"the slot {self._slot} is gone, and with it what came after "
-                f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
-            )
-        servers.check_slot(slot, self._slot, server, self._options.two_phase)
-        if server.flush_lsn < folder.stored_lsn(state):
-            raise ReplicationError(
-                f"the server stands at {format_lsn(server.flush_lsn)}, before the end of the recording, "
-                f"{format_lsn(folder.stored_lsn(state))}: it was restored, or is another; "
-                "record anew in another folder"
-            )
-        confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
-        if state.acknowledged_lsn is None:
-            folder.save(msgspec.structs.replace(state, acknowledged_lsn=confirmed_lsn))
-        elif confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
-            raise ReplicationError(
-                f"somebody else has read from the slot {self._slot}, or created it anew: it stands at "
-                f"{format_lsn(confirmed_lsn)}, the recording ends at {format_lsn(stored_lsn)}, and what is "
-                "between is lost: record anew in another folder"
-            )
-        return confirmed_lsn
-
-    def _begin(
-        self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
-    ) -> int:
-        """Create the slot, and make the snapshot."""
-        if not (self._create_slot or self._snapshot):
-            raise ReplicationError(
-                f"there is no slot {self._slot}: have it created (--create-slot), or give the name of another"
-            )
-        if not self._snapshot:
-            lsn, _ = self._create(connection, server)
-            folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn))
-            return lsn
-        for attempts_left in reversed(range(_SNAPSHOT_ATTEMPTS)):
-            try:
-                return self._make_snapshot(connection, server, folder, state, source)
-            except SchemaChanged as error:
-                if not attempts_left:
-                    raise ReplicationError(f"the snapshot cannot begin: {error}") from None
-        raise AssertionError
-
-    def _make_snapshot(
-        self, connection: Connection, server: Server, folder: Folder, state: State, source: Source
-    ) -> int:
-        """Create the slot, and copy the tables; or leave all as it was."""
-        folder.save(msgspec.structs.replace(state, snapshot="running"))
-        try:
-            lsn, snapshot = self._create(connection, server)
-        except ConnectionLost:  # it may be there all the same: the next start drops it
-            raise
-        except BaseException:
-            folder.forget(state)
-            raise
-        try:
-            copy = TableCopy(connection.pinned_dsn, source, folder.partial_snapshot(), str(snapshot), lsn)
-            copy.run(self._tell, self._is_over, self._segment_bytes)
-            folder.finish_snapshot()
-        except BaseException:  # nothing is half done, and no WAL is kept for nobody
-            with suppress(ConnectionLost):  # then the next start does it
-                servers.drop_slot(connection, self._slot)
-                folder.forget(state)
-            raise
-        folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, snapshot="complete"))
-        return lsn
-
-    def _create(self, connection: Connection, server: Server) -> tuple[int, str | None]:
-        return servers.create_slot(
-            connection,
-            self._slot,
-            server,
-            two_phase=self._options.two_phase,
-            export_snapshot=self._snapshot,
-            stop=self._is_over,
-        )
-
-    def _session(
-        self,
-        connection: Connection,
-        server: Server,
-        folder: Folder,
-        source: Source,
-        start: Start,
-        acknowledged_lsn: int,
-    ) -> Session:
-        last_segment = start.number - 1
+        said: list[PublicationChange] = []
 
         def stored(path: Path, metadata: Metadata) -> None:
-            nonlocal last_segment
-            last_segment = metadata.number
+            assert folder.state is not None
+            told = metadata.publication_changes
+            folder.update(
+                last_segment=metadata.number,
+                publication_changes=tuple(one for one in folder.state.publication_changes if one not in told),
+            )
             self._tell(
                 Stored(
                     path=str(path),
@@ -293,31 +217,85 @@ class Recorder:
                 )
             )
 
-        def acknowledging(lsn: int) -> None:
+        def remarks(oids: Sequence[int]) -> Remarks:
+            news(oids)  # this segment will say it
             assert folder.state is not None
-            state = msgspec.structs.replace(folder.state, acknowledged_lsn=lsn, last_segment=last_segment)
-            folder.save(state)
+            changes = tuple(one for one in folder.state.publication_changes if one not in said)
+            said.extend(changes)
+            return Remarks(folder.state.incomplete, changes)
 
         return Session(
             connection,
-            folder.path,
+            folder.directory,
             source,
             start,
-            acknowledged_lsn=acknowledged_lsn,
-            sender_timeout=server.sender_timeout,
-            segment_bytes=self._segment_bytes,
+            acknowledged_lsn=opened.acknowledged_lsn,
+            sender_timeout=opened.server.sender_timeout,
+            segment_bytes=self._request.segment_bytes,
             segment_seconds=self._segment_seconds,
             stored=stored,
-            acknowledging=acknowledging,
+            acknowledging=lambda lsn: folder.update(acknowledged_lsn=lsn),
+            remarks=remarks,
+            resent=opened.resent,
         )
 
-    def _record(self, session: Session, target: int | None, wal_end: WalEnd | None) -> None:
+    def _news(self, folder: Folder, watch: Watch) -> News:
+        """Return a function that notes what the watch has seen, and returns whether a segment should say it.
+
+        Its argument are OIDs of relations that the stream has described: where one is not known to be
+        published, it waits for a look, so that no segment has changes of an incomplete table in silence.
+        """
+
+        def news(oids: Sequence[int]) -> bool:
+            assert folder.published is not None
+            folder.check_place()
+            if not folder.published.tables.keys() >= set(oids):
+                watch.look_now(_LOOK_SECONDS)
+            found = watch.news()
+            for seen in found:
+                note(folder, seen.published, seen.difference)
+                self._tell_difference(seen.difference)
+                if self._request.strict and seen.difference.incomplete:
+                    raise incomplete_error(folder.path, seen.difference.incomplete)
+            return any(seen.difference.changes or seen.difference.incomplete for seen in found)
+
+        return news
+
+    @staticmethod
+    def _announce(folder: Folder, session: Session) -> None:
+        """Have a segment say what no segment says yet."""
+        assert folder.state is not None
+        last = folder.last_segment()
+        if last is not None and (
+            folder.state.publication_changes or last.incomplete != folder.state.incomplete
+        ):
+            session.announce()
+
+    def _tell_difference(self, difference: Difference) -> None:
+        for change in difference.changes:
+            self._tell(PublicationAltered(publication=change.publication, changes=change.changes))
+        self._tell_incomplete(difference.incomplete)
+
+    def _tell_incomplete(self, incomplete: Iterable[Incomplete]) -> None:
+        for one in incomplete:
+            table = f"{one.namespace or 'pg_catalog'}.{one.name}"
+            self._tell(TableIncomplete(table=table, lsn=format_lsn(one.lsn), reason=one.reason))
+
+    def _record(
+        self,
+        session: Session,
+        target: int | None,
+        wal_end: WalEnd | None,
+        news: News,
+    ) -> None:
         before = self._messages
         told, told_at = before, time.monotonic()
 
         def tick() -> None:
             nonlocal told, told_at
             self._messages = before + session.messages
+            if news(()):
+                session.announce()
             seconds = time.monotonic() - told_at
             if seconds >= _PROGRESS_SECONDS:
                 self._tell_progress(session, (self._messages - told) / seconds, wal_end)
@@ -327,8 +305,8 @@ class Recorder:
             session.run(target, self._is_over, tick)
         except UndefinedObject as error:  # the server reads its catalogs as they were where it reads the WAL
             raise ReplicationError(
-                f"{error} where the slot {self._slot} stands: do without it, or record anew from a new slot "
-                "and in another folder"
+                f"{error} where the slot {self._request.slot} stands: do without it, or record anew from a "
+                "new slot and in another folder"
             ) from None
         finally:
             self._messages = before + session.messages

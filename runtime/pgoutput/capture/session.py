@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.disk import Disk
-from pgoutput.columns import decode_xlog_data
+from pgoutput.columns import ColumnDecoder, decode_xlog_data
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
-from pgoutput.segments import SCHEMA, Metadata, SegmentWriter, Source, Start
+from pgoutput.segments import SCHEMA, Directory, Metadata, Remarks, Resent, SegmentWriter, Source, Start
 from pgoutput.segments.files import repeated
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 
 _TIME: Final = SCHEMA.field("received_at").type
 
@@ -55,12 +55,14 @@ class Session:
         stored: Is told of each segment that is safe on the disk.
         acknowledging: Is told, and must note on the disk, what the server will be told although no segment
             ends there.
+        remarks: As for `SegmentWriter`.
+        resent: As for `SegmentWriter`. Until it is settled, nothing more is acknowledged.
     """
 
     def __init__(
         self,
         connection: Connection,
-        folder: Path,
+        folder: Directory,
         source: Source,
         start: Start,
         *,
@@ -70,6 +72,8 @@ class Session:
         segment_seconds: float,
         stored: Callable[[Path, Metadata], None],
         acknowledging: Callable[[int], None],
+        remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
+        resent: Resent | None = None,
     ) -> None:
         self.messages = 0
         self.acknowledged_lsn = acknowledged_lsn
@@ -85,9 +89,22 @@ class Session:
         """What ended up to here has come."""
         self._status_sent = self._heard = time.monotonic()
         self._disk = Disk(self._keep_alive)
+        self._resent = resent or Resent({})
         self._writer = SegmentWriter(
-            folder, source, start, run=self._disk.submit, stored=self._stored, segment_bytes=segment_bytes
+            folder,
+            source,
+            start,
+            run=self._disk.submit,
+            stored=self._stored,
+            segment_bytes=segment_bytes,
+            remarks=remarks,
+            resent=self._resent,
         )
+        self._start_lsn = start.lsn
+        self._reader = ColumnDecoder(
+            source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase
+        )
+        """Reads every message, so that none is acknowledged that nobody can read."""
 
     @property
     def open_transactions(self) -> int:
@@ -107,7 +124,7 @@ class Session:
         Raises:
             ConnectionLost: The connection ended.
             ReplicationError: The server has ended the stream with an error.
-            DecodeError: The server has sent what cannot be.
+            DecodeError: The server sent a message that cannot be read; it names message, field, byte and LSN.
             OSError: A segment could not be written.
         """
         with self._disk:
@@ -116,14 +133,19 @@ class Session:
                     self._step(until is not None)
                     tick()
             except ReplicationError:
-                self._finish()
+                if self._resent.settled:  # else nothing is to be kept, or it is not this server's
+                    self._finish()
                 raise
             self._finish()
-            if not self._writer.state.in_flight:
+            if not self._writer.state.in_flight and self._resent.settled:
                 self._disk.submit(lambda: self._note(self._heard_lsn))
                 self._disk.flush()
             self._acknowledge()
             self._say_goodbye()
+
+    def announce(self) -> None:
+        """Store remarks that are not in a segment yet; one that is being written will have them."""
+        self._writer.announce()
 
     def _step(self, hurry: bool) -> None:
         """Take what has come, and do what is due."""
@@ -160,20 +182,42 @@ class Session:
 
     def _write(self, lsns: pa.Array, now: int, data: pa.BinaryArray) -> None:
         if len(data):
+            self._check(lsns, data)
             self.messages += len(data)
             self._writer.write_batch(lsns, repeated(now, len(data), _TIME), data)
             state = self._writer.state
             self._heard_lsn = max(self._heard_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time
 
+    def _check(self, lsns: pa.Array, data: pa.BinaryArray) -> None:
+        """See that all messages can be read.
+
+        Raises:
+            DecodeError: One cannot.
+        """
+        if (wrong := self._reader.find_error(data)) is None:
+            return
+        row, error = wrong
+        given = [lsn for lsn in lsns[: row + 1].to_pylist() if lsn] or [self._heard_lsn]
+        raise type(error)(
+            f"{error}; it came at {format_lsn(given[-1])}, is message {self.messages + row} of the session, "
+            "and neither it nor what follows is acknowledged. If it comes again after a restart, the server "
+            "or the network damages it, or this package does not know the server's version",
+            message=error.message,
+            field=error.field,
+            offset=error.offset,
+        )
+
     def _keepalive(self, message: PrimaryKeepalive) -> None:
         """Learn how far the server has read; advance an idle slot, so that the server can let go of WAL."""
         if not self._writer.state.inside:
             self._heard_lsn = max(self._heard_lsn, message.wal_end)
+            if not self._resent.settled and message.wal_end >= self._start_lsn:
+                self._resent.settle()
         if message.reply_requested:
             self._acknowledge()
         idle = not self._writer.open_for and not self._writer.state.in_flight and self._disk.idle
-        if idle:
+        if idle and self._resent.settled:
             self._disk.submit(lambda: self._note(message.wal_end))
 
     def _note(self, lsn: int) -> None:
@@ -183,8 +227,9 @@ class Session:
             self._stored_lsn = lsn
 
     def _stored(self, path: Path, metadata: Metadata) -> None:
-        self._stored_lsn = max(self._stored_lsn, metadata.end_lsn)
         self._tell_stored(path, metadata)
+        if self._resent.settled:
+            self._stored_lsn = max(self._stored_lsn, metadata.end_lsn)
 
     def _is_due(self) -> bool:
         """Whether the segment is old enough, and of use to the server or to nobody else."""

@@ -25,8 +25,8 @@ from pgoutput.columns import encode_inserts
 from pgoutput.columns.parts import offsets
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.jsonlines import to_json
-from pgoutput.segments import Epoch, Metadata, SegmentFile, Source, segment_name
-from pgoutput.segments.files import binary, repeated, sync
+from pgoutput.segments import Directory, Epoch, Metadata, SegmentFile, Source, segment_name
+from pgoutput.segments.files import binary, repeated
 from pgoutput.segments.model import SENT
 from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -56,7 +56,7 @@ class TableCopy:
     def __init__(self, dsn: str, source: Source, folder: Path, snapshot: str, lsn: int) -> None:
         self._dsn = dsn
         self._source = source
-        self._folder = folder
+        self._directory = Directory(folder)
         self._snapshot = snapshot
         self._lsn = lsn
         self._lock = threading.Lock()
@@ -64,8 +64,10 @@ class TableCopy:
         self._tables_done = 0
         self._left: list[PublishedTable] = []
 
-    def run(self, tell: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int) -> None:
-        """Copy all of them.
+    def run(
+        self, tell: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int
+    ) -> frozenset[int]:
+        """Copy all of them; return their OIDs.
 
         Args:
             tell: Is told how it goes; from several threads.
@@ -93,7 +95,8 @@ class TableCopy:
                 raise min(failures, key=lambda failure: isinstance(failure, Interrupted))
             for table in self._left:
                 self._copy(connection, table)
-        sync(self._folder)
+        self._directory.sync()
+        return frozenset(table.relation.oid for table in tables)
 
     def _transaction(self) -> Connection:
         """A connection that sees what the snapshot does."""
@@ -182,7 +185,9 @@ class TableCopy:
         with self._lock:
             self._segments += 1
             number = self._segments
-        return _Segment(self._folder, number, self._source, self._lsn, self._time, table, self._segment_bytes)
+        return _Segment(
+            self._directory, number, self._source, self._lsn, self._time, table, self._segment_bytes
+        )
 
     def _is_over(self) -> bool:
         return self._failed or self._stop()
@@ -201,7 +206,7 @@ class _Segment:
     """A segment of the snapshot: a transaction that inserts rows of one table.
 
     Args:
-        folder: Where it goes.
+        directory: Where it goes.
         number: Its number.
         source: What the stream will be.
         lsn: The consistent point.
@@ -212,7 +217,7 @@ class _Segment:
 
     def __init__(
         self,
-        folder: Path,
+        directory: Directory,
         number: int,
         source: Source,
         lsn: int,
@@ -225,7 +230,7 @@ class _Segment:
         self._table = table
         # So many positions are set aside for each segment, as several are written at a time.
         self._first = (number - 1) * _SEGMENT_MESSAGES
-        self._file = SegmentFile(folder / segment_name(number))
+        self._file = SegmentFile(directory.path / segment_name(number), directory)
         encode = CODECS[source.proto_version].encode
         first = (messages.Begin(lsn, time, 0), *table.types, table.relation)
         self._write(binary([encode(message) for message in first]))

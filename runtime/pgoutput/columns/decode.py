@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from pgoutput.columns.index import DESCRIBES, Found, Index, Numbers
 from pgoutput.columns.messages import letters, message_columns
 from pgoutput.columns.read import index_messages, read_column, read_texts
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Relation, RelationColumn, Streaming, Type
+from pgoutput.messages import Relation, RelationColumn, Streaming, Truncate, Type
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import Rescued, base_types
@@ -84,6 +85,7 @@ class Tuples:
 
 
 _TUPLES: Final = ("new", "old", "key")
+_TRUNCATE: Final = ord(Truncate.wire_tag)
 
 
 class RelationTuples(NamedTuple):
@@ -156,16 +158,42 @@ class ColumnDecoder:
                 messages in it that are wrong had not been there.
             TypeError: The data is not binary.
         """
+        index, relations, found, errors = self._read(data)
+        if errors:
+            row = min(errors)
+            raise _in_row(row, errors[row])
+        return Decoded(index, list(_relations(index, relations, found)))
+
+    def find_error(self, data: pa.Array | pa.ChunkedArray) -> tuple[int, DecodeError] | None:
+        """Read the messages that follow those of the last call to their last byte.
+
+        Args:
+            data: As for `decode`.
+
+        Returns:
+            The row of the first message that `decode` would refuse, and why; None if there is none.
+
+        Raises:
+            TypeError: The data is not binary.
+        """
+        index, _, _, errors = self._read(data)
+        for row in np.flatnonzero(index.tags == _TRUNCATE).tolist():
+            (message,) = index.messages([row])
+            for oid in message.relation_oids:  # type: ignore[attr-defined]
+                if oid not in self._last:
+                    errors.setdefault(row, change_error(message, oid, None))
+        return min(errors.items(), key=itemgetter(0)) if errors else None
+
+    def _read(
+        self, data: pa.Array | pa.ChunkedArray
+    ) -> tuple[Index, Sequence[Relation], dict[str, Found], dict[int, DecodeError]]:
         index = index_messages(_array(data), self._decoder)
         known = self._see(index)
         found = {name: known.epochs.find_tuples(index, name) for name in _TUPLES}
         errors = dict(index.errors)
         for name, tuples in found.items():
             errors.update(known.misfit(index, name, tuples))
-        if errors:
-            row = min(errors)
-            raise _in_row(row, errors[row])
-        return Decoded(index, list(_relations(index, known.relations, found)))
+        return index, known.relations, found, errors
 
     def _see(self, index: Index) -> _Known:
         """All relations that this batch can refer to. Those before it stand at 0, its first row at 1."""

@@ -6,7 +6,8 @@ a segment says of itself is its `Metadata`.
 
 from pgoutput.segments.captured import record_capture
 from pgoutput.segments.check import find_gaps
-from pgoutput.segments.files import SegmentFile, remove_partial, segment_name
+from pgoutput.segments.directory import Directory
+from pgoutput.segments.files import SegmentFile, segment_name
 from pgoutput.segments.location import (
     SNAPSHOT,
     Location,
@@ -27,12 +28,14 @@ from pgoutput.segments.model import (
     Source,
 )
 from pgoutput.segments.reader import Segment, Segments, list_segments, read_metadata
-from pgoutput.segments.writer import SEGMENT_BYTES, SegmentWriter, Start
+from pgoutput.segments.resent import RecordedCommit, Resent, recorded_commits
+from pgoutput.segments.writer import SEGMENT_BYTES, Remarks, SegmentWriter, Start
 
 __all__ = [
     "SCHEMA",
     "SEGMENT_BYTES",
     "SNAPSHOT",
+    "Directory",
     "End",
     "Epoch",
     "Incomplete",
@@ -42,6 +45,9 @@ __all__ = [
     "Place",
     "Prepared",
     "PublicationChange",
+    "RecordedCommit",
+    "Remarks",
+    "Resent",
     "Segment",
     "SegmentFile",
     "SegmentWriter",
@@ -54,7 +60,7 @@ __all__ = [
     "locate",
     "read_metadata",
     "record_capture",
-    "remove_partial",
+    "recorded_commits",
     "segment_name",
     "segment_number",
 ]

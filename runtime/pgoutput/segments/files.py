@@ -6,9 +6,10 @@ import os
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import numpy as np
@@ -16,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pgoutput.segments.directory import Directory
 from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY, SCHEMA, SENT, Metadata
 
 SUFFIX: Final = ".parquet"
-_PARTIAL: Final = ".partial"
 _NUMBERS: Final = dict.fromkeys(("position", "lsn", "received_at"), "DELTA_BINARY_PACKED")
 _WRITING: Final[dict[str, Any]] = {
     "compression": "zstd",
@@ -36,16 +37,22 @@ def segment_name(number: int) -> str:
 
 
 class SegmentFile:
-    """A segment that is being written, under a name that no reader looks at.
+    """A segment that is being written; readers see it when it is finished.
 
     Args:
         path: Where it will be.
+        directory: The folder of `path`, if it is held open; else it is opened for as long as this is.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, directory: Directory | None = None) -> None:
         self._path = path
-        self._partial = path.with_name(f".{path.name}{_PARTIAL}")
-        self._opened: pq.ParquetWriter | None = None
+        self._directory = directory
+        self._resources = ExitStack()
+        self._opened: tuple[Directory, BinaryIO, pq.ParquetWriter] | None = None
+
+    def __del__(self) -> None:
+        with suppress(OSError, pa.ArrowException):  # of a file that was not finished
+            self._resources.close()
 
     def add(self, position: int, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows, as one row group.
@@ -57,27 +64,37 @@ class SegmentFile:
         rows = pa.Table.from_batches(batches, SENT).combine_chunks()  # else Parquet's pages take more memory
         numbers = np.arange(position, position + len(rows), dtype=np.int64)
         positions = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(numbers)])
-        self._writer().write_table(rows.add_column(0, SCHEMA.field("position"), positions))
+        self._open()[2].write_table(rows.add_column(0, SCHEMA.field("position"), positions))
 
     def add_keyframe(self, data: Sequence[bytes]) -> None:
         """Write the rows of a keyframe, as one row group."""
         nulls = [pa.nulls(len(data), field.type) for field in SCHEMA if field.nullable]
-        self._writer().write_batch(pa.record_batch([*nulls, binary(data)], schema=SCHEMA))
+        self._open()[2].write_batch(pa.record_batch([*nulls, binary(data)], schema=SCHEMA))
 
     def finish(self, metadata: Metadata) -> Path:
-        """Give the file its metadata, write it to the disk, and then its name; give where it is."""
-        writer = self._writer()
+        """Write metadata and file to the disk, then give it its name; return its path.
+
+        Raises:
+            FileExistsError: There is a segment of this number; it stays as it is.
+            OSError: The folder was removed, or the disk failed.
+        """
+        directory, file, writer = self._open()
         said = msgspec.json.encode(metadata)
         writer.add_key_value_metadata({METADATA_KEY: said, CHECKSUM_KEY: checksum(said)})
-        writer.close()
-        sync(self._partial)
-        self._partial.rename(self._path)
-        sync(self._path.parent)
+        with self._resources:
+            writer.close()
+            file.flush()
+            os.fsync(file.fileno())
+            directory.publish(self._path.name)
         return self._path
 
-    def _writer(self) -> pq.ParquetWriter:
+    def _open(self) -> tuple[Directory, BinaryIO, pq.ParquetWriter]:
         if self._opened is None:
-            self._opened = pq.ParquetWriter(self._partial, SCHEMA, **_WRITING)
+            directory = self._directory or self._resources.enter_context(Directory(self._path.parent))
+            file = self._resources.enter_context(directory.create(self._path.name))
+            writer = pq.ParquetWriter(file, SCHEMA, **_WRITING)
+            self._resources.callback(writer.close)
+            self._opened = directory, file, writer
         return self._opened
 
 
@@ -130,10 +147,3 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def remove_partial(folder: Path) -> None:
-    """Remove files that a writer left unfinished."""
-    for path in folder.glob(f".*{_PARTIAL}"):
-        if path.is_file():  # a snapshot that was not finished is a folder
-            path.unlink()

@@ -18,6 +18,7 @@ from pgoutput.errors import StreamError
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
 from pgoutput.segments.model import End, Epoch, Part, Prepared, Source
+from pgoutput.segments.resent import Resent
 from pgoutput.stream import StreamDecoder, encode_for
 
 CHANGES: Final = frozenset(
@@ -59,6 +60,7 @@ class StreamState:
         end_lsn: What ended up to here was stored before the session.
         prepared: The transactions that were prepared then.
         described: The Type and Relation messages that held then.
+        resent: Checks what the server sends again.
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class StreamState:
         end_lsn: int,
         prepared: tuple[Prepared, ...] = (),
         described: tuple[bytes, ...] = (),
+        resent: Resent | None = None,
     ) -> None:
         self.end_lsn = self._stored_lsn = self._last_lsn = end_lsn
         self.prepared = {one.gid: one for one in prepared}
         self.skipping = False
+        self._resent = resent or Resent({})
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"
         self._decoder = StreamDecoder(
@@ -171,6 +175,7 @@ class StreamState:
             commit_time: Likewise.
             lsn: The last LSN of an envelope of theirs, but for those of changes; 0 if there was none.
         """
+        self._settle()
         self._last_lsn = lsn or self._last_lsn
         self._others += 2 * transactions
         self.transactions += transactions
@@ -194,7 +199,12 @@ class StreamState:
     # Transactions that come as a whole
 
     def _begin(self, message: messages.Begin) -> Message | None:
-        return self._open_whole(message, message.final_lsn < self._stored_lsn)
+        stored = message.final_lsn < self._stored_lsn
+        if stored:
+            self._resent.see(message.final_lsn, message.commit_time)
+        else:
+            self._settle()
+        return self._open_whole(message, stored)
 
     def _begin_prepare(self, message: messages.BeginPrepare) -> Message | None:
         return self._open_whole(message, self._is_prepared(message))
@@ -242,11 +252,25 @@ class StreamState:
 
     def _stream_commit(self, message: messages.StreamCommit) -> Message:
         if message.commit_lsn < self._stored_lsn:
+            self._resent.see(
+                message.commit_lsn, message.commit_time, has_changes=self._has_changes(message.xid)
+            )
             return self._void(message, message.commit_lsn, message.commit_time)
+        self._settle()
         work = self._finish(message)
         self._end(message, work, message.commit_lsn, message.commit_time)
         self._committed(message)
         return message
+
+    def _has_changes(self, xid: int) -> bool:
+        """Whether a streamed transaction has changes, as far as this segment tells."""
+        work = self._streamed.get(xid)
+        part = None if work is None else self._parts.get(work.begin)
+        return work is not None and (len(work.segments) > 1 or part is None or part.changes > 0)
+
+    def _settle(self) -> None:
+        if not self._resent.settled:
+            self._resent.settle()
 
     def _stream_prepare(self, message: messages.StreamPrepare) -> Message:
         if self._is_prepared(message):

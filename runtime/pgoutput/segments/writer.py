@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from pgoutput.messages import XLogData
 from pgoutput.segments.batches import follow, offsets
+from pgoutput.segments.directory import Directory
 from pgoutput.segments.files import SegmentFile, segment_name, sent
-from pgoutput.segments.model import SENT, Metadata, Prepared, Source
+from pgoutput.segments.model import SENT, Incomplete, Metadata, Prepared, PublicationChange, Source
+from pgoutput.segments.resent import Resent
 from pgoutput.segments.state import StreamState
 
 Job: TypeAlias = Callable[[], None]
@@ -52,6 +54,13 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Type and Relation messages that the session has had, if another writer wrote its beginning."""
 
 
+class Remarks(msgspec.Struct, frozen=True):
+    """What a segment says beside its messages; the fields are those of `Metadata`."""
+
+    incomplete: tuple[Incomplete, ...] = ()
+    publication_changes: tuple[PublicationChange, ...] = ()
+
+
 class SegmentWriter:
     """Writes the stream of one session to segments.
 
@@ -61,32 +70,38 @@ class SegmentWriter:
         state: What has passed.
 
     Args:
-        folder: Where the segments go.
+        folder: Where the segments go; one that is held open stays the same when its path is given to another.
         source: Where the stream comes from.
         start: Where it goes on.
         run: Runs jobs, now or in another thread.
         stored: Is told of each segment that is safe on the disk, from within a job.
         segment_bytes: A segment ends when its messages have so many bytes.
+        remarks: Returns what a segment is to say when it ends, for OIDs of relations that it describes.
+        resent: Checks what the server sends again, if the stream begins before `start.lsn`.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | Directory,
         source: Source,
         start: Start,
         *,
         run: Callable[[Job], None] = lambda job: job(),
         stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
         segment_bytes: int = SEGMENT_BYTES,
+        remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
+        resent: Resent | None = None,
     ) -> None:
-        self.state = StreamState(source, start.position, start.lsn, start.prepared, start.described)
-        self._folder = folder
+        self.state = StreamState(source, start.position, start.lsn, start.prepared, start.described, resent)
+        self._directory = folder if isinstance(folder, Directory) else None
+        self._folder = folder.path if isinstance(folder, Directory) else folder
         self._source = source
         self._session = start.session
         self._number = start.number
         self._position = start.position
         self._run = run
         self._stored = stored
+        self._remarks = remarks
         self._segment_bytes = segment_bytes
         self._batch_limit = min(_BATCH_BYTES, segment_bytes)
         self._file: _Open | None = None
@@ -154,13 +169,23 @@ class SegmentWriter:
 
     def rotate(self) -> None:
         """End the segment that is being written, if there is one."""
-        file, state = self._file, self.state
-        if file is None:
-            return
+        if self._file is not None:
+            self._rotate(self._file, may_be_empty=False)
+
+    def announce(self) -> None:
+        """Write a segment without messages for remarks that are to be seen, unless one is being written."""
+        if self._file is None:
+            file = self._open()
+            self._run(lambda: file.file.add_keyframe(file.keyframe))
+            self._rotate(file, may_be_empty=True)
+
+    def _rotate(self, file: _Open, *, may_be_empty: bool) -> None:
+        state = self.state
         self._write_batch()
         self._file = None
-        if self._position == file.position:  # all of it was stored before
+        if self._position == file.position and not may_be_empty:  # all of it was stored before
             return
+        remarks = self._remarks([epoch.relation["oid"] for epoch in state.relations])
         metadata = Metadata(
             kind="stream",
             number=self._number,
@@ -177,12 +202,14 @@ class SegmentWriter:
             parts=state.parts(self._position),
             ends=tuple(state.ends),
             prepared=tuple(state.prepared.values()),
+            incomplete=remarks.incomplete,
+            publication_changes=remarks.publication_changes,
         )
         self._number += 1
         self._run(lambda: self._stored(file.file.finish(metadata), metadata))
 
     def _open(self) -> _Open:
-        file = SegmentFile(self._folder / segment_name(self._number))
+        file = SegmentFile(self._folder / segment_name(self._number), self._directory)
         lsn, keyframe = self.state.end_lsn, self.state.start_segment(self._number)
         return _Open(file, self._position, lsn, keyframe, time.monotonic())
 

@@ -1,0 +1,248 @@
+"""What the stream does not say of publications and tables, the recorder finds in the catalogs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgoutput.capture import Connected, PublicationAltered, Recorder, SnapshotKept, Stored, TableIncomplete
+from pgoutput.errors import CaptureError
+from pgoutput.segments import Metadata
+from tests.capture.lab import Lab, wait_until
+
+
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
+def reasons(segments: list[Metadata]) -> dict[str, str]:
+    """The incomplete tables of a recording, with the reasons."""
+    return {one.name: one.reason for one in segments[-1].incomplete}
+
+
+def changes(segments: list[Metadata]) -> list[str]:
+    """The changes of publications that segments have."""
+    return [text for one in segments for change in one.publication_changes for text in change.changes]
+
+
+def test_a_table_added_later_is_incomplete_on_every_run(table: Lab) -> None:
+    table.record(snapshot=True)
+    table.run("CREATE TABLE late (id int)", "INSERT INTO late SELECT generate_series(1, 9)")
+    table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (10), (11)")
+    for _ in range(2):
+        told = [one for one in table.record(snapshot=True) if isinstance(one, TableIncomplete)]
+        assert [one.table for one in told] == ["public.late"]
+        assert told[0].reason.endswith("earlier rows are missing")
+    assert list(reasons(table.segments())) == ["late"]
+    assert changes(table.segments()) == ["publishes public.late"]
+    with pytest.raises(CaptureError, match=r"lacks rows of some tables \(public\.late: "):
+        table.record(strict=True)
+
+
+def test_a_table_added_while_recording_is_incomplete_in_its_first_segment(table: Lab) -> None:
+    table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
+    with table.recording(snapshot=True) as recording:
+        recording.wait(Connected)
+        table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (2)")
+        recording.wait(Stored)
+        assert recording.wait(TableIncomplete).table == "public.late"
+        assert recording.wait(PublicationAltered).changes == ("publishes public.late",)
+    first = next(one for one in table.segments() if one.kind == "stream" and one.relations)
+    assert [one.name for one in first.incomplete] == ["late"]
+
+
+@pytest.mark.parametrize("publication", ["FOR TABLE t, empty", "FOR ALL TABLES"])
+def test_a_table_that_the_stream_has_wholly_is_complete(lab: Lab, publication: str) -> None:
+    lab.run("CREATE TABLE t (id int)", "CREATE TABLE empty (id int)", f"CREATE PUBLICATION p {publication}")
+    lab.record()
+    lab.run("CREATE TABLE new (id int)")
+    if "ALL" in publication:
+        lab.run("INSERT INTO new VALUES (1)")
+    else:
+        lab.run("ALTER PUBLICATION p ADD TABLE new")
+    assert not [one for one in lab.record() if isinstance(one, TableIncomplete)]
+    lab.run("INSERT INTO t VALUES (1)", "INSERT INTO empty VALUES (1)", "INSERT INTO new VALUES (2)")
+    lab.record()
+    assert reasons(lab.segments()) == {}
+    lab.assert_equal()
+
+
+def test_a_table_that_another_transaction_fills_is_not_taken_for_empty(table: Lab) -> None:
+    table.record()
+    table.run("CREATE TABLE late (id int)")
+    with table.connect() as writer:
+        writer.execute("BEGIN; INSERT INTO late VALUES (1)")
+        table.run("ALTER PUBLICATION p ADD TABLE late")
+        assert [one.table for one in table.record() if isinstance(one, TableIncomplete)] == ["public.late"]
+        writer.execute("COMMIT")
+
+
+def test_an_unlogged_table_that_becomes_logged_is_incomplete(lab: Lab) -> None:
+    lab.run("CREATE PUBLICATION p FOR ALL TABLES")
+    lab.record()
+    lab.run("CREATE UNLOGGED TABLE u (id int)", "INSERT INTO u VALUES (1)", "ALTER TABLE u SET LOGGED")
+    assert [one.table for one in lab.record() if isinstance(one, TableIncomplete)] == ["public.u"]
+
+
+def test_a_recording_without_a_snapshot_lacks_what_was_there(table: Lab) -> None:
+    table.run(
+        "CREATE TABLE empty (id int)", "ALTER PUBLICATION p ADD TABLE empty", "INSERT INTO t VALUES (1)"
+    )
+    told = [one for one in table.record() if isinstance(one, TableIncomplete)]
+    assert [one.table for one in told] == ["public.t"]
+    assert told[0].reason.startswith("recorded without a snapshot: rows from before ")
+
+
+ALTERED = {
+    "ALTER PUBLICATION p SET (publish = 'insert')": "altered (updates: on before, off now",
+    "ALTER PUBLICATION p DROP TABLE t": "does not publish public.t any more",
+    "ALTER PUBLICATION p DROP TABLE t; ALTER PUBLICATION p ADD TABLE t": "removed from the publication and",
+    "ALTER PUBLICATION p SET TABLE t WHERE (id > 5)": "row filter changed",
+    "ALTER PUBLICATION p SET TABLE t (id, a)": "column list changed",
+}
+SINCE = {"WHERE": 15, "(id, a)": 15}
+
+
+@pytest.mark.parametrize("statements", ALTERED)
+@pytest.mark.parametrize("running", [False, True])
+def test_an_altered_publication_is_noted(table: Lab, statements: str, running: bool) -> None:
+    if table.version < max([since for part, since in SINCE.items() if part in statements] or [0]):
+        return
+    table.record(snapshot=True)
+    table.run("CREATE TABLE other (id int)", "ALTER PUBLICATION p ADD TABLE other")
+    table.record()
+    table.run("INSERT INTO t VALUES (1)", "INSERT INTO other VALUES (1)")
+    if running:
+        with table.recording() as recording:
+            recording.wait(Connected)
+            table.run(*statements.split("; "))
+            recording.wait(TableIncomplete)
+            table.run("INSERT INTO other VALUES (2)")
+            recording.wait(Stored)
+    else:
+        table.run(*statements.split("; "))
+        assert [one.table for one in table.record() if isinstance(one, TableIncomplete)]
+        table.run("INSERT INTO other VALUES (2)")
+        table.record()
+    segments = table.segments()
+    assert "t" in reasons(segments)
+    assert any(ALTERED[statements] in text for text in changes(segments)), changes(segments)
+
+
+def test_a_publication_that_was_altered_and_set_back(table: Lab) -> None:
+    table.record(snapshot=True)
+    table.run(
+        "ALTER PUBLICATION p SET (publish = 'insert')",
+        "ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')",
+    )
+    assert [one.table for one in table.record() if isinstance(one, TableIncomplete)] == ["public.t"]
+
+
+def test_an_owner_does_not_matter(table: Lab) -> None:
+    table.record(snapshot=True)
+    role = f"{table.name}_owner"
+    table.run(f"CREATE ROLE {role} SUPERUSER", f"ALTER PUBLICATION p OWNER TO {role}")
+    try:
+        assert not [one for one in table.record() if isinstance(one, TableIncomplete)]
+    finally:
+        table.run("ALTER PUBLICATION p OWNER TO CURRENT_USER", f"DROP ROLE {role}")
+
+
+def test_the_last_column_dropped_and_added_again(table: Lab) -> None:
+    """Its Relation message is the same as before, and the values of rows are not sent."""
+    table.run("INSERT INTO t VALUES (1, 'a', 'b')")
+    table.record(snapshot=True)
+    table.run("ALTER TABLE t DROP b, ADD b text DEFAULT 'new'")
+    told = [one for one in table.record() if isinstance(one, TableIncomplete)]
+    assert told[0].reason.startswith('"b" dropped and added again after ')
+
+
+def test_other_alterations_of_tables_leave_them_complete(table: Lab) -> None:
+    table.record(snapshot=True)
+    table.run(
+        "ALTER TABLE t RENAME a TO c", "ALTER TABLE t DROP b", "ALTER TABLE t RENAME TO t2", "TRUNCATE t2"
+    )
+    assert not [one for one in table.record() if isinstance(one, TableIncomplete)]
+
+
+def test_a_snapshot_that_is_there_is_not_ignored_in_silence(table: Lab) -> None:
+    table.record(snapshot=True)
+    assert [one for one in table.record(snapshot=True) if isinstance(one, SnapshotKept)]
+    assert not [one for one in table.record() if isinstance(one, SnapshotKept)]
+
+
+# The folder
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_folder_that_is_moved_or_removed(lab: Lab, tmp_path: Path, removed: bool) -> None:
+    """A second recorder that takes its place keeps every file."""
+    lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
+    with pytest.raises(CaptureError, match="the folder was moved or removed"), lab.recording() as one:  # noqa: PT012
+        one.wait(Connected)
+        lab.run("INSERT INTO t VALUES (1)")
+        one.wait(Stored)
+        moved = tmp_path / "moved"
+        lab.folder.rename(moved)
+        if removed:
+            for path in moved.iterdir():
+                path.unlink()
+            moved.rmdir()
+        other = Recorder(lab.dsn, f"{lab.slot}_two", ["p"], lab.folder, create_slot=True, segment_seconds=0.1)
+        other.run(until="now")
+        before = {path.name: path.read_bytes() for path in lab.folder.iterdir()}
+        lab.run("INSERT INTO t VALUES (2)")
+        one.join()
+    assert {path.name: path.read_bytes() for path in lab.folder.iterdir()} == before
+    other.run(until="now")
+    assert {one.source.slot for one in lab.segments()} == {f"{lab.slot}_two"}
+
+
+def test_a_segment_is_never_replaced(lab: Lab) -> None:
+    lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.record()
+    path = lab.folder / "0000000001.parquet"
+    lab.run("INSERT INTO t VALUES (1)")
+    with pytest.raises(FileExistsError), lab.recording() as recording:  # noqa: PT012
+        recording.wait(Connected)
+        path.write_bytes(b"of another")
+        recording.join()
+    assert path.read_bytes() == b"of another"
+
+
+def test_the_last_segment_is_missed(lab: Lab) -> None:
+    lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t", "SELECT 1")
+    lab.record()
+    for number in range(2):
+        lab.run(f"INSERT INTO t VALUES ({number})")
+        lab.record()
+    (lab.folder / "0000000002.parquet").unlink()
+    with pytest.raises(CaptureError, match=r"segments are missing, up to 0000000002"):
+        lab.record()
+
+
+def test_another_recordings_files(lab: Lab, tmp_path: Path) -> None:
+    lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (1)")
+    lab.record()
+    segment = (lab.folder / "0000000001.parquet").read_bytes()
+    lab.folder.rename(tmp_path / "old")
+    lab.run(f"SELECT pg_drop_replication_slot('{lab.slot}')")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (2)")
+    lab.record()
+    (lab.folder / "0000000001.parquet").write_bytes(segment)
+    with pytest.raises(CaptureError, match="segment 1 is of the recording"):
+        lab.record()
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_a_slot_is_made(lab: Lab, tmp_path: Path) -> None:
+    lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
+    read_only = Path("/proc/self")  # not even root can write there
+    with pytest.raises((OSError, CaptureError)):
+        Recorder(lab.dsn, lab.slot, ["p"], read_only, create_slot=True).run(until="now")
+    wait_until(lambda: lab.slots() == [])
