@@ -7,6 +7,7 @@ unpacks; PGOUTPUT_SERVERS names the folder that holds them, by major version.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,9 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psycopg
+
+from pgoutput.wire import parse_lsn
 
 WHEEL_VERSION: Final = 18
 """The version that needs nothing but the package index."""
@@ -36,6 +39,11 @@ SETTINGS: Final = {
 }
 SETTINGS_SINCE: Final = {13: {"logical_decoding_work_mem": "64kB"}, 18: {"io_method": "sync"}}
 """Settings that older servers do not know. The first has even small transactions streamed."""
+STANDBY_SETTINGS: Final = {
+    "hot_standby_feedback": "on",
+    "wal_receiver_status_interval": "1s",
+    "wal_retrieve_retry_interval": "100ms",
+}
 
 # The server is a child of this shell, which stops it as soon as standard input ends: when we say so, and
 # when we are killed.
@@ -63,7 +71,7 @@ class Server:
         self._settings |= settings
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         # The path of a socket may have 107 bytes only, so it does not go where TMPDIR says.
         self.folder = Path(tempfile.mkdtemp(prefix="pgoutput-server-", dir="/tmp"))
         try:
@@ -132,6 +140,22 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
         self.stop()
 
+    def back_up(self) -> None:
+        """Copy the data folder of this stopped server, as a file-level backup does."""
+        self._copy(self.data, self._backup)
+
+    def restore(self) -> None:
+        """Replace the data folder of this stopped server by its backup."""
+        shutil.rmtree(self.data)
+        self._copy(self._backup, self.data)
+
+    def grow_wal(self, lsn: int) -> None:
+        """Write WAL that no publication has, in steps of a WAL file, until its end is behind `lsn`."""
+        with self.connect() as connection:
+            while parse_lsn(_value(connection, "SELECT pg_current_wal_insert_lsn()")) <= lsn:
+                connection.execute("SELECT txid_current()")  # pg_switch_wal does nothing in an empty file
+                connection.execute("SELECT pg_switch_wal()")
+
     @property
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
@@ -159,11 +183,24 @@ class Server:
         self.bin = root / programs / "bin"
 
     def _initialize(self) -> None:
-        command = [self.bin / "initdb", "-D", self.data, "-U", "postgres", "-E", "UTF8", "--no-locale", "-N"]
-        initdb = self._spawn([*command, "-A", "trust"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        output, _ = initdb.communicate()
-        if initdb.returncode:
-            raise RuntimeError(f"initdb of PostgreSQL {self.version}: {output.decode(errors='replace')}")
+        initdb = [self.bin / "initdb", "-D", self.data, "-U", "postgres", "-E", "UTF8", "--no-locale", "-N"]
+        self._finish([*initdb, "-A", "trust"])
+
+    @property
+    def _backup(self) -> Path:
+        return self.folder / "backup"
+
+    def _copy(self, source: Path, target: Path) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        self._finish(["cp", "-a", source, target])
+
+    def _finish(self, command: list[object]) -> None:
+        """Run a program to its end; raise RuntimeError with its output if it fails."""
+        process = self._spawn(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = process.communicate()
+        if process.returncode:
+            name = Path(str(command[0])).name
+            raise RuntimeError(f"{name} of PostgreSQL {self.version}: {output.decode(errors='replace')}")
 
     def _spawn(self, command: list[object], **options: object) -> subprocess.Popen[bytes]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
@@ -172,6 +209,87 @@ class Server:
         arguments: Any = options | {"cwd": self.folder, "env": environment | {"LC_ALL": "C"}}
         process: subprocess.Popen[bytes] = subprocess.Popen(list(map(str, command)), **arguments)
         return process
+
+
+class Standby(Server):
+    """A hot standby of a running server of the wheel; a context manager like `Server`.
+
+    It streams WAL through a physical slot of its own, and reports hot_standby_feedback: both are needed to
+    synchronize logical slots (documentation, section 47.2.3, "Replication Slot Synchronization").
+
+    Args:
+        primary: The server to follow. It stays as it is; `synchronized_standby_slots` is not set.
+
+    Attributes:
+        physical_slot: Name of the slot on the primary.
+    """
+
+    def __init__(self, primary: Server) -> None:
+        super().__init__(primary.version)
+        self._primary = primary
+        self._settings = primary._settings | STANDBY_SETTINGS
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__()
+        with suppress(psycopg.OperationalError), self._primary.connect() as connection:
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+                [self.physical_slot],
+            )
+
+    @property
+    def physical_slot(self) -> str:
+        return re.sub(r"\W", "_", self.folder.name.lower())
+
+    def promote(self) -> None:
+        """Make it a primary, on a new timeline; wait until it takes writes."""
+        with self.connect() as connection:
+            assert _value(connection, "SELECT pg_promote(wait_seconds => 60)"), self.log[-2000:]
+
+    def cut_off(self) -> None:
+        """Stop following the primary; wait until no more WAL can come."""
+        with self.connect() as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+            _await(connection, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_wal_receiver)")
+
+    def catch_up(self) -> None:
+        """Wait until all that the primary has written by now is replayed here."""
+        with self._primary.connect() as connection:
+            lsn = _value(connection, "SELECT pg_current_wal_insert_lsn()")
+        with self.connect() as connection:
+            _await(connection, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'")
+
+    def synchronize_slots(self) -> list[str]:
+        """Copy the positions of the primary's failover slots, once; return the names of the usable ones.
+
+        A slot is not usable, and is missing here, as long as the primary's needs older catalog rows than
+        this standby has kept.
+        """
+        self.catch_up()
+        with self.connect() as connection:
+            connection.execute("SELECT pg_sync_replication_slots()")
+            query = "SELECT slot_name FROM pg_replication_slots WHERE synced AND NOT temporary"
+            return [name for (name,) in connection.execute(query)]
+
+    def _initialize(self) -> None:
+        program = [self.bin / "pg_basebackup", "-D", self.data, "-d", self._primary.dsn]
+        self._finish([*program, "-R", "-c", "fast", "-C", "-S", self.physical_slot])
+
+
+def _value(connection: psycopg.Connection, query: str) -> Any:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def _await(connection: psycopg.Connection, query: str) -> None:
+    """Wait until a query returns true."""
+    deadline = time.monotonic() + 60
+    while not _value(connection, query):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not true after a minute: {query}")
+        time.sleep(0.02)
 
 
 def _link(source: str, target: str) -> None:
