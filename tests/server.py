@@ -219,15 +219,16 @@ class Standby(Server):
 
     Args:
         primary: The server to follow. It stays as it is; `synchronized_standby_slots` is not set.
+        settings: Settings that the primary does not have.
 
     Attributes:
         physical_slot: Name of the slot on the primary.
     """
 
-    def __init__(self, primary: Server) -> None:
+    def __init__(self, primary: Server, **settings: str) -> None:
         super().__init__(primary.version)
         self._primary = primary
-        self._settings = primary._settings | STANDBY_SETTINGS
+        self._settings = primary._settings | STANDBY_SETTINGS | settings
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__()
@@ -260,15 +261,19 @@ class Standby(Server):
         with self.connect() as connection:
             _await(connection, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'")
 
-    def synchronize_slots(self) -> list[str]:
-        """Copy the positions of the primary's failover slots, once; return the names of the usable ones.
+    def synchronize_slots(self) -> None:
+        """Copy the positions of the primary's failover slots, once.
 
-        A slot is not usable, and is missing here, as long as the primary's needs older catalog rows than
-        this standby has kept.
+        A slot whose primary needs older catalog rows than this standby keeps is left out. On a busy server
+        each call meets that again; sync_replication_slots makes the server try until it succeeds.
         """
         self.catch_up()
         with self.connect() as connection:
             connection.execute("SELECT pg_sync_replication_slots()")
+
+    def usable_slots(self) -> list[str]:
+        """Return the names of the synchronized slots that are kept on promotion."""
+        with self.connect() as connection:
             query = "SELECT slot_name FROM pg_replication_slots WHERE synced AND NOT temporary"
             return [name for (name,) in connection.execute(query)]
 

@@ -60,7 +60,8 @@ def synchronize(lab: Lab, standby: Standby) -> None:
     def usable() -> bool:
         lab.run("SELECT pg_log_standby_snapshot()")  # lets the slot's catalog_xmin advance
         lab.record()
-        return lab.slot in standby.synchronize_slots()
+        standby.synchronize_slots()
+        return lab.slot in standby.usable_slots()
 
     wait_until(usable)
 

@@ -1,6 +1,6 @@
 """A recorder that dies at a chosen moment.
 
-`python -m tests.crash.recorder DSN FOLDER OPTIONS UNTIL DIE_AT SEGMENT_BYTES SEGMENT_SECONDS`
+`python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS UNTIL DIE_AT SEGMENT_BYTES SEGMENT_SECONDS`
 
 It ends with its parent, whose end of the pipe is its standard input.
 """
@@ -22,12 +22,12 @@ PUBLICATION: Final = "crash"
 
 
 def main() -> None:
-    dsn, folder, options, until, die_at, size, seconds = sys.argv[1:]
+    dsn, folder, options, publications, until, die_at, size, seconds = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     recorder = Recorder(
         dsn,
         SLOT,
-        [PUBLICATION],
+        publications.split(","),
         folder,
         options=msgspec.json.decode(options, type=Options),
         snapshot=True,

@@ -26,6 +26,7 @@ from examples import shop
 from pgoutput.capture import Options
 from pgoutput.segments import find_segments, locate
 from pgoutput.spark import replica_tables
+from tests.crash.recorder import PUBLICATION
 from tests.crash.shapes import Tables
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
@@ -172,7 +173,7 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
     with Server() as server:
         recorder = Process(
             "recorder",
-            [sys.executable, "-m", "tests.crash.recorder", server.dsn, str(recording), options],
+            [sys.executable, "-m", "tests.crash.recorder", server.dsn, str(recording), options, PUBLICATION],
             folder / "recorder.log",
         )
         spark = Process(

@@ -14,17 +14,22 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from threading import Timer
+from typing import Self
 
 import msgspec
+import psycopg
+from psycopg import pq
 
 from pgoutput.capture import Options
+from tests.crash import publisher
+from tests.crash.recorder import PUBLICATION, SLOT
 from tests.crash.replay import Comparison, compare
 from tests.crash.workload import Workload, prepare
-from tests.server import WHEEL_VERSION, Server
+from tests.server import WHEEL_VERSION, Server, Standby
 
 SMALL_SEGMENTS = "262144", "0.3"
 """Their bytes and seconds, at most."""
@@ -41,6 +46,9 @@ class Outcome(msgspec.Struct, frozen=True):
     restarts: int
     crashes: int
     """Restarts of which the server was not told."""
+    failovers: int
+    alterations: int
+    """Tables of which more or less was published for a time."""
     tried: int
     """Steps of the writers."""
     reconnects: int
@@ -53,82 +61,119 @@ class Outcome(msgspec.Struct, frozen=True):
         kills = ", ".join(f"{times} while {what}" for what, times in sorted(self.kills.items()))
         return (
             f"{sum(self.kills.values())} kills ({kills}), {self.restarts} restarts of the server "
-            f"({self.crashes} of them crashes), {self.tried:,} steps of writers, {self.seconds:.0f} s\n"
+            f"({self.crashes} of them crashes), {self.failovers} failovers, {self.alterations} altered "
+            f"publications, {self.tried:,} steps of writers, {self.seconds:.0f} s\n"
             f"{found.messages:,} messages, {found.transactions:,} transactions, {found.sessions} sessions, "
-            f"{found.segments} segments; {found.tables} tables with {found.rows:,} rows, "
-            f"{len(found.different)} of them different\n"
-            f"{found.lost} rows lost, {found.doubled} doubled, {found.invented} invented; "
-            f"{len(found.gaps)} gaps"
+            f"{found.timelines} timelines, {found.segments} segments; {found.tables} tables with "
+            f"{found.rows:,} rows, {len(found.different)} of them listed as incomplete and different, "
+            f"{len(found.unfounded)} listed without a reason\n"
+            f"{found.lost} lost, {found.doubled} doubled, {found.invented} invented, "
+            f"{len(found.silent)} silent; {len(found.gaps)} gaps"
         )
 
 
 class Crash:
-    """One run of the test.
+    """One run of the test; a context manager that ends its servers.
 
     Args:
-        server: A server without tables.
+        version: Major version of the server.
         folder: Where the recording goes.
-        seed: When what happens.
+        seed: What happens, and when; also which options the recorder has.
+        rows: Number of rows of the ledger before the recording begins.
         longest: Seconds that a recorder lives, at most.
+
+    Attributes:
+        server: The server that takes writes.
+        workload: The writers.
+        options: What the recorder asks the server for.
+        kills: Number of kills, by what the recorder was about.
     """
 
-    def __init__(self, server: Server, folder: Path, seed: int, longest: float) -> None:
-        self._longest = longest
+    def __init__(self, version: int, folder: Path, seed: int, *, rows: int, longest: float) -> None:
         self.kills: Counter[str] = Counter()
-        self.restarts = self.crashes = 0
-        self._server = server
-        self._folder = folder
+        self.restarts = self.crashes = self.failovers = 0
+        self.options = draw_options(version, Random(f"{seed} options"))
+        self.folder = folder
+        self._longest = longest
         self._random = Random(seed)
-        new = server.version
-        self._options = Options(two_phase=new >= 15, messages=new >= 14)
         self._log = folder.with_name("events")
+        self._servers = ExitStack()
+        self.server = self._servers.enter_context(Server(version))
+        with self.server.connect() as connection:
+            prepare(connection, version, rows)
+            publisher.prepare(connection)
+        self.workload = Workload(self.server.dsn, version, seed)
 
-    def kill(self, *, early: bool, restart: bool) -> None:
-        """Start a recorder, and kill it; restart the server meanwhile, or not.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._servers.close()
+
+    def kill(self, *, early: bool, event: str = "") -> None:
+        """Start a recorder, and kill it; restart or replace the server meanwhile, or not.
 
         Args:
             early: Let it not come far, so that the snapshot is hit.
-            restart: Whether to restart the server.
+            event: `restart`, `failover` or nothing.
         """
         random = self._random
+        standby = self._add_standby() if event == "failover" else None
         exact = random.random() < 0.4
-        with self._recorder(die_at=random.randint(1, 60) if exact else 0) as recorder:
+        with self._recorder(die_at=random.randint(1, 60) if exact else 0, standby=standby) as recorder:
             if not early:
                 self._await_snapshot(recorder)
             longest = min(1.5, self._longest) if early else self._longest
             timer = Timer(self._longest if exact else random.uniform(0.3, longest), recorder.kill)
             timer.start()
             try:
-                if restart:
+                if standby is not None:
+                    self._fail_over(standby)
+                elif event:
                     self._restart()
                 recorder.wait(PATIENCE)
             finally:
                 timer.cancel()
             if recorder.returncode != -signal.SIGKILL:
                 # A recorder that loses the server at its start says so and ends.
-                assert restart, f"the recorder ended by itself: {self._said()}"
+                assert event, f"the recorder ended by itself: {self._said()}"
                 assert "ConnectionLost" in self._said(), self._said()
-                return self.kill(early=early, restart=False)
+                return self.kill(early=early)
             self.kills[self.phase] += 1
 
     def record(self, seconds: float) -> None:
         """Record for a while, and stop in good order."""
-        with self._recorder() as recorder:
-            while recorder.poll() is None and self.phase != "recording":  # it listens to signals by then
-                time.sleep(0.1)
+        with self._recording():
             time.sleep(seconds)
-            recorder.terminate()
-            assert recorder.wait(PATIENCE) == 0, self._said()
 
     def finish(self) -> None:
-        """Record what is left."""
+        """Record what is left; one row more, so that there is a segment behind all that happened."""
+        with self.server.connect() as connection:
+            connection.execute("INSERT INTO ledger VALUES (0)")
         with self._recorder(until="now") as recorder:
             assert recorder.wait(PATIENCE) == 0, self._said()
 
     @contextmanager
-    def _recorder(self, *, until: str = "", die_at: int = 0) -> Iterator[subprocess.Popen[bytes]]:
-        options = msgspec.json.encode(self._options).decode()
-        arguments = [self._server.dsn, str(self._folder), options, until, str(die_at), *SMALL_SEGMENTS]
+    def _recording(self) -> Iterator[None]:
+        """A recorder that is at work, and stopped in good order."""
+        with self._recorder() as recorder:
+            while recorder.poll() is None and self.phase != "recording":  # it listens to signals by then
+                time.sleep(0.1)
+            yield
+            recorder.terminate()
+            assert recorder.wait(PATIENCE) == 0, self._said()
+
+    @contextmanager
+    def _recorder(
+        self, *, until: str = "", die_at: int = 0, standby: Standby | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        dsn = self.server.dsn
+        if standby is not None:
+            dsn = f"host={self.server.folder},{standby.folder} user=postgres dbname=postgres"
+            dsn += " target_session_attrs=read-write"
+        options = msgspec.json.encode(self.options).decode()
+        publications = ",".join([PUBLICATION, *publisher.PUBLICATIONS])
+        arguments = [dsn, str(self.folder), options, publications, until, str(die_at), *SMALL_SEGMENTS]
         with (
             self._log.open("wb") as log,
             subprocess.Popen(
@@ -149,7 +194,7 @@ class Crash:
             time.sleep(0.1)
 
     def _restart(self) -> None:
-        random, server = self._random, self._server
+        random, server = self._random, self.server
         time.sleep(random.uniform(0.2, 2.0))
         self.restarts += 1
         if random.random() < 0.4:
@@ -160,11 +205,42 @@ class Crash:
         time.sleep(random.choice([0, 0.3]))
         server.start()
 
+    def _add_standby(self) -> Standby:
+        """A standby with a usable copy of the slot, without which nothing is recorded from now on."""
+        with self._recording():  # the slot is there, and nothing of the snapshot is left to do
+            pass
+        with psycopg.connect(self.server.dsn, replication="database", autocommit=True) as connection:
+            result = connection.pgconn.exec_(f"ALTER_REPLICATION_SLOT {SLOT} (FAILOVER true)".encode())
+            assert result.status == pq.ExecStatus.COMMAND_OK, result.error_message
+        standby = self._servers.enter_context(Standby(self.server, sync_replication_slots="on"))
+        deadline = time.monotonic() + PATIENCE
+        with self._recording(), self.server.connect() as connection:
+            while SLOT not in standby.usable_slots():  # recording advances the slot's catalog_xmin
+                assert time.monotonic() < deadline, standby.log[-2000:]
+                connection.execute("SELECT pg_log_standby_snapshot()")
+                time.sleep(0.2)
+        with self.server.connect() as connection:
+            connection.execute(f"ALTER SYSTEM SET synchronized_standby_slots = '{standby.physical_slot}'")
+            connection.execute("SELECT pg_reload_conf()")
+        standby.catch_up()
+        return standby
+
+    def _fail_over(self, standby: Standby) -> None:
+        """Destroy the primary, and promote the standby."""
+        random = self._random
+        time.sleep(random.uniform(0.2, 2.0))
+        self.failovers += 1
+        self.server.crash()
+        time.sleep(random.choice([0, 0.3]))
+        standby.promote()
+        self.server = standby
+        self.workload.dsn = standby.dsn
+
     @property
     def phase(self) -> str:
         """What the recorder is, or was, about."""
         with suppress(FileNotFoundError):
-            if json.loads((self._folder / "_recording.json").read_bytes())["snapshot"] == "complete":
+            if json.loads((self.folder / "_recording.json").read_bytes())["snapshot"] == "complete":
                 return "recording" if b'"connected"' in self._log.read_bytes() else "connecting"
         return "snapshotting"
 
@@ -172,11 +248,22 @@ class Crash:
         return self._log.read_text(errors="replace")[-4000:]
 
 
+def draw_options(version: int, random: Random) -> Options:
+    """What a recorder asks a server of this version for."""
+    return Options(
+        binary=version >= 14 and random.random() < 0.5,
+        two_phase=version >= 15 and random.random() < 0.5,
+        streaming=random.choice([None, None, "off"]),
+        messages=version >= 14,
+    )
+
+
 def crash(
     folder: Path,
     version: int,
     kills: int,
     restarts: int,
+    failovers: int,
     seed: int,
     *,
     rows: int = 200_000,
@@ -184,26 +271,29 @@ def crash(
 ) -> Outcome:
     """Make a server, and do it all; the recording is left in the folder."""
     began = time.monotonic()
-    with Server(version) as server:
-        with server.connect() as connection:
-            prepare(connection, rows)
-        run = Crash(server, folder / "recording", seed, longest)
-        restarted = set(run._random.sample(range(kills), restarts))
-        with Workload(server.dsn, version, seed) as workload:
+    early = kills // 5
+    with Crash(version, folder / "recording", seed, rows=rows, longest=longest) as run:
+        print(f"PostgreSQL {version}, seed {seed}, {run.options}", flush=True)
+        failing = run._random.sample(range(early, kills), failovers)
+        restarting = run._random.sample([n for n in range(kills) if n not in failing], restarts)
+        events = dict.fromkeys(failing, "failover") | dict.fromkeys(restarting, "restart")
+        with run.workload as workload:
             for number in range(kills):
                 if run.phase != "snapshotting":
                     workload.altering.set()
-                run.kill(early=number < kills // 5, restart=number in restarted)
+                run.kill(early=number < early, event=events.get(number, ""))
             run.record(1)
         run.finish()
         return Outcome(
             kills=dict(run.kills),
             restarts=run.restarts,
             crashes=run.crashes,
+            failovers=run.failovers,
+            alterations=len(workload.altered),
             tried=workload.transactions,
             reconnects=workload.reconnects,
             seconds=time.monotonic() - began,
-            comparison=compare(run._folder, server),
+            comparison=compare(run.folder, run.server, workload.altered),
         )
 
 
@@ -212,16 +302,18 @@ def main() -> None:
     parser.add_argument("--version", type=int, default=WHEEL_VERSION)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--restarts", type=int, default=10)
+    parser.add_argument("--failovers", type=int, default=3, help="on servers whose standbys keep slots")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="an empty one, to keep the recording in")
     given = parser.parse_args()
-    print(f"PostgreSQL {given.version}, seed {given.seed}", flush=True)
+    failovers = given.failovers if given.version == WHEEL_VERSION else 0
     with tempfile.TemporaryDirectory(prefix="pgoutput-crash-") as temporary:
         folder = given.keep or Path(temporary)
-        outcome = crash(folder, given.version, given.kills, given.restarts, given.seed)
+        outcome = crash(folder, given.version, given.kills, given.restarts, failovers, given.seed)
     print(outcome)
-    if not outcome.comparison.equal:
-        raise SystemExit("\n".join(["FAILED", *outcome.comparison.different, *outcome.comparison.gaps]))
+    found = outcome.comparison
+    if not found.equal:
+        raise SystemExit("\n".join(["FAILED", *found.silent, *found.unfounded, *found.gaps]))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 import psycopg
 
+from tests.crash.publisher import Publisher
 from tests.crash.recorder import PUBLICATION
 
 logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns when a server goes away, and here they do
@@ -20,6 +21,9 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 WRITERS: Final = 3
 ACCOUNTS: Final = 300
+
+SCHEMAS_SINCE: Final = 15
+"""The first version that publishes schemas; a table is added to the publication of older servers."""
 
 SCHEMA: Final[tuple[LiteralString, ...]] = (
     "CREATE DOMAIN positive AS int8 CHECK (VALUE > 0)",
@@ -36,11 +40,16 @@ SCHEMA: Final[tuple[LiteralString, ...]] = (
 BIG_TEXT: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 150))"
 
 
-def prepare(connection: Connection, rows: int) -> None:
-    """Make the tables, with some rows in each, and the publication."""
+def prepare(connection: Connection, version: int, rows: int) -> None:
+    """Make the tables, with some rows in each, and the publication of the schema `public`."""
     for statement in SCHEMA:
         connection.execute(statement)
-    connection.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+    tables = (
+        "TABLES IN SCHEMA public"
+        if version >= SCHEMAS_SINCE
+        else "TABLE ledger, accounts, audit, scratch, shapes"
+    )
+    connection.execute(f"CREATE PUBLICATION {PUBLICATION} FOR {tables}")
     connection.execute(
         "INSERT INTO ledger SELECT g, E'from\\tthe \\\\ beginning\\n' FROM generate_series(1, %s) g", [rows]
     )
@@ -56,6 +65,7 @@ class Workload:
     """Writers at work; a context manager that ends them, with no transaction left prepared.
 
     Attributes:
+        dsn: The server. It can be set to another server that continues the first one.
         altering: To be set when the slot is there: from then on schemas change as well. If a server creates
             a slot while TRUNCATE or ALTER TABLE is under way, it may not be able to decode what follows
             (18.4: "could not map filenumber … to relation OID", at every attempt).
@@ -67,14 +77,17 @@ class Workload:
     """
 
     def __init__(self, dsn: str, version: int, seed: int) -> None:
+        self.dsn = dsn
         self.reconnects = 0
         self.altering = Event()
-        self._dsn = dsn
         self._stop = Event()
         self._failures: list[BaseException] = []
-        self._writers: list[Writer | Architect] = [
+        self._architect = Architect(version, Random(f"{seed} architect"), self.altering)
+        self._publisher = Publisher(version, Random(f"{seed} publisher"), self.altering)
+        self._writers: list[Writer | Architect | Publisher] = [
             *(Writer(number, version, Random(f"{seed} {number}")) for number in range(1, WRITERS + 1)),
-            Architect(version, Random(f"{seed} architect"), self.altering),
+            self._architect,
+            self._publisher,
         ]
         self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
 
@@ -82,6 +95,11 @@ class Workload:
     def transactions(self) -> int:
         """How many were tried."""
         return sum(writer.steps for writer in self._writers)
+
+    @property
+    def altered(self) -> set[str]:
+        """The tables of which more or less was published for a time."""
+        return self._publisher.altered | self._architect.added
 
     def __enter__(self) -> Workload:
         for thread in self._threads:
@@ -95,14 +113,14 @@ class Workload:
         if self._failures:
             raise self._failures[0]
         if exception[0] is None:
-            with psycopg.connect(self._dsn, autocommit=True) as connection:
+            with psycopg.connect(self.dsn, autocommit=True) as connection:
                 for writer in self._writers:
                     writer.settle(connection)
 
-    def _run(self, writer: Writer | Architect) -> None:
+    def _run(self, writer: Writer | Architect | Publisher) -> None:
         while not self._stop.is_set():
             try:
-                with psycopg.connect(self._dsn, autocommit=True, prepare_threshold=None) as connection:
+                with psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None) as connection:
                     writer.settle(connection)
                     while not self._stop.is_set():
                         writer.step(connection)
@@ -251,6 +269,7 @@ class Architect:
 
     def __init__(self, version: int, random: Random, altering: Event) -> None:
         self.steps = 0
+        self.added: set[str] = set()
         self._version = version
         self._random = random
         self._altering = altering
@@ -311,6 +330,9 @@ class Architect:
     def _create(self, connection: Connection) -> None:
         self._tables += 1
         connection.execute(f"CREATE TABLE more_{self._tables} (id int PRIMARY KEY, a text)")
+        if self._version < SCHEMAS_SINCE:
+            self.added.add(f"public.more_{self._tables}")
+            connection.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more_{self._tables}")
         connection.execute(f"INSERT INTO more_{self._tables} SELECT g, g FROM generate_series(1, 10) g")
 
     def _checkpoint(self, connection: Connection) -> None:

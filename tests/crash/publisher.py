@@ -1,0 +1,113 @@
+"""Tables whose publications are altered while they are recorded.
+
+Each table has a publication of its own, which is altered once: what a recorder has missed is not hidden by
+what it has noticed at another time.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from threading import Event
+from typing import Any, Final, TypeAlias
+
+import psycopg
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+SCHEMA: Final = "moving"
+TABLES: Final = 12
+PUBLICATIONS: Final = tuple(f"moving_{number}" for number in range(TABLES))
+ROWS: Final = 200
+
+OFTEN: Final = 0.03
+"""The share of steps that alter a publication."""
+
+PAUSES: Final = 0, 0.05, 0.5, 3
+"""Seconds between an alteration and the one that takes it back."""
+
+_ALL: Final = {10: "insert, update, delete", 11: "insert, update, delete, truncate"}
+
+CHANGES: Final = {
+    10: [
+        ("DROP TABLE {table}", "ADD TABLE {table}"),
+        ("SET (publish = 'insert')", "SET (publish = '{all}')"),
+        ("SET (publish = 'update, delete')", "SET (publish = '{all}')"),
+    ],
+    15: [
+        ("SET TABLE {table} WHERE (id % 2 = 0)", "SET TABLE {table}"),
+        ("SET TABLE {table} (id, n)", "SET TABLE {table}"),
+    ],
+}
+"""How publications are altered, and back, on servers of these versions and newer ones."""
+
+
+def prepare(connection: Connection) -> None:
+    """Create the tables, with some rows, and their publications."""
+    connection.execute(f"CREATE SCHEMA {SCHEMA}")
+    for number, publication in enumerate(PUBLICATIONS):
+        table = f"{SCHEMA}.t{number}"
+        connection.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, n int, a text)")
+        connection.execute(f"INSERT INTO {table} SELECT g, g, 'first' FROM generate_series(1, {ROWS}) g")
+        connection.execute(f"CREATE PUBLICATION {publication} FOR TABLE {table}")
+
+
+class Publisher:
+    """Changes rows of the tables, and alters their publications.
+
+    Attributes:
+        altered: The tables whose publications were altered, with their schema.
+        steps: Number of transactions.
+
+    Args:
+        version: Major version of the server.
+        random: What it does.
+        altering: Is set when publications may be altered.
+    """
+
+    def __init__(self, version: int, random: Random, altering: Event) -> None:
+        self.steps = 0
+        self.altered: set[str] = set()
+        self._random = random
+        self._altering = altering
+        self._last_id = ROWS
+        self._left = random.sample(range(TABLES), TABLES)
+        self._all = max((since, names) for since, names in _ALL.items() if since <= version)[1]
+        self._changes = [change for since, some in CHANGES.items() if since <= version for change in some]
+
+    def settle(self, connection: Connection) -> None:
+        """Nothing is left."""
+
+    def step(self, connection: Connection) -> None:
+        """Make a transaction, or alter a publication."""
+        if self._altering.is_set() and self._left and self._random.random() < OFTEN:
+            self._alter(connection, self._left.pop())
+        elif self._altering.is_set():
+            self._change(connection, self._random.randrange(TABLES))
+        self.steps += 1
+        time.sleep(self._random.uniform(0.02, 0.1))
+
+    def _alter(self, connection: Connection, number: int) -> None:
+        there, back = self._random.choice(self._changes)
+        self.altered.add(f"{SCHEMA}.t{number}")
+        self._publish(connection, number, there)
+        self._change(connection, number)
+        if self._random.random() < 0.7:
+            time.sleep(self._random.choice(PAUSES))
+            self._publish(connection, number, back)
+            self._change(connection, number)
+
+    def _publish(self, connection: Connection, number: int, change: str) -> None:
+        clause = change.format(table=f"{SCHEMA}.t{number}", all=self._all)
+        connection.execute(f"ALTER PUBLICATION {PUBLICATIONS[number]} {clause}".encode())
+
+    def _change(self, connection: Connection, number: int) -> None:
+        table, rest = f"{SCHEMA}.t{number}", self._random.randrange(7)
+        with connection.transaction():
+            self._last_id += 3
+            connection.execute(
+                f"INSERT INTO {table} SELECT g, g, 'new'"
+                f" FROM generate_series({self._last_id - 2}, {self._last_id}) g"
+            )
+            connection.execute(f"UPDATE {table} SET n = n + 1 WHERE mod(id, 7) = {rest}")
+            connection.execute(f"DELETE FROM {table} WHERE mod(id, 31) = {rest} AND id > {ROWS}")
