@@ -42,7 +42,8 @@ class Comparison(msgspec.Struct, frozen=True):
     silent: tuple[str, ...]
     """Tables that are not the same, and that the recording does not list as incomplete."""
     unfounded: tuple[str, ...]
-    """Tables that the recording lists as incomplete, although they were published all the time."""
+    """Tables that the recording lists as incomplete, with its reason, although they were published all the
+    time."""
     gaps: tuple[str, ...]
     tables: int
     rows: int
@@ -79,7 +80,7 @@ def compare(folder: Path, server: Server, altered: Collection[str] = ()) -> Comp
         names = _names(connection, schemas)
         truth = {oid: _rows(connection, name, source.options.get("binary") == "on") for oid, name in names}
     (ledger,) = (Counter(row[0] for row in truth[oid].elements()) for oid, name in names if name == LEDGER)
-    listed = {one.oid for one in metadata[-1].incomplete}
+    listed = {one.oid: one.reason for one in metadata[-1].incomplete}
     differences = {
         oid: f"{name}: lacks {_some(truth[oid] - rows)}, has {_some(rows - truth[oid])}"
         for oid, name in names
@@ -97,7 +98,7 @@ def compare(folder: Path, server: Server, altered: Collection[str] = ()) -> Comp
         different=tuple(text for oid, text in differences.items() if oid in listed),
         silent=tuple(text for oid, text in differences.items() if oid not in listed),
         unfounded=tuple(
-            f"{name} is listed as incomplete" for oid, name in names if oid in listed and name not in altered
+            f"{name}: {listed[oid]}" for oid, name in names if oid in listed and name not in altered
         ),
         gaps=tuple(find_gaps(metadata)),
         tables=len(truth),

@@ -102,7 +102,7 @@ class Crash:
         with self.server.connect() as connection:
             prepare(connection, version, rows)
             publisher.prepare(connection)
-        self.workload = Workload(self.server.dsn, version, seed)
+        self.workload = Workload(self.server.dsn, version, seed, retyping=not self.options.binary)
 
     def __enter__(self) -> Self:
         return self
