@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.lab import Lab
+from tests.capture.lab import Lab, wait_until
 from tests.conftest import Run
 from tests.server import WHEEL_VERSION, Server
 
@@ -27,6 +27,25 @@ def server() -> Iterator[Server]:
 def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
     with Lab(server, tmp_path) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[Server]:
+    """A server that asks `scram` and `plain` for passwords, and rejects `stranger`."""
+    with Server(VERSION) as server:
+        path = server.data / "pg_hba.conf"
+        rules = "local all stranger reject\nlocal all scram scram-sha-256\nlocal all plain password\n"
+        path.write_text(rules + path.read_text())
+        with server.connect() as connection:
+            connection.execute("SET password_encryption = 'scram-sha-256'")
+            for role in ("scram", "plain", "stranger", "nologin"):
+                options = "NOLOGIN" if role == "nologin" else "LOGIN REPLICATION"
+                connection.execute(f"CREATE ROLE {role} {options} PASSWORD 'right'".encode())
+            connection.execute("CREATE ROLE reader LOGIN")
+            connection.execute("SELECT pg_reload_conf()")
+            rows = "SELECT count(*) FROM pg_hba_file_rules WHERE user_name = '{scram}'"
+            wait_until(lambda: connection.execute(rows.encode()).fetchone() == (1,))
+        yield server
 
 
 Command = Callable[..., tuple[object, str, str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import subprocess
@@ -66,14 +67,15 @@ def test_wal_level(refused: Refused, other_server: Server) -> None:
 
 
 def test_no_server(refused: Refused, lab: Lab, tmp_path: Path) -> None:
-    assert refused(dsn=f"host={tmp_path}").startswith("no connection: ")
-    assert "No such file or directory" in refused(dsn=f"host={tmp_path}")
+    line = refused("--retry-for=0", dsn=f"host={tmp_path}")
+    assert line.startswith("no connection: ")
+    assert "No such file or directory" in line
     assert 'database "nowhere" does not exist' in refused(dsn=lab.dsn.replace(lab.name, "nowhere"))
 
 
 def test_a_bad_dsn(refused: Refused) -> None:
     for dsn in ("host", "postgresql://u:p%zzSECRET@h/db", "password=SEC RET"):
-        line = refused(dsn=dsn)
+        line = refused(dsn=dsn, exit_code=2)
         assert line.startswith("the DSN cannot be read: give keywords and values as in 'host=db dbname=shop'")
         assert "SEC" not in line
     assert refused(dsn="connect_timeout=abc").startswith("the DSN cannot be used: ")
@@ -309,7 +311,7 @@ def test_a_second_recorder(refused: Refused, table: Lab) -> None:
         assert refused(exit_code=2) == (
             f"{table.folder}: another recorder is at work here; let it go on, or use another folder"
         )
-        line = refused(out=table.folder.with_name("other"))
+        line = refused("--retry-for=0", out=table.folder.with_name("other"))
         assert re.fullmatch(
             rf"the slot {table.slot} is in use by another connection \(server process \d+\): "
             "end that one, or record from a slot of its own",
@@ -391,3 +393,31 @@ def test_a_folder_that_cannot_be_made(refused: Refused, table: Lab) -> None:
     line = refused("--create-slot", out="/dev/null/recording", exit_code=2)
     assert line.endswith("'/dev/null/recording'")
     assert table.slots() == []
+
+
+def test_a_uri_instead_of_a_folder(
+    refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "file:///tmp/recording"):
+        line = refused("--create-slot", out=uri, exit_code=2)
+        scheme = uri.partition(":")[0]
+        assert line == (
+            f"a recording is made in a local folder, and {scheme}://… is a URI: give the path of a folder"
+        )
+    assert list(tmp_path.iterdir()) == []
+    assert table.slots() == []
+
+
+def test_a_folder_whose_name_is_not_utf_8(
+    refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = refused("--create-slot", out=tmp_path / os.fsdecode(b"a\xff"), exit_code=2)
+    assert line.startswith("the folder's name is not UTF-8 (b'")
+    assert (list(tmp_path.iterdir()), table.slots()) == ([], [])
+    inside = tmp_path / os.fsdecode(b"b\xff")
+    inside.mkdir()
+    monkeypatch.chdir(inside)  # a relative path needs no name of its parents
+    table.run("INSERT INTO t VALUES (1)")
+    table.record(folder=Path("recording"), snapshot=True)
+    table.assert_equal(folder=Path("recording"))

@@ -180,7 +180,7 @@ def test_an_outage_is_waited_for(lab: Lab) -> None:
 
 
 def test_pauses_between_attempts_grow(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.capture.recorder._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("pgoutput.capture.attempts._FIRST_PAUSE", 0.05)
     with table.recording() as recording:
         recording.wait(Connected)
         table.server.stop()

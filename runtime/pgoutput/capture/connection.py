@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgoutput import envelope
 from pgoutput.capture.events import Notice
+from pgoutput.capture.failures import error_of_attempt, error_of_result, field, one_line, text_of
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import Message
 
@@ -36,12 +37,7 @@ no time limits, an error where a policy would hide rows (as pg_dump has them), a
 _SETTINGS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
 """Time limits that older servers do not know."""
 
-_TRANSIENT: Final = ("08", "53", "57P01", "57P02", "57P03", "55006")
-"""SQLSTATEs of errors that may be gone at the next attempt: connection failures, a lack of resources,
-a server that shuts down or starts up, and a slot that is in use."""
-
 _CANCELED: Final = b"57014"
-_UNDEFINED_OBJECT: Final = "42704"
 _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
 """SQLSTATE and C function of the warning that the server streams on without a publication (pgoutput.c, since
 PostgreSQL 18; older servers end the stream). Both are the same in every language of the server's messages."""
@@ -53,10 +49,6 @@ _RECEIVE: Final = 1 << 20
 
 _PATIENCE: Final = 0.25
 """Seconds between two looks whether to stop, at most."""
-
-
-class UndefinedObject(ReplicationError):
-    """The server does not know something that was asked for by its name."""
 
 
 class Interrupted(Exception):
@@ -77,8 +69,9 @@ class Connection:
         on_notice: Called with each notice and warning of the server, once for each text.
 
     Raises:
-        ConnectionLost: The connection cannot be made.
-        ReplicationError: The DSN cannot be read.
+        ConnectionLost: The connection cannot be made now.
+        ReplicationError: The DSN cannot be used, or the server refuses role, password or database.
+        ValueError: The DSN cannot be read.
     """
 
     def __init__(
@@ -89,14 +82,8 @@ class Connection:
         stop: Callable[[], bool] = _never,
         on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
-        try:
-            given = conninfo_to_dict(dsn)
-        except (psycopg.ProgrammingError, UnicodeError):  # which may quote a password
-            raise ReplicationError(
-                "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI"
-            ) from None
         options = {
-            "connect_timeout": given.get("connect_timeout") or 10,
+            "connect_timeout": parse_dsn(dsn).get("connect_timeout") or 10,
             "fallback_application_name": "pgoutput",
         }
         if replication:
@@ -104,9 +91,9 @@ class Connection:
         try:
             self._connection = psycopg.connect(make_conninfo(dsn, **options), autocommit=True)
         except psycopg.OperationalError as error:
-            raise ConnectionLost(f"no connection: {_one_line(str(error))}") from None
+            raise error_of_attempt(error) from None
         except (psycopg.Error, UnicodeError) as error:
-            raise ReplicationError(f"the DSN cannot be used: {_one_line(str(error))}") from None
+            raise ReplicationError(f"the DSN cannot be used: {one_line(str(error))}") from None
         self._dsn = dsn
         self._libpq = self._connection.pgconn
         self._libpq.notice_handler = self._noticed
@@ -194,7 +181,7 @@ class Connection:
                     select.select([self], [], [], _PATIENCE)
                     self._libpq.consume_input()
         except psycopg.OperationalError as error:
-            raise ConnectionLost(_one_line(str(error))) from None
+            raise ConnectionLost(one_line(str(error))) from None
         self._end_of_copy()
 
     def start_replication(self, command: str) -> None:
@@ -236,7 +223,7 @@ class Connection:
                 if len(received) == before:
                     break
         except psycopg.OperationalError as error:
-            raise ConnectionLost(_one_line(str(error))) from None
+            raise ConnectionLost(one_line(str(error))) from None
         self.more = room <= 0
 
     def _take_at_hand(self, received: list[bytes], room: int) -> int:
@@ -259,10 +246,10 @@ class Connection:
 
         libpq reads messages in order: what `get_copy_data` gives after this call was sent after the notice.
         """
-        severity = _field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
-        sqlstate = _field(result, pq.DiagnosticField.SQLSTATE)
-        text = _message(result)
-        if (sqlstate, _field(result, pq.DiagnosticField.SOURCE_FUNCTION)) == _SKIPPED_PUBLICATION:
+        severity = field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+        sqlstate = field(result, pq.DiagnosticField.SQLSTATE)
+        text = text_of(result)
+        if (sqlstate, field(result, pq.DiagnosticField.SOURCE_FUNCTION)) == _SKIPPED_PUBLICATION:
             self._failure = ReplicationError(
                 f"the stream lacks changes that were made while a publication did not exist ({text}): "
                 "nothing from there on is stored or acknowledged; record anew in another folder and from a "
@@ -287,7 +274,7 @@ class Connection:
             self._libpq.put_copy_data(envelope.encode(message))
             self._libpq.flush()
         except psycopg.Error as error:
-            raise ConnectionLost(_one_line(str(error))) from None
+            raise ConnectionLost(one_line(str(error))) from None
 
     def end_replication(self) -> None:
         """Ask the server to end the stream.
@@ -300,7 +287,7 @@ class Connection:
             self._libpq.put_copy_end()
             self._libpq.flush()
         except psycopg.Error as error:
-            raise ConnectionLost(_one_line(str(error))) from None
+            raise ConnectionLost(one_line(str(error))) from None
 
     def _execute(self, sql: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
         cancelled = False
@@ -320,7 +307,7 @@ class Connection:
                 while self._libpq.get_result() is not None:
                     pass
         except psycopg.OperationalError as error:
-            raise ConnectionLost(_one_line(str(error))) from None
+            raise ConnectionLost(one_line(str(error))) from None
         if cancelled and result.error_field(pq.DiagnosticField.SQLSTATE) == _CANCELED:
             raise Interrupted
         return self._checked(result)
@@ -330,12 +317,23 @@ class Connection:
             self._checked(result)
 
     def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
-        if result.status != pq.ExecStatus.FATAL_ERROR:
-            return result
-        state, text = _field(result, pq.DiagnosticField.SQLSTATE), _message(result)
-        if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
-            raise ConnectionLost(text)
-        raise (UndefinedObject if state == _UNDEFINED_OBJECT else ReplicationError)(text)
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            raise error_of_result(result)
+        return result
+
+
+def parse_dsn(dsn: str) -> dict[str, str | int | None]:
+    """Return the parameters of a DSN.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    try:
+        return conninfo_to_dict(dsn)
+    except (psycopg.ProgrammingError, UnicodeError):  # which may quote a password
+        raise ValueError(
+            "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI"
+        ) from None
 
 
 def quote_identifier(name: str) -> str:
@@ -349,23 +347,5 @@ def quote_literal(text: str) -> str:
     return f"E{quoted}" if "\\" in text else quoted
 
 
-def _field(result: pq.abc.PGresult, field: pq.DiagnosticField) -> str:
-    """Return a field of an error or notice; the empty text if it has none."""
-    return (result.error_field(field) or b"").decode(errors="backslashreplace")
-
-
-def _message(result: pq.abc.PGresult) -> str:
-    """Return the primary message and the hint of an error or notice, on one line."""
-    text = _field(result, pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message.decode(
-        errors="backslashreplace"
-    )
-    hint = _field(result, pq.DiagnosticField.MESSAGE_HINT)
-    return _one_line(f"{text} ({hint})" if hint else text)
-
-
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "surrogateescape")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pgoutput.capture import server as servers
-from pgoutput.capture.connection import Connection, Interrupted, UndefinedObject
+from pgoutput.capture.attempts import Attempts
+from pgoutput.capture.connection import Connection, Interrupted, parse_dsn
 from pgoutput.capture.events import (
     Connected,
     Event,
@@ -24,6 +25,7 @@ from pgoutput.capture.events import (
     Stored,
     TableIncomplete,
 )
+from pgoutput.capture.failures import CredentialsRefused, UndefinedObject
 from pgoutput.capture.folder import Folder
 from pgoutput.capture.lag import WalEnd
 from pgoutput.capture.opening import Opened, Opening, Request, incomplete_error, note
@@ -35,8 +37,9 @@ from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import SEGMENT_BYTES, Incomplete, Metadata, PublicationChange, Remarks
 from pgoutput.wire import format_lsn, parse_lsn, to_datetime
 
-_FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 30.0
+_URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A URI, also as pathlib changes it: with one slash."""
+
 _PROGRESS_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 5.0
 """How long a segment waits for the catalogs to be looked at; then it is stored, and the next one says it."""
@@ -59,10 +62,13 @@ class Recorder:
         strict: Refuse to record where tables are incomplete: the recording lacks rows of them.
         segment_bytes: A segment ends when its messages have so many bytes.
         segment_seconds: Or when it is so old, and holds what can be acknowledged.
+        retry_for: Seconds after the first error of an outage in which a connection must begin to stream; 0 to
+            never connect again.
         on_event: Is told what happens; from several threads.
 
     Raises:
-        ValueError: There are no publications.
+        ValueError: There are no publications, the DSN cannot be read, or the folder is a URI or has a name
+            that is not UTF-8.
     """
 
     def __init__(
@@ -78,10 +84,13 @@ class Recorder:
         strict: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         segment_seconds: float = 10.0,
+        retry_for: float = 300.0,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         if isinstance(publications, str) or not publications:
             raise ValueError(f"publications are a list of names, and not {publications!r}")
+        parse_dsn(dsn)
+        _check_path(os.fspath(folder))
         self._dsn = dsn
         self._path = Path(folder)
         self._request = Request(
@@ -95,6 +104,7 @@ class Recorder:
         )
         self._told_incomplete = False
         self._segment_seconds = segment_seconds
+        self._retry_for = retry_for
         self._on_event = on_event
         self._stop = threading.Event()
         self._deadline: float | None = None
@@ -108,7 +118,7 @@ class Recorder:
     def run(self, *, until: int | str | None = None, seconds: float | None = None) -> None:
         """Record.
 
-        A connection that ends is made again, after a pause that grows to half a minute.
+        A connection that ends, or cannot be made, is made again after a pause that grows to half a minute.
 
         Args:
             until: Return when all that ended up to this LSN is stored, a number or text; `now` is the end of
@@ -117,7 +127,8 @@ class Recorder:
 
         Raises:
             ValueError: `until` is no LSN.
-            ReplicationError: The server cannot be recorded as it is, or cannot be reached at the start.
+            ReplicationError: The server cannot be recorded as it is.
+            ConnectionLost: No connection began to stream within `retry_for` seconds.
             CaptureError: The folder is in use, or is not one for this recording.
             DecodeError: The server has sent what cannot be.
             OSError: A segment could not be written. What was acknowledged is stored.
@@ -126,35 +137,30 @@ class Recorder:
         target = until if isinstance(until, int) else None
         if isinstance(until, str) and until != "now":
             target = parse_lsn(until)
-        pause, reached = _FIRST_PAUSE, False
+        attempts = Attempts(self._retry_for)
         with Folder(self._path) as folder:
             while not self._is_over():
-                began = time.monotonic()
+                attempts.begin()
                 try:
                     with Connection(self._dsn, replication=True, on_notice=self._tell) as connection:
                         server = servers.identify(connection)
                         if until == "now" and target is None:
                             target = server.flush_lsn
-                        reached = reached or folder.state is not None
                         with Opening(
                             connection, server, folder, self._request, self._tell, self._is_over
                         ) as opening:
                             opened = opening.open()
-                        reached = True
+                        attempts.streams()
                         self._stream(connection, folder, opened, target)
                         break
                 except Interrupted:
                     break
                 except OSError as error:
                     raise _explained(error, self._path) from None
-                except ConnectionLost as error:
-                    if not reached:
-                        raise
-                    if time.monotonic() - began > _LONGEST_PAUSE:
-                        pause = _FIRST_PAUSE
+                except (ConnectionLost, CredentialsRefused) as error:
+                    pause = attempts.pause(error)
                     self._tell(Reconnecting(reason=str(error), seconds=round(pause, 1)))
                     self._wait(pause)
-                    pause = min(pause * random.uniform(1.5, 2.5), _LONGEST_PAUSE)
         lsn = None if self._acknowledged_lsn is None else format_lsn(self._acknowledged_lsn)
         self._tell(Stopped(messages=self._messages, acknowledged_lsn=lsn))
 
@@ -337,6 +343,24 @@ class Recorder:
         if self._deadline is not None:
             seconds = min(seconds, max(0.0, self._deadline - time.monotonic()))
         self._stop.wait(seconds)
+
+
+def _check_path(folder: str) -> None:
+    """Check that segments can be written to a folder, as far as its name tells.
+
+    Raises:
+        ValueError: They cannot.
+    """
+    if uri := _URI.match(folder):
+        raise ValueError(
+            f"a recording is made in a local folder, and {uri[1]}://… is a URI: give the path of a folder"
+        )
+    try:
+        folder.encode()
+    except UnicodeEncodeError:  # pyarrow opens no such file
+        raise ValueError(
+            f"the folder's name is not UTF-8 ({os.fsencode(folder)!r}): choose another"
+        ) from None
 
 
 def _explained(error: OSError, folder: Path) -> OSError:

@@ -157,6 +157,13 @@ def capture(
         str | None, typer.Option(help="End when all up to this LSN is stored; `now` is the end of the WAL.")
     ] = None,
     for_: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
+    retry_for: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Give up, with exit code 3, when no connection has begun to stream for so many seconds.",
+        ),
+    ] = 300.0,
     log: Annotated[
         Literal["text", "json"], typer.Option(help="json: a JSON object per event on standard output.")
     ] = "text",
@@ -174,7 +181,17 @@ def capture(
         origin=origin,
     )
     recording.record(
-        dsn, slot, publication, out, options, create_slot, snapshot, recording.parse_until(until), for_, log
+        dsn,
+        slot,
+        publication,
+        out,
+        options,
+        create_slot,
+        snapshot,
+        recording.parse_until(until),
+        for_,
+        retry_for,
+        log,
     )
 
 

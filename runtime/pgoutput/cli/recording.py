@@ -54,6 +54,7 @@ def record(
     snapshot: bool,
     until: Literal["now"] | int | None,
     seconds: float | None,
+    retry_for: float,
     log: Literal["text", "json"],
 ) -> None:
     """Record, and tell how it goes; SIGINT and SIGTERM end it properly.
@@ -75,16 +76,21 @@ def record(
                 complain(_line(event))
             show(event)
 
-        recorder = Recorder(
-            dsn,
-            slot,
-            publications,
-            out,
-            options=options,
-            create_slot=create_slot,
-            snapshot=snapshot,
-            on_event=_print_json if log == "json" else print_line,
-        )
+        try:
+            recorder = Recorder(
+                dsn,
+                slot,
+                publications,
+                out,
+                options=options,
+                create_slot=create_slot,
+                snapshot=snapshot,
+                retry_for=retry_for,
+                on_event=_print_json if log == "json" else print_line,
+            )
+        except ValueError as error:
+            complain(str(error))
+            raise typer.Exit(2) from None
         stop_at_signals(recorder.stop)
         recorder.run(until=until, seconds=seconds)
 

@@ -1,0 +1,93 @@
+"""Errors of servers and of connection attempts: which of them are retryable."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg import pq
+
+from pgoutput.errors import ConnectionLost, ReplicationError
+
+_TRANSIENT: Final = (
+    "08",  # connection failures
+    "40001",  # a conflict with recovery, on a standby
+    *("53000", "53100", "53200", "53300"),  # a lack of resources, but not 53400, a limit by configuration
+    *("57P01", "57P02", "57P03"),  # a server that shuts down or starts up
+    "55006",  # a slot that is in use
+)
+"""SQLSTATEs of retryable errors, or how they begin."""
+
+_UNDEFINED_OBJECT: Final = "42704"
+
+_CREDENTIALS: Final = re.compile(
+    "authentication failed for user|no password supplied|channel binding|certificate|private key"
+)
+_PERMANENT: Final = re.compile(
+    'role ".*" (does not exist|is not permitted to log in)|database ".*" does not exist'
+    "|no pg_hba.conf entry|pg_hba.conf rejects|permission denied|must be superuser or replication role"
+    "|server does not support SSL|invalid .*value|invalid connection option"
+    "|definition of service|service file"
+)
+"""Texts of errors of connection attempts. libpq keeps no SQLSTATE of these, so servers whose messages are not
+in English are retried."""
+
+_SEVERAL: Final = "\nMultiple connection attempts failed. All failures were:\n- "
+"""Precedes the errors of all attempts, where a DSN names several servers."""
+
+
+class UndefinedObject(ReplicationError):
+    """The server does not know an object by the given name."""
+
+
+class CredentialsRefused(ReplicationError):
+    """The password or a certificate was refused or is missing; retryable while they are being replaced."""
+
+
+def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
+    """Return the error of a failed connection attempt.
+
+    Args:
+        error: As psycopg raises it; if the DSN names several servers, with the errors of all attempts.
+
+    Returns:
+        ConnectionLost if one of the attempts may succeed later, CredentialsRefused if they failed because of
+        passwords or certificates, else ReplicationError.
+    """
+    last, _, several = str(error).partition(_SEVERAL)
+    attempts = several.split("\n- host: ") if several else [last]
+    text = f"no connection: {one_line(str(error))}"
+    needs_password = error.pgconn is not None and error.pgconn.needs_password
+    if all(map(_PERMANENT.search, attempts)):
+        return ReplicationError(text)
+    if needs_password or all(_CREDENTIALS.search(one) or _PERMANENT.search(one) for one in attempts):
+        return CredentialsRefused(text)
+    return ConnectionLost(text)
+
+
+def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
+    """Return the error of a failed query, command or stream."""
+    state, text = field(result, pq.DiagnosticField.SQLSTATE), text_of(result)
+    if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
+        return ConnectionLost(text)
+    return (UndefinedObject if state == _UNDEFINED_OBJECT else ReplicationError)(text)
+
+
+def field(result: pq.abc.PGresult, name: pq.DiagnosticField) -> str:
+    """Return a field of an error or notice; the empty text if it is absent."""
+    return (result.error_field(name) or b"").decode(errors="backslashreplace")
+
+
+def text_of(result: pq.abc.PGresult) -> str:
+    """Return the primary message and the hint of an error or notice, on one line."""
+    text = field(result, pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message.decode(
+        errors="backslashreplace"
+    )
+    hint = field(result, pq.DiagnosticField.MESSAGE_HINT)
+    return one_line(f"{text} ({hint})" if hint else text)
+
+
+def one_line(text: str) -> str:
+    """Return a text with all white space as single spaces."""
+    return " ".join(text.split())

@@ -1,0 +1,100 @@
+"""What a recorder waits for, and when it gives up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pgoutput.capture import Connected, Progress, Reconnecting, Stored
+from pgoutput.capture.connection import Connection
+from pgoutput.capture.failures import CredentialsRefused
+from pgoutput.errors import ConnectionLost, ReplicationError
+from tests.capture.conftest import Command
+from tests.capture.lab import Lab
+from tests.server import Server
+
+
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
+# Giving up
+
+
+def test_the_first_start_waits_for_the_server(table: Lab) -> None:
+    table.server.stop()
+    with table.recording() as recording:
+        recording.wait(Reconnecting)
+        table.server.start()
+        table.reconnect()
+        recording.wait(Connected)
+        table.run("INSERT INTO t VALUES (1)")
+        recording.wait(Stored)
+    table.assert_equal()
+
+
+def test_a_server_that_stays_away_at_the_start(capture: Command, tmp_path: Path) -> None:
+    began = time.monotonic()
+    code, out, err = capture("--retry-for=1", dsn=f"host={tmp_path}")
+    assert (code, out) == (3, "")
+    assert 1 <= time.monotonic() - began < 10
+    *retries, last = err.splitlines()
+    assert [line.split("; ")[1].startswith("the next attempt is in 0.") for line in retries] == [True, True]
+    assert last == retries[0].split("; ")[0]
+
+
+def test_a_server_that_goes_away_and_stays_away(table: Lab) -> None:
+    """The seconds count from the end of the last stream."""
+    with pytest.raises(ConnectionLost), table.recording(retry_for=1) as recording:  # noqa: PT012
+        recording.wait(Progress)  # comes after a second
+        began = time.monotonic()
+        table.server.stop()
+        recording.join()
+    assert time.monotonic() - began >= 1
+    assert len(recording.told(Reconnecting)) >= 2
+    table.server.start()
+    table.reconnect()
+
+
+def test_nothing_is_retried_for_no_seconds(table: Lab) -> None:
+    with pytest.raises(ConnectionLost), table.recording(retry_for=0) as recording:  # noqa: PT012
+        recording.wait(Connected)
+        pid = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{table.slot}'"
+        table.run(f"SELECT pg_terminate_backend(({pid}))")
+        recording.join()
+    assert recording.told(Reconnecting) == []
+
+
+# Refused connections
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("user=scram password=wrong", CredentialsRefused),
+        ("user=plain password=wrong", CredentialsRefused),
+        ("user=scram", CredentialsRefused),
+        ("user=stranger", ReplicationError),
+        ("user=nobody", ReplicationError),
+        ("user=nologin", ReplicationError),
+        ("user=reader", ReplicationError),
+        ("dbname=nowhere", ReplicationError),
+        ("sslmode=require host=127.0.0.1", ConnectionLost),
+        ("sslmode=bogus", ReplicationError),
+        ("service=nowhere", ReplicationError),
+        ("host=/nowhere", ConnectionLost),
+        ("host=/nowhere,/nowhere user=nobody", ConnectionLost),
+        ("host=/nowhere,{folder} port=5432,5432 user=nobody", ConnectionLost),
+        ("host={folder},{folder} port=5432,5432 user=nobody", ReplicationError),
+        ("host={folder},{folder} port=5432,5432 user=scram password=wrong", CredentialsRefused),
+        ("target_session_attrs=standby", ConnectionLost),
+    ],
+)
+def test_which_refusals_are_retried(guarded: Server, change: str, expected: type[Exception]) -> None:
+    with pytest.raises(ReplicationError) as caught:
+        Connection(f"{guarded.dsn} {change.format(folder=guarded.folder)}", replication=True)
+    assert type(caught.value) is expected, caught.value
