@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.capture import Connected, Progress, Reconnecting, Stored
+from pgoutput.capture import Connected, Progress, Reconnecting, Stored, Waiting
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.failures import CredentialsRefused
 from pgoutput.errors import ConnectionLost, ReplicationError
@@ -20,6 +20,65 @@ from tests.server import Server
 def table(lab: Lab) -> Lab:
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     return lab
+
+
+# Transactions that the creation of the slot waits for
+
+
+def test_a_slot_waits_for_a_prepared_transaction_and_for_a_session(table: Lab) -> None:
+    prepared = prepare(table, "forgotten")
+    with table.connect() as other, table.recording() as recording:
+        other.execute("SET application_name = 'psql'")
+        other.execute("BEGIN")
+        other.execute("INSERT INTO t VALUES (2)")
+        for count in (1, 2):  # the server chooses which one it waits for first
+            waiting = recording.wait(Waiting, count)
+            if waiting.xid == prepared:
+                assert (waiting.gid, waiting.pid, waiting.state) == ("forgotten", None, None)
+                table.run("ROLLBACK PREPARED 'forgotten'")
+            else:
+                assert (waiting.xid, waiting.gid) == (prepared + 1, None)
+                assert waiting.pid == other.info.backend_pid
+                assert (waiting.application, waiting.state) == ("psql", "idle in transaction")
+                other.execute("COMMIT")
+            assert (waiting.database, waiting.user) == (table.name, "postgres")
+            assert str(waiting.since).startswith("20")
+        recording.wait(Connected)
+    assert len(recording.told(Waiting)) == 2
+
+
+def test_a_wait_as_a_line(table: Lab, capture: Command) -> None:
+    """A role without privileges is told the process and the transaction."""
+    xid = prepare(table, "g")
+    code, _, err = capture("--create-slot", "--for=2.5")
+    assert code == 0
+    [waiting, stopped] = err.splitlines()
+    assert waiting.startswith(
+        f'pgoutput: waiting for the prepared transaction "g" (xid {xid}, database {table.name}, '
+        "user postgres, since 20"
+    )
+    assert waiting.endswith("): COMMIT PREPARED or ROLLBACK PREPARED it")
+    assert stopped == "pgoutput: stopped before the recording began: nothing is stored"
+    table.run("ROLLBACK PREPARED 'g'", "CREATE ROLE weak LOGIN REPLICATION")
+    try:
+        with table.connect() as other:
+            pid = other.info.backend_pid
+            other.execute("BEGIN")
+            own = other.execute("SELECT txid_current()").fetchone()
+            assert own is not None
+            _, _, err = capture("--create-slot", "--for=2.5", dsn=f"{table.dsn} user=weak")
+        assert err.startswith(
+            f"pgoutput: waiting for the transaction of the server process {pid} (xid {own[0]}, "
+            f"database {table.name}, user postgres): commit it, or roll it back\n"
+        )
+    finally:
+        table.run("DROP ROLE weak")
+
+
+def prepare(lab: Lab, gid: str) -> int:
+    """Prepare a transaction; return its xid."""
+    lab.run("BEGIN", "INSERT INTO t VALUES (1)", f"PREPARE TRANSACTION $${gid}$$")
+    return int(lab.value("SELECT transaction FROM pg_prepared_xacts"))
 
 
 # Giving up

@@ -16,6 +16,7 @@ from pgoutput.capture.events import (
     Stopped,
     Stored,
     TableIncomplete,
+    Waiting,
 )
 from pgoutput.capture.options import Options
 from pgoutput.capture.recorder import Recorder
@@ -34,4 +35,5 @@ __all__ = [
     "Stopped",
     "Stored",
     "TableIncomplete",
+    "Waiting",
 ]

@@ -139,6 +139,11 @@ class Connection:
         return make_conninfo(self._dsn, **{name: value.decode() for name, value in place.items()})
 
     @property
+    def backend_pid(self) -> int:
+        """Process ID of the server process."""
+        return self._libpq.backend_pid
+
+    @property
     def server_version(self) -> int:
         """As server_version_num: 180004 is 18.4."""
         return self._libpq.server_version

@@ -25,6 +25,24 @@ class Connected(Event, frozen=True, kw_only=True):
     start_lsn: str
 
 
+class Waiting(Event, frozen=True, kw_only=True):
+    """The creation of the slot waits for the end of a transaction. Reported again when the cause changes."""
+
+    xid: int | None
+    """The transaction; None on a standby that waits until the primary logs its running transactions."""
+    gid: str | None
+    """Of a prepared transaction; None for others."""
+    database: str | None
+    pid: int | None
+    """The server process of a transaction that is not prepared."""
+    user: str | None
+    application: str | None
+    state: str | None
+    """As in pg_stat_activity. None if the recorder's role may not see it; so with `since`."""
+    since: str | None
+    """When the transaction was prepared or has begun."""
+
+
 class Snapshotted(Event, frozen=True, kw_only=True):
     """More of the initial contents was copied."""
 

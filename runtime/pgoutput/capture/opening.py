@@ -23,6 +23,7 @@ from pgoutput.capture.publications import Difference, Published
 from pgoutput.capture.server import Server
 from pgoutput.capture.snapshot import SchemaChanged, TableCopy
 from pgoutput.capture.timelines import Timeline, check_fork, read_timelines
+from pgoutput.capture.waiting import SlotWait
 from pgoutput.errors import CaptureError, ConnectionLost, ReplicationError
 from pgoutput.segments import (
     Incomplete,
@@ -293,14 +294,16 @@ class Opening:
         return lsn
 
     def _create(self) -> tuple[int, str | None]:
-        return servers.create_slot(
-            self._connection,
-            self._request.slot,
-            self._server,
-            two_phase=self._request.options.two_phase,
-            export_snapshot=self._request.snapshot,
-            stop=self._stop,
-        )
+        connection = self._connection
+        with SlotWait(connection.pinned_dsn, connection.backend_pid, self._tell):
+            return servers.create_slot(
+                connection,
+                self._request.slot,
+                self._server,
+                two_phase=self._request.options.two_phase,
+                export_snapshot=self._request.snapshot,
+                stop=self._stop,
+            )
 
     def _undo(self, state: State) -> None:
         """Remove the slot and what was begun in the folder; if the server is gone, the next start does it."""

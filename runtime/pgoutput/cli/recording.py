@@ -24,6 +24,7 @@ from pgoutput.capture import (
     Snapshotted,
     Stopped,
     Stored,
+    Waiting,
 )
 from pgoutput.cli.printing import complain, printable
 from pgoutput.cli.signals import stop_at_signals
@@ -70,7 +71,7 @@ def record(
             status.update(escape(printable(_line(event))))
 
         def print_line(event: Event) -> None:
-            if isinstance(event, Connected | Notice | Reconnecting | Stopped) or (
+            if isinstance(event, Connected | Notice | Reconnecting | Stopped | Waiting) or (
                 isinstance(event, Stored) and not console.is_terminal
             ):
                 complain(_line(event))
@@ -113,6 +114,32 @@ def _(event: Connected) -> str:
         f"recording {event.slot} of PostgreSQL {event.server_version} from {event.start_lsn}, "
         f"protocol version {event.proto_version}{options}"
     )
+
+
+@_line.register
+def _(event: Waiting) -> str:
+    if event.xid is None:
+        return (
+            "waiting until the primary logs its running transactions: run SELECT pg_log_standby_snapshot() "
+            "there, or wait for its next checkpoint"
+        )
+    details = [f"xid {event.xid}"]
+    details += [
+        f"{name} {value}"
+        for name, value in (
+            ("database", event.database),
+            ("user", event.user),
+            ("application", event.application),
+            ("state", event.state),
+            ("since", event.since),
+        )
+        if value
+    ]
+    if event.gid is not None:
+        what, then = f'prepared transaction "{event.gid}"', "COMMIT PREPARED or ROLLBACK PREPARED it"
+    else:
+        what, then = f"transaction of the server process {event.pid}", "commit it, or roll it back"
+    return f"waiting for the {what} ({', '.join(details)}): {then}"
 
 
 @_line.register
