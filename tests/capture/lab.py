@@ -83,6 +83,11 @@ class Recording:
 class Lab:
     """A database, and a folder for recordings of it; a context manager.
 
+    Args:
+        server: Where the database is created.
+        folder: A folder for its recordings.
+        options: Options of CREATE DATABASE.
+
     Attributes:
         server: Where the database is.
         version: Its major version.
@@ -90,15 +95,16 @@ class Lab:
         folder: Where `recorder` records to.
     """
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: Server, folder: Path, options: str = "") -> None:
         self.server = server
         self.version = server.version
         self.name = self.slot = f"lab_{next(_NUMBERS)}"
         self.folder = folder / "recording"
+        self._options = options
 
     def __enter__(self) -> Lab:
         with self.server.connect() as connection:
-            connection.execute(f"CREATE DATABASE {self.name}")
+            connection.execute(f"CREATE DATABASE {self.name} {self._options}".encode())
         self._connection = self.connect()
         return self
 

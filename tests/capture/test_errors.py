@@ -413,7 +413,7 @@ def test_a_folder_whose_name_is_not_utf_8(
     refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = refused("--create-slot", out=tmp_path / os.fsdecode(b"a\xff"), exit_code=2)
-    assert line.startswith("the folder's name is not UTF-8 (b'")
+    assert line == f"the name of the folder {tmp_path}/a\\xff is not valid UTF-8: choose another"
     assert (list(tmp_path.iterdir()), table.slots()) == ([], [])
     inside = tmp_path / os.fsdecode(b"b\xff")
     inside.mkdir()

@@ -106,6 +106,8 @@ class Connection:
         try:
             for name, value in _SETTINGS.items():  # said so, they beat the environment and the DSN
                 self.query(f"SET {name} = '{value}'")
+            if self._libpq.parameter_status(b"server_encoding") == b"SQL_ASCII":
+                self.query("SET client_encoding = 'SQL_ASCII'")  # its bytes are in no known encoding
             for version, name in _SETTINGS_SINCE.items():
                 if version <= self.server_version // 10_000:
                     self.query(f"SET {name} = 0")
@@ -297,7 +299,7 @@ class Connection:
     def _execute(self, sql: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
         cancelled = False
         try:
-            self._libpq.send_query(sql.encode())
+            self._libpq.send_query(sql.encode("utf-8", "surrogateescape"))
             while self._libpq.flush():
                 select.select([], [self], [], _PATIENCE)
             while self._libpq.is_busy():

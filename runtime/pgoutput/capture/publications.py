@@ -15,7 +15,7 @@ from pgoutput.capture.connection import Connection, quote_identifier, quote_lite
 from pgoutput.capture.published import published_relations
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import Incomplete, PublicationChange
-from pgoutput.wire import format_lsn, parse_lsn
+from pgoutput.wire import format_lsn, parse_lsn, shown_text
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -88,6 +88,10 @@ _MEMBERS: Final = {
 
 _WRITERS: Final = "SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'"
 
+_PLACE: Final = """\
+SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE c.oid = {oid}"""
+
 _OPERATIONS: Final = {
     "pubinsert": "inserts",
     "pubupdate": "updates",
@@ -140,9 +144,9 @@ def _look(connection: Connection, names: Sequence[str], lsn: int) -> Published:
     tables = {
         int(str(oid)): Table(
             int(str(oid)),
-            str(namespace),
-            str(name),
-            msgspec.json.decode(str(columns or "{}")),
+            shown_text(str(namespace)),
+            shown_text(str(name)),
+            msgspec.json.decode((columns or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")),
             members.get(int(str(oid)), {}),
             tuple(publishing.get(int(str(oid)), ())),
             own_file == "t",
@@ -199,7 +203,7 @@ def compare(
     for oid, table in after.tables.items():
         if oid in incomplete or oid in before.tables or oid in copied:
             continue
-        if not (_is_new(table, before, after) or is_empty(connection, table)):
+        if not (_is_new(table, before, after) or is_empty(connection, oid)):
             incomplete[oid] = (
                 table,
                 f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
@@ -230,22 +234,21 @@ def without_snapshot(published: Published, connection: Connection) -> tuple[Inco
     return tuple(
         _incomplete(table, published.lsn, reason)
         for table in published.tables.values()
-        if not is_empty(connection, table)
+        if not is_empty(connection, table.oid)
     )
 
 
-def is_empty(connection: Connection, table: Table) -> bool:
+def is_empty(connection: Connection, oid: int) -> bool:
     """Whether a table has no rows. Then the stream has all of them that it ever gets.
 
     False where another transaction is at work on it, the role may not read it, or it was dropped meanwhile.
     """
-    place = f"{quote_identifier(table.namespace)}.{quote_identifier(table.name)}"
     try:
-        # In this order: who wrote before, and has ended now, is seen by the second query.
-        return not (
-            connection.query(_WRITERS.format(oid=table.oid))
-            or connection.query(f"SELECT 1 FROM {place} LIMIT 1")
-        )
+        if connection.query(_WRITERS.format(oid=oid)):
+            return False
+        # Only now: rows of those who wrote before, and have ended, are seen.
+        ((place,),) = connection.query(_PLACE.format(oid=oid)) or ((None,),)
+        return place is not None and not connection.query(f"SELECT 1 FROM {place} LIMIT 1")
     except ConnectionLost:
         raise
     except ReplicationError:

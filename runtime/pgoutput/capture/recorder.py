@@ -24,6 +24,7 @@ from pgoutput.capture.events import (
     Stopped,
     Stored,
     TableIncomplete,
+    as_utf8,
 )
 from pgoutput.capture.failures import CredentialsRefused, UndefinedObject
 from pgoutput.capture.folder import Folder
@@ -67,8 +68,8 @@ class Recorder:
         on_event: Is told what happens; from several threads.
 
     Raises:
-        ValueError: There are no publications, the DSN cannot be read, or the folder is a URI or has a name
-            that is not UTF-8.
+        ValueError: There are no publications, the DSN cannot be read, the folder is a URI, or a name is not
+            valid UTF-8.
     """
 
     def __init__(
@@ -89,6 +90,9 @@ class Recorder:
     ) -> None:
         if isinstance(publications, str) or not publications:
             raise ValueError(f"publications are a list of names, and not {publications!r}")
+        for name in publications:
+            if as_utf8(name) != name:
+                raise ValueError(f"the name of the publication {as_utf8(name)} is not valid UTF-8")
         parse_dsn(dsn)
         _check_path(os.fspath(folder))
         self._dsn = dsn
@@ -355,12 +359,8 @@ def _check_path(folder: str) -> None:
         raise ValueError(
             f"a recording is made in a local folder, and {uri[1]}://… is a URI: give the path of a folder"
         )
-    try:
-        folder.encode()
-    except UnicodeEncodeError:  # pyarrow opens no such file
-        raise ValueError(
-            f"the folder's name is not UTF-8 ({os.fsencode(folder)!r}): choose another"
-        ) from None
+    if as_utf8(folder) != folder:  # pyarrow opens no such file
+        raise ValueError(f"the name of the folder {as_utf8(folder)} is not valid UTF-8: choose another")
 
 
 def _explained(error: OSError, folder: Path) -> OSError:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from pgoutput.capture.connection import Connection, quote_identifier, quote_literal
+from pgoutput.capture.events import as_utf8
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.wire import format_lsn, parse_lsn
 
@@ -47,6 +48,11 @@ def identify(connection: Connection) -> Server:
     if major_version < 10:
         raise ReplicationError("the server is older than PostgreSQL 10, which was the first to have pgoutput")
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
+    if as_utf8(str(database)) != database:
+        raise ReplicationError(
+            f"the name of the database {as_utf8(str(database))} is not valid UTF-8, and a recording keeps it "
+            "as text: rename the database"
+        )
     wal_level = _setting(connection, "wal_level")
     if wal_level != "logical":
         raise ReplicationError(

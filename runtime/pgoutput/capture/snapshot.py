@@ -19,7 +19,7 @@ import pyarrow as pa
 from pgoutput import messages
 from pgoutput.capture.connection import Connection, Interrupted
 from pgoutput.capture.copied import cell_columns, row_batches
-from pgoutput.capture.events import Event, Snapshotted
+from pgoutput.capture.events import Event, Snapshotted, as_utf8
 from pgoutput.capture.published import PublishedTable, published_tables
 from pgoutput.columns import encode_inserts
 from pgoutput.columns.parts import offsets
@@ -198,7 +198,9 @@ class TableCopy:
 
     def _tell_rows(self, table: PublishedTable, rows: int) -> None:
         self._tell(
-            Snapshotted(table=table.name, rows=rows, tables_done=self._tables_done, tables=self._tables)
+            Snapshotted(
+                table=as_utf8(table.name), rows=rows, tables_done=self._tables_done, tables=self._tables
+            )
         )
 
 
