@@ -146,7 +146,7 @@ def _look(connection: Connection, names: Sequence[str], lsn: int) -> Published:
             int(str(oid)),
             shown_text(str(namespace)),
             shown_text(str(name)),
-            msgspec.json.decode((columns or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")),
+            _columns(columns),
             members.get(int(str(oid)), {}),
             tuple(publishing.get(int(str(oid)), ())),
             own_file == "t",
@@ -364,3 +364,9 @@ def _member_changes(
 
 def _shown(value: object) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _columns(text: str | None) -> dict[str, int]:
+    """The columns of a table, of JSON; bytes of names that are not valid UTF-8 are replaced."""
+    valid = (text or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return msgspec.json.decode(valid, type=dict[str, int])

@@ -153,6 +153,9 @@ def capture(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Create the slot, and begin with what the tables hold then.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse to record where the recording lacks rows of tables.")
+    ] = False,
     until: Annotated[
         str | None, typer.Option(help="End when all up to this LSN is stored; `now` is the end of the WAL.")
     ] = None,
@@ -188,6 +191,7 @@ def capture(
         options,
         create_slot,
         snapshot,
+        strict,
         recording.parse_until(until),
         for_,
         retry_for,

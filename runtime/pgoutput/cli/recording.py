@@ -19,16 +19,31 @@ from pgoutput.capture import (
     Notice,
     Options,
     Progress,
+    PublicationAltered,
     Reconnecting,
     Recorder,
+    SnapshotKept,
     Snapshotted,
     Stopped,
     Stored,
+    TableIncomplete,
     Waiting,
 )
 from pgoutput.cli.printing import complain, printable
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.wire import parse_lsn
+
+_LASTING = (
+    Connected,
+    Notice,
+    PublicationAltered,
+    Reconnecting,
+    SnapshotKept,
+    Stopped,
+    TableIncomplete,
+    Waiting,
+)
+"""Events that stay on the terminal as lines; others are shown while they are the latest."""
 
 
 def parse_until(text: str | None) -> Literal["now"] | int | None:
@@ -53,6 +68,7 @@ def record(
     options: Options,
     create_slot: bool,
     snapshot: bool,
+    strict: bool,
     until: Literal["now"] | int | None,
     seconds: float | None,
     retry_for: float,
@@ -71,9 +87,7 @@ def record(
             status.update(escape(printable(_line(event))))
 
         def print_line(event: Event) -> None:
-            if isinstance(event, Connected | Notice | Reconnecting | Stopped | Waiting) or (
-                isinstance(event, Stored) and not console.is_terminal
-            ):
+            if isinstance(event, _LASTING) or (isinstance(event, Stored) and not console.is_terminal):
                 complain(_line(event))
             show(event)
 
@@ -86,6 +100,7 @@ def record(
                 options=options,
                 create_slot=create_slot,
                 snapshot=snapshot,
+                strict=strict,
                 retry_for=retry_for,
                 on_event=_print_json if log == "json" else print_line,
             )
@@ -140,6 +155,21 @@ def _(event: Waiting) -> str:
     else:
         what, then = f"transaction of the server process {event.pid}", "commit it, or roll it back"
     return f"waiting for the {what} ({', '.join(details)}): {then}"
+
+
+@_line.register
+def _(event: SnapshotKept) -> str:
+    return f"the recording {event.recording} has a snapshot already, and is continued: --snapshot makes none"
+
+
+@_line.register
+def _(event: TableIncomplete) -> str:
+    return f"incomplete: {event.table}: {event.reason}"
+
+
+@_line.register
+def _(event: PublicationAltered) -> str:
+    return f"the publication {event.publication} was altered: {'; '.join(event.changes)}"
 
 
 @_line.register
