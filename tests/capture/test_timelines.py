@@ -40,6 +40,6 @@ def test_a_fork_behind_the_recording_does_not_matter() -> None:
     with pytest.raises(ReplicationError) as error:
         check_fork([T(1)], [T(1, 50), T(2)], 51, "r")
     assert str(error.value).startswith(
-        "r: the recording ends at 0/33 of timeline 1, but the server is on timeline 2, which shares its WAL up "
-        "to 0/32 only: "
+        "r: the recording ends at 0/33 of timeline 1, but the server is on timeline 2, which shares its WAL "
+        "up to 0/32 only: "
     )

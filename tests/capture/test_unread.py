@@ -36,7 +36,7 @@ UNREADABLE = {
         INSERT[:11] + bytes([INSERT[11] ^ 0x10]) + INSERT[12:],
         r"Insert\.new\[0\]",
     ),
-    "bytes behind the message": (INSERT + b"\0", "Insert: 1 byte"),
+    "bytes behind the message": (INSERT + b"\0", "the message ends here, 1 more bytes follow"),
     "an unknown tag": (b"x" + INSERT[1:], "tag"),
     "a relation that was not described": (encode(Insert(16385, new=("1",))), "no Relation message"),
     "another number of columns": (encode(Delete(16384, key=("1", "2"))), "key has 2 columns"),
