@@ -136,7 +136,8 @@ def _identities(
         identities.append(
             [_identity(value, lost.get(row, _HELD)) for row, value in enumerate(array.to_pylist())]
         )
-    return columns, dict(zip(zip(*identities, strict=True), keys, strict=True))
+    rows = zip(*identities, strict=True) if key else [()] * len(keys)
+    return columns, dict(zip(rows, keys, strict=True))
 
 
 def _candidates(files: Files, file: File, key_columns: Sequence[_KeyColumn], layout: Layout) -> Iterator[int]:
@@ -160,7 +161,8 @@ def _row_identities(
 ) -> Iterator[tuple[Any, ...]]:
     maps = [dict(one or ()) for one in rows[layout.rescued].to_pylist()]
     names = [column.name for column in key_columns]
-    for row, values in enumerate(zip(*(rows[name].to_pylist() for name in names), strict=True)):
+    columns = zip(*(rows[name].to_pylist() for name in names), strict=True) if names else [()] * len(maps)
+    for row, values in enumerate(columns):
         yield tuple(
             _identity(value, maps[row].get(name, _HELD)) for name, value in zip(names, values, strict=True)
         )

@@ -66,7 +66,9 @@ class Fold:
         """
         for change, operation in enumerate(operations):
             ends, begins = _EFFECTS[operation]
-            if ends and (key := old[change]):  # without key columns, no row can be found
+            # REPLICA IDENTITY NOTHING has no key columns, but a key has one row at most: no row can be found.
+            # REPLICA IDENTITY FULL of a table without columns has the empty key, which all rows share.
+            if ends and (key := old[change]) is not None and (key or not self._unique):
                 self._end(change, key, begins=begins)
             if begins and (key := new[change]) is not None:
                 self._begin(change, key)

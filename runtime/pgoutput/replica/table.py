@@ -177,7 +177,8 @@ class _Application:
     def _find(self) -> Found:
         chunk, layout = self._chunk, self._layout
         touched: dict[Key, None] = {}
-        if chunk.keys and not chunk.truncates and "Snapshot" not in self._operations:
+        findable = bool(chunk.keys) or not self._unique
+        if findable and not chunk.truncates and "Snapshot" not in self._operations:
             touched = dict.fromkeys(chain(self._old_keys, self._new_keys))
         if layout.end is not None:
             columns = set(layout.schema.names)

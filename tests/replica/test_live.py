@@ -1,0 +1,57 @@
+"""Replicas of what a server of our own sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pgoutput.replica import apply_changes
+from tests.capture.lab import Lab
+from tests.replica.changes import in_order, recorded
+from tests.replica.test_replica import table_of
+from tests.server import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
+    with Lab(server, tmp_path) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_rows_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Path) -> None:
+    """Within the batch that inserts them, and in a later one."""
+    lab.run(
+        "CREATE TABLE bare ()",
+        "ALTER TABLE bare REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR TABLE bare",
+    )
+    oid = lab.value("SELECT 'bare'::regclass::oid::int8")
+    lab.record()
+    insert, delete = (
+        "INSERT INTO bare DEFAULT VALUES",
+        "DELETE FROM bare WHERE ctid = (SELECT min(ctid) FROM bare)",
+    )
+    lab.run(*[insert] * 4, delete)
+    lab.record()
+    changes = in_order(recorded(lab.folder))
+    list(apply_changes(changes.to_batches(), tmp_path / "target", "query", 0, history=history))
+    assert current_rows(tmp_path / "target", oid) == 3
+    lab.run(delete, insert, delete)
+    lab.record()
+    later = in_order(recorded(lab.folder)).slice(changes.num_rows)
+    list(apply_changes(later.to_batches(), tmp_path / "target", "query", 1, history=history))
+    assert current_rows(tmp_path / "target", oid) == lab.value("SELECT count(*) FROM bare") == 2
+
+
+def current_rows(target: Path, oid: int) -> int:
+    rows = table_of(target, oid).to_pyarrow_table().to_pylist()
+    return sum(row.get("__END_AT") is None for row in rows)
