@@ -54,7 +54,7 @@ def main() -> int:
             show_messages(session, recording)
             replica = f"{folder}/replica"
             console.print("[bold]pgoutput replicate[/], changes made in each table:")
-            replication.replicate(str(recording), replica, follow=False, history=False)
+            replication.replicate(str(recording), replica, follow=False, history=False, strict=True)
             unequal = show_tables(replica, truth)
     if unequal:
         console.print(f"[bold red]These differ from the server's own tables: {', '.join(unequal)}")
@@ -126,7 +126,7 @@ def show_tables(replica: str, truth: list[TrueTable]) -> list[str]:
         if table.oid not in places:
             unequal.append(table.name)
             continue
-        rows = DeltaTable(places[table.oid]).to_pyarrow_table()
+        rows = DeltaTable(places[table.oid].place).to_pyarrow_table()
         equal = equals_typed(table, rows)
         verdict = "[green]equals the server's table" if equal else "[red]differs from the server's table"
         console.print(f"[bold]{table.name}[/], {rows.num_rows} rows: {verdict}", preview(rows))

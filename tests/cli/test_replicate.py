@@ -9,11 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput import messages as m
 from pgoutput.segments import record_capture
 from pgoutput.spark import replica_tables
+from tests.segments.recordings import PARALLEL, record, wrapped, write
+from tests.segments.test_damage import rewrite
 from tests.truth import CAPTURES, equals_typed, true_tables
 
 pytestmark = pytest.mark.spark
@@ -39,7 +43,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_makes_the_tables_and_tells_what_it_did(recording: Path, tmp_path: Path) -> None:
     done = run("--segments", recording, "--target", tmp_path / "lake")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    altered = [line.partition(" since LSN ")[0] for line in done.stderr.splitlines()]
+    assert altered == [f"app.{name} may differ from its source" for name in ("strm", "evo")]
     head, row = (
         line.split() for line in done.stdout.splitlines() if "relation" in line or "app.tr_a" in line
     )
@@ -48,7 +54,7 @@ def test_it_makes_the_tables_and_tells_what_it_did(recording: Path, tmp_path: Pa
     places = replica_tables(tmp_path / "lake")
     for table in true_tables("pg18"):
         if table.oid in places:
-            assert equals_typed(table, DeltaTable(places[table.oid]).to_pyarrow_table()), table.name
+            assert equals_typed(table, DeltaTable(places[table.oid].place).to_pyarrow_table()), table.name
     assert len(places) > 30
     again = run("--segments", recording, "--target", tmp_path / "lake")
     assert (again.returncode, again.stdout) == (0, "")
@@ -71,6 +77,109 @@ def test_what_is_wrong_is_one_line(recording: Path, tmp_path: Path) -> None:
     other = run("--segments", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [f"pgoutput: {taken}: a new target is empty, but here is mine"]
+
+
+COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))
+RELATIONS = [
+    m.Relation(oid, "public", name, m.ReplicaIdentity.DEFAULT, COLUMNS) for oid, name in ((1, "a"), (2, "b"))
+]
+
+
+def send(folder: Path, *changes: m.Message) -> None:
+    """Record a transaction, in a segment of its own."""
+    lsn = 100 * (1 + sum(1 for _ in folder.iterdir()))
+    messages = [*RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0)]
+    record(folder, *messages, lsn=lsn)
+
+
+def rows(target: Path, oid: int) -> list[tuple[int, str]]:
+    found = DeltaTable(replica_tables(target)[oid].place).to_pyarrow_table().to_pylist()
+    return sorted((row["k"], row["v"]) for row in found)
+
+
+def test_a_table_that_fails_is_set_aside(tmp_path: Path) -> None:
+    """The others go on, each run tries it again, and it has all changes once it can be written."""
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    folder.mkdir()
+    place = "--segments", folder, "--target", target
+    send(folder, *(m.Insert(oid, ("1", "one")) for oid in (1, 2)))
+    assert run(*place).returncode == 0
+    table = target / "public.b"
+    kept = table.rename(tmp_path / "kept")
+    table.write_text("not a folder")
+    for value in ("two", "three"):
+        send(folder, *(m.Update(oid, ("1", value)) for oid in (1, 2)))
+        done = run(*place)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("public.b is set aside, and the next run tries again: ")
+        assert f"{table}: the Delta table cannot be read: " in line
+        assert rows(target, 1) == [(1, value)]
+        assert replica_tables(target)[2].error in line
+    table.unlink()
+    kept.rename(table)
+    send(folder, m.Update(2, ("1", "four")), m.Insert(2, ("2", "two")))
+    done = run(*place)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split() for line in done.stdout.splitlines() if "public" in line] == [["public.b", "1", "3"]]
+    assert (rows(target, 1), rows(target, 2)) == ([(1, "three")], [(1, "four"), (2, "two")])
+    assert [one.error for one in replica_tables(target).values()] == ["", ""]
+
+
+def test_a_recording_that_was_begun_anew(tmp_path: Path) -> None:
+    """Its slot has the same name; the old target and checkpoint refuse it, and are left as they are."""
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    folder.mkdir()
+    send(folder, m.Insert(1, ("1", "old")))
+    assert run("--segments", folder, "--target", target).returncode == 0
+    folder.rename(tmp_path / "old")
+    folder.mkdir()
+    other = msgspec.structs.replace(PARALLEL, recording="another")
+    messages = [RELATIONS[0], m.Begin(100, 1, 7), m.Insert(1, ("1", "new")), m.Commit(100, 110, 0)]
+    write(folder, other, wrapped(*messages, lsn=100), cut=1)
+    refused = run("--segments", folder, "--target", target)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        f"pgoutput: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
+        "another. Replicate that one, or begin anew with a new target and a new checkpoint\n"
+    )
+    assert rows(target, 1) == [(1, "old")]
+
+
+def test_incomplete_tables(tmp_path: Path) -> None:
+    """They are named on every run, and --strict writes nothing."""
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    folder.mkdir()
+    send(folder, m.Insert(1, ("1", "v")), m.Insert(2, ("1", "v")))
+    lacks = {"oid": 2, "namespace": "public", "name": "b", "lsn": 5, "reason": "added to p at 0/5"}
+    (segment,) = folder.iterdir()
+    rewrite(segment, incomplete=[lacks])
+    said = "public.b is incomplete: added to p at 0/5"
+    strict = run("--segments", folder, "--target", target, "--strict")
+    assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
+    assert strict.stderr.splitlines() == [
+        said,
+        f"pgoutput: {folder}: the recording lacks rows of tables. "
+        "Leave out --strict to replicate what it has, or record anew with a snapshot",
+    ]
+    first = run("--segments", folder, "--target", target)
+    assert (first.returncode, first.stderr.splitlines()[0]) == (0, said)
+    assert first.stderr.splitlines()[1:] == [
+        "public.b may differ from its source since LSN 0/64: added to p at 0/5"
+    ]
+    again = run("--segments", folder, "--target", target)
+    assert again.stderr.splitlines() == [said, "Nothing new was recorded since the last run."]
+    (difference,) = replica_tables(target)[2].may_differ
+    assert (difference.lsn, difference.reason) == (100, lacks["reason"])
+
+
+def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
+    done = run("--segments", recording, "--target", "mock://bucket/lake")
+    assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
+    unknown = run("--segments", recording, "--target", "nosuch://bucket/lake")
+    assert unknown.returncode == 2
+    (line,) = unknown.stderr.splitlines()
+    assert line.startswith("pgoutput: nosuch://bucket/lake: ")
 
 
 def test_it_follows_until_it_is_told_to_end(recording: Path, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
         if table.oid not in places:
             yield f"{table.name} is missing"
             continue
-        rows = DeltaTable(places[table.oid]).to_pyarrow_table()
+        rows = DeltaTable(places[table.oid].place).to_pyarrow_table()
         if (names := set(rows.column_names) - {"_rescued_data"}) != {*table.columns}:
             yield f"{table.name} has other columns: {names ^ {*table.columns}}"
         elif not equals_typed(table, rows):

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pgoutput.replica import replica_tables
+from pgoutput.errors import CaptureError
+from pgoutput.replica import Applied, apply_changes, replica_tables
 from pgoutput.replica.convert import shown_by
 from tests.truth import TrueTable, equals_typed
+
+
+def apply(
+    batches: Iterable[pa.RecordBatch], target: Path, query: str, batch: int, **options: Any
+) -> list[Applied]:
+    """Apply changes to tables, of which none may fail."""
+    applied = list(apply_changes(batches, target, query, batch, **options))
+    for one in applied:
+        if one.error:
+            raise CaptureError(one.error)
+    return applied
 
 
 def replica(table: pa.Table) -> pa.Table:
@@ -22,7 +35,7 @@ def replica(table: pa.Table) -> pa.Table:
 
 def different(target: Path, truth: list[TrueTable]) -> list[str]:
     """The tables that are not equal to the server's."""
-    paths = replica_tables(target)
+    paths = {oid: table.place for oid, table in replica_tables(target).items()}
     return [
         true.name
         for true in truth

@@ -10,7 +10,7 @@ from deltalake import Field
 from deltalake.schema import MapType, PrimitiveType
 
 from pgoutput.errors import CaptureError
-from pgoutput.replica import apply_changes
+from tests.replica.replicas import apply
 from tests.replica.simulator import Server
 from tests.replica.test_replica import follows, table_of
 
@@ -26,7 +26,7 @@ def server() -> Server:
 
 
 def send(target: Path, server: Server, batch: int, *, history: bool) -> None:
-    list(apply_changes(server.take().to_batches(), target, "query", batch, history=history))
+    apply(server.take().to_batches(), target, "query", batch, history=history)
 
 
 def held(target: Path) -> list[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput.errors import CaptureError
-from pgoutput.replica import apply_changes
+from tests.replica.replicas import apply
 from tests.replica.simulator import Server
 from tests.replica.test_replica import follows, table_of
 
@@ -63,7 +63,7 @@ def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bo
     server = Server(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in "123":
         server.insert(a, "b" + a)
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, history=history))
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
     server.full = False
     server.add_column("id", "int4")
     for at, row in enumerate(server.rows):
@@ -74,7 +74,7 @@ def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bo
         server.update(3, b="b5")
     else:
         server.delete(3)
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1, history=history))
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
     before = table_of(tmp_path).to_pyarrow_table()
     if change == "update":
         server.update(0, b="new")
@@ -83,5 +83,5 @@ def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bo
     with pytest.raises(
         CaptureError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
     ):
-        list(apply_changes(server.take().to_batches(), tmp_path, "query", 2, history=history))
+        apply(server.take().to_batches(), tmp_path, "query", 2, history=history)
     assert table_of(tmp_path).to_pyarrow_table().equals(before)

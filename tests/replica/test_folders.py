@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from pgoutput.errors import CaptureError
-from pgoutput.replica import apply_changes, replica_tables
+from pgoutput.replica import replica_tables
+from pgoutput.replica.claim import Claim, claim
+from pgoutput.replica.folders import folder_name
+from tests.capture.lab import Lab
+from tests.replica.changes import in_order, recorded
+from tests.replica.replicas import apply
 from tests.replica.simulator import Server
 from tests.replica.test_replica import follows
 
@@ -23,7 +29,7 @@ def servers(tmp_path: Path) -> list[Server]:
 
 
 def folders(target: Path) -> dict[int, str]:
-    return {oid: Path(path).name for oid, path in replica_tables(target).items()}
+    return {oid: Path(table.place).name for oid, table in replica_tables(target).items()}
 
 
 @pytest.mark.parametrize("text", ["public.b", "", "public.gone"])
@@ -43,10 +49,9 @@ def test_a_table_is_gone(servers: list[Server], tmp_path: Path) -> None:
     servers[0].insert("2")
     shutil.rmtree(tmp_path / "public.a")
     match = r"public\.a: the Delta table of relation 1 is gone\. Put it back, or begin anew"
+    assert re.search(match, replica_tables(tmp_path)[1].error)
     with pytest.raises(CaptureError, match=match):
-        replica_tables(tmp_path)
-    with pytest.raises(CaptureError, match=match):
-        list(apply_changes(servers[0].take().to_batches(), tmp_path, "query", 1))
+        apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
 def test_the_log_of_a_table_is_damaged(servers: list[Server], tmp_path: Path) -> None:
@@ -54,13 +59,13 @@ def test_the_log_of_a_table_is_damaged(servers: list[Server], tmp_path: Path) ->
     for entry in (tmp_path / "public.a" / "_delta_log").glob("*.json"):
         entry.write_text("{")
     with pytest.raises(CaptureError, match=r"public\.a: the Delta table cannot be read"):
-        list(apply_changes(servers[0].take().to_batches(), tmp_path, "query", 1))
+        apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
 def test_the_register_is_not_text(servers: list[Server], tmp_path: Path) -> None:
     (tmp_path / "_relations" / "1").write_bytes(b"\xff")
-    with pytest.raises(CaptureError, match=r"_relations/1: .*utf-8"):
-        replica_tables(tmp_path)
+    assert re.search(r"_relations/1: .*utf-8", replica_tables(tmp_path)[1].error)
+    assert replica_tables(tmp_path)[2].error == ""
 
 
 def test_a_file_of_a_table_is_gone(servers: list[Server], tmp_path: Path) -> None:
@@ -68,4 +73,55 @@ def test_a_file_of_a_table_is_gone(servers: list[Server], tmp_path: Path) -> Non
     file.unlink()
     servers[0].delete(0)
     with pytest.raises(CaptureError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
-        list(apply_changes(servers[0].take().to_batches(), tmp_path, "query", 1))
+        apply(servers[0].take().to_batches(), tmp_path, "query", 1)
+
+
+def test_long_names(lab: Lab, tmp_path: Path) -> None:
+    """A server's schema and table of fifteen emoji each: their folder's whole name has 361 bytes."""
+    name = "\N{GRINNING FACE}" * 15
+    lab.run(
+        f'CREATE SCHEMA "{name}"',
+        f'CREATE TABLE "{name}"."{name}" (k int PRIMARY KEY)',
+        f'CREATE PUBLICATION p FOR TABLE "{name}"."{name}"',
+    )
+    lab.record()
+    lab.run(f'INSERT INTO "{name}"."{name}" VALUES (1)')
+    lab.record()
+    changes = in_order(recorded(lab.folder))
+    apply(changes.to_batches(), tmp_path / "target", "query", 0)
+    ((oid, table),) = replica_tables(tmp_path / "target").items()
+    assert (table.namespace, table.name) == (name, name)
+    assert len(Path(table.place).name.encode()) == 200
+    other = Server(oid + 1, name, {"k": "int4"}, keys=1)
+    other.insert("2")
+    other.changes[0]["relation"]["namespace"] = name
+    apply(other.take().to_batches(), tmp_path / "target", "query", 0)
+    both = folders(tmp_path / "target")
+    assert both[oid + 1] == f"{both[oid]}@{oid + 1}"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("n" * 63, "t" * 63), ("\N{GRINNING FACE}" * 8, "\xe9" * 31)]
+)
+def test_names_that_fit_are_whole(namespace: str, name: str) -> None:
+    whole = folder_name(namespace, name)
+    assert whole.endswith(f".{name}")
+    assert len(whole.encode()) <= 200
+
+
+def test_shortened_names_are_distinct() -> None:
+    """Where they differ at their ends only, or in what belongs to the namespace."""
+    face = "\N{GRINNING FACE}"
+    pairs = [(face * 15, face * 14 + end) for end in "abc"] + [(face * 14, face * 15), (face * 15, face * 14)]
+    names = [folder_name(*pair) for pair in pairs]
+    assert len({*names}) == len(names)
+    assert all(len(name.encode()) <= 200 for name in names)
+
+
+def test_a_namespace_that_looks_like_the_targets_own_files(tmp_path: Path) -> None:
+    server = Server(1, "json", {"k": "int4"}, keys=1)
+    claim(tmp_path, Claim("query", "tables", ""), batch=0)
+    server.insert("1")
+    server.changes[0]["relation"]["namespace"] = "_query"
+    apply(server.take().to_batches(), tmp_path, "query", 0)
+    assert folders(tmp_path) == {1: "~5Fquery.json"}

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pgoutput.replica import apply_changes
 from tests.capture.lab import Lab
 from tests.replica.changes import in_order, recorded
+from tests.replica.replicas import apply
 from tests.replica.test_replica import table_of
-from tests.server import Server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
-    with Lab(server, tmp_path) as lab:
-        yield lab
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -43,12 +29,12 @@ def test_rows_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Pat
     lab.run(*[insert] * 4, delete)
     lab.record()
     changes = in_order(recorded(lab.folder))
-    list(apply_changes(changes.to_batches(), tmp_path / "target", "query", 0, history=history))
+    apply(changes.to_batches(), tmp_path / "target", "query", 0, history=history)
     assert current_rows(tmp_path / "target", oid) == 3
     lab.run(delete, insert, delete)
     lab.record()
     later = in_order(recorded(lab.folder)).slice(changes.num_rows)
-    list(apply_changes(later.to_batches(), tmp_path / "target", "query", 1, history=history))
+    apply(later.to_batches(), tmp_path / "target", "query", 1, history=history)
     assert current_rows(tmp_path / "target", oid) == lab.value("SELECT count(*) FROM bare") == 2
 
 

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgoutput.replica import apply_changes, files, replica_tables, table
-from tests.replica.replicas import replica, texts
+from pgoutput.replica import files, replica_tables, table
+from tests.replica.replicas import apply, replica, texts
 from tests.replica.simulator import Row, Server
 from tests.truth import equals_typed
 
@@ -50,7 +50,7 @@ def test_replica_follows(data: st.DataObject, history: bool, identity: str) -> N
                 run(Path(folder), changes, batch, data, history)
         if not server.states:
             return
-        found = DeltaTable(replica_tables(folder)[1]).to_pyarrow_table()
+        found = DeltaTable(replica_tables(folder)[1].place).to_pyarrow_table()
     if history:
         compare_history(server, found)
     elif server.changes == [] and list(server.states.values())[-1][0] == list(server.columns):
@@ -118,12 +118,12 @@ def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, histor
                 patch.setattr(table, "commit", killing(*kill))
             try:
                 batches = changes.to_batches(max_chunksize=size)
-                list(apply_changes(batches, folder, "query", batch, history=history, max_rows=rows))
+                apply(batches, folder, "query", batch, history=history, max_rows=rows)
             except Killed:
                 continue
-    done = DeltaTable(replica_tables(folder)[1]).version()
-    list(apply_changes(changes.to_batches(), folder, "query", batch, history=history, max_rows=rows))
-    assert DeltaTable(replica_tables(folder)[1]).version() == done  # made again, it changes nothing
+    done = DeltaTable(replica_tables(folder)[1].place).version()
+    apply(changes.to_batches(), folder, "query", batch, history=history, max_rows=rows)
+    assert DeltaTable(replica_tables(folder)[1].place).version() == done  # made again, it changes nothing
 
 
 def killing(commits: int, after: bool) -> Any:

@@ -8,24 +8,24 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput.errors import CaptureError
-from pgoutput.replica import Applied, apply_changes, replica_tables
+from pgoutput.replica import Applied, replica_tables
 from pgoutput.replica.chunks import cut
-from pgoutput.replica.claim import claim
+from pgoutput.replica.claim import Claim, claim
 from pgoutput.replica.table import CHUNK_BITS, Replica
 from pgoutput.segments import locate
 from tests.replica.changes import captured_changes
-from tests.replica.replicas import different, replica, texts
+from tests.replica.replicas import apply, different, replica, texts
 from tests.replica.simulator import Server
 from tests.truth import equals_typed, true_tables
 
 
 def table_of(target: Path, oid: int = 1) -> DeltaTable:
-    return DeltaTable(replica_tables(target)[oid])
+    return DeltaTable(replica_tables(target)[oid].place)
 
 
 def follows(target: Path, server: Server, batch: int) -> bool:
     """Whether the replica equals the table once it has what the server sent."""
-    list(apply_changes(server.take().to_batches(), target, "query", batch))
+    apply(server.take().to_batches(), target, "query", batch)
     found = table_of(target, server.oid).to_pyarrow_table()
     return equals_typed(server.truth, replica(found))
 
@@ -43,20 +43,20 @@ def server() -> Server:
 def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path) -> None:
     changes = captured_changes(tmp_path / "recording", name, cut=50)
     target = tmp_path / "target"
-    applied = list(apply_changes(changes.to_batches(17), target, "query", 0, max_rows=rows))
+    applied = apply(changes.to_batches(17), target, "query", 0, max_rows=rows)
     truth = list(true_tables(name.partition("_")[0]))
     assert different(target, truth) == []
-    assert sum(one.changes for one in applied) == changes.num_rows
+    assert sum(sum(one.changes.values()) for one in applied) == changes.num_rows
 
 
 def test_text_and_binary_captures_give_the_same(tmp_path: Path) -> None:
     for name in ("pg18_p2_stream", "pg18_p2_stream_bin"):
         changes = captured_changes(tmp_path / f"{name}.recording", name)
-        list(apply_changes(changes.to_batches(), tmp_path / name, "query", 0))
+        apply(changes.to_batches(), tmp_path / name, "query", 0)
     text, binary = (replica_tables(tmp_path / name) for name in ("pg18_p2_stream", "pg18_p2_stream_bin"))
     assert text.keys() == binary.keys()
-    for oid, path in text.items():
-        sides = [DeltaTable(one).to_pyarrow_table() for one in (path, binary[oid])]
+    for oid, table in text.items():
+        sides = [DeltaTable(one.place).to_pyarrow_table() for one in (table, binary[oid])]
         assert sides[0].schema == sides[1].schema
         assert sides[0].num_rows == sides[1].num_rows
 
@@ -95,7 +95,7 @@ def test_rows_that_were_never_seen(server: Server, tmp_path: Path) -> None:
     server.update(0, ("w",), v="now")
     server.delete(1)
     server.insert("3", "three", "stays")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    apply(server.take().to_batches(), tmp_path, "query", 0)
     assert table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist() == [
         {"k": 1, "v": "now", "w": None, "_rescued_data": [("w", None)]},
         {"k": 3, "v": "three", "w": "stays", "_rescued_data": None},
@@ -103,7 +103,7 @@ def test_rows_that_were_never_seen(server: Server, tmp_path: Path) -> None:
     server.delete(1)
     server.take()  # as if the publication did not have the table
     server.insert("3", "again", "new")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
+    apply(server.take().to_batches(), tmp_path, "query", 1)
     assert sorted(table_of(tmp_path).to_pyarrow_table()["v"].to_pylist()) == ["again", "now"]
 
 
@@ -222,9 +222,9 @@ def test_names(tmp_path: Path) -> None:
     columns = {"id": "int4", "ID": "text", 'a."b`/%': "text", "_rescued_data": "text", "": "text"}
     server = Server(1, "../x y/%2F é", columns, keys=1)
     server.insert("1", "a", "b", "c", "d")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    apply(server.take().to_batches(), tmp_path, "query", 0)
     server.update(0, ("ID", "_rescued_data", ""), id="2")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
+    apply(server.take().to_batches(), tmp_path, "query", 1)
     assert [folder.name for folder in tmp_path.iterdir() if folder.name[0] != "_"] == [
         "public.~2E~2E~2Fx y~2F~252F é"
     ]
@@ -247,7 +247,7 @@ def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
     assert follows(tmp_path, second, 2)
     first.insert("4")
     assert follows(tmp_path, first, 3)
-    assert {oid: Path(path).name for oid, path in replica_tables(tmp_path).items()} == {
+    assert {oid: Path(table.place).name for oid, table in replica_tables(tmp_path).items()} == {
         1: "public.t",
         2: "public.t@2",
     }
@@ -265,11 +265,11 @@ def test_history(tmp_path: Path) -> None:
     server.insert("1", "a", "toast")
     server.commit()
     server.update(0, ("w",), v="b")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, history=True))
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=True)
     server.commit()
     server.update(0, ("w",), v="c")
     server.truncate()
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1, history=True))
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=True)
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("v").to_pylist()
     moments = [(row["__START_AT"], row["__END_AT"]) for row in rows]
     assert [(row["k"], row["v"], row["w"]) for row in rows] == [(1, v, "toast") for v in "abc"]
@@ -287,7 +287,7 @@ def test_two_at_work_do_not_disturb_each_other(server: Server, tmp_path: Path) -
     server.insert("1", "a", "b")
     (first,) = cut(server.take().to_batches())
     late = Replica(locate(tmp_path), first, "query", history=False)
-    list(apply_changes(first.changes.to_batches(), tmp_path, "query", 0))
+    apply(first.changes.to_batches(), tmp_path, "query", 0)
     late.apply(first, 0)
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
     server.insert("2", "a", "b")
@@ -305,8 +305,8 @@ def test_what_was_applied(server: Server, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
     server.insert("2", "a", "b")
     server.delete(0)
-    applied = list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
-    assert applied == [Applied(1, "public", "t", "Insert", 2), Applied(1, "public", "t", "Delete", 1)]
+    applied = apply(server.take().to_batches(), tmp_path, "query", 0)
+    assert applied == [Applied(1, "public", "t", {"Insert": 2, "Delete": 1})]
 
 
 def test_any_reader_reads_the_tables(server: Server, tmp_path: Path) -> None:
@@ -319,21 +319,26 @@ def test_any_reader_reads_the_tables(server: Server, tmp_path: Path) -> None:
 def test_large_changes_are_cut_by_their_text(server: Server, tmp_path: Path) -> None:
     for key in range(5):
         server.insert(str(key), "x" * 100, None)
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, max_bytes=250))
+    apply(server.take().to_batches(), tmp_path, "query", 0, max_bytes=250)
     assert table_of(tmp_path).version() == 3  # two, two and one, after the table was made
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 5
 
 
 def test_a_target_is_one_querys(tmp_path: Path) -> None:
-    claim(tmp_path, "one", "tables")
-    claim(tmp_path, "one", "tables")
+    one = Claim("one", "tables", "a")
+    claim(tmp_path, one, batch=0)
+    claim(tmp_path, one, batch=1)
     with pytest.raises(CaptureError, match="the query one writes here, and this is two"):
-        claim(tmp_path, "two", "tables")
+        claim(tmp_path, Claim("two", "tables", "a"), batch=0)
     with pytest.raises(CaptureError, match="keeps tables here, and cannot keep history"):
-        claim(tmp_path, "one", "history")
+        claim(tmp_path, Claim("one", "history", "a"), batch=0)
+    with pytest.raises(CaptureError, match=r"belongs to recording a, and this is recording b\. Repl"):
+        claim(tmp_path, Claim("one", "tables", "b"), batch=0)
     (tmp_path / "other" / "something").mkdir(parents=True)
     with pytest.raises(CaptureError, match="here is something"):
-        claim(tmp_path / "other", "one", "tables")
+        claim(tmp_path / "other", one, batch=0)
+    with pytest.raises(CaptureError, match="is empty, but by its checkpoint the query has written 7"):
+        claim(tmp_path / "gone", one, batch=7)
 
 
 @pytest.mark.parametrize("history", [False, True])
@@ -342,16 +347,16 @@ def test_full_rows_are_found_by_columns_that_were_there(history: bool, tmp_path:
     server = Server(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in ("1", "2", "2", "3"):
         server.insert(a, "b")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, history=history))
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
     server.add_column("c", "int4")
     for row in server.rows:
         row["c"] = "7"
     server.insert("4", "b", None)
     server.update(0, b="c")
     server.delete(1)
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1, history=history))
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
     server.delete(3)
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 2, history=history))
+    apply(server.take().to_batches(), tmp_path, "query", 2, history=history)
     found = table_of(tmp_path).to_pyarrow_table().to_pylist()
     rows = [(row["a"], row["b"], row["c"], row["_rescued_data"]) for row in found if not row.get("__END_AT")]
     assert sorted(rows, key=str) == [
@@ -366,18 +371,18 @@ def test_a_value_that_was_never_sent_stays_so_when_its_column_is_retyped(tmp_pat
     server.insert("1", "{1}")
     server.take()
     server.update(0, ("v",))
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 0))
+    apply(server.take().to_batches(), tmp_path, "query", 0)
     server.columns["v"] = "text"
     server.insert("2", "b")
-    list(apply_changes(server.take().to_batches(), tmp_path, "query", 1))
+    apply(server.take().to_batches(), tmp_path, "query", 1)
     rows = table_of(tmp_path).to_pyarrow_table().sort_by("k").to_pylist()
     assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]
 
 
 def test_a_batch_has_so_many_commits(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More would have the versions of the next batch."""
-    monkeypatch.setattr("pgoutput.replica.CHUNK_BITS", 2)
+    monkeypatch.setattr("pgoutput.replica.apply.CHUNK_BITS", 2)
     for key in range(5):
         server.insert(str(key), None, None)
     with pytest.raises(CaptureError, match=r"public\.t: a batch has more than 4 commits"):
-        list(apply_changes(server.take().to_batches(), tmp_path, "query", 0, max_rows=1))
+        apply(server.take().to_batches(), tmp_path, "query", 0, max_rows=1)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -69,19 +70,24 @@ class Stream:
         query.awaitTermination()
 
     def again(self) -> None:
-        """Forget that the last batch was done, as a crash before the checkpoint's commit does."""
-        commits = self.target / "_checkpoint" / "commits"
-        last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+        """Forget that the last batch was done."""
+        forget_last_batch(self.target / "_checkpoint")
 
     @property
     def versions(self) -> list[int]:
-        return [DeltaTable(path).version() for path in replica_tables(self.target).values()]
+        return [DeltaTable(table.place).version() for table in replica_tables(self.target).values()]
 
     @property
     def different(self) -> list[str]:
         return different(self.target, [server.truth for server in self.servers])
+
+
+def forget_last_batch(checkpoint: Path) -> None:
+    """Remove what a crash before the checkpoint's commit would not have written."""
+    commits = checkpoint / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -127,9 +133,8 @@ def test_changes_of_every_kind(stream: Stream) -> None:
     stream.run()
     assert stream.different == []
     assert stream.batches[2] == [
-        Applied(1, "public", "a", "Update", 1),
-        Applied(2, "public", "b", "Insert", 1),
-        Applied(2, "public", "b", "Truncate", 1),
+        Applied(1, "public", "a", {"Update": 1}),
+        Applied(2, "public", "b", {"Truncate": 1, "Insert": 1}),
     ]
 
 
@@ -179,7 +184,7 @@ def test_history(stream: Stream) -> None:
     a.update(0, ("w",), v="two")
     stream.send()
     stream.run(history=True)
-    rows = DeltaTable(replica_tables(stream.target)[1]).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(replica_tables(stream.target)[1].place).to_pyarrow_table().to_pylist()
     found = {row["v"]: (texts(row)["w"], row["__END_AT"] is None) for row in rows}
     assert found == {"one": ("toast", False), "two": ("toast", True)}
 
@@ -195,6 +200,45 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
     with pytest.raises(StreamingQueryException, match="begin anew, with an empty target"):
         stream.run()
     assert stream.different == []
+
+
+def test_a_target_is_one_recordings(session: SparkSession, tmp_path: Path) -> None:
+    """Another recording is refused by tables and feeds, with the old checkpoint and with a new one."""
+    folder = tmp_path / "recording"
+    changes = recording(session, folder, "pg10_p1")
+    targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}
+    for start, target in targets.items():
+        start(changes, target, trigger=NOW).awaitTermination()
+    before = [contents(target) for target in targets.values()]
+    shutil.rmtree(folder)
+    folder.mkdir()
+    write(folder, msgspec.structs.replace(source("pg10_p1"), recording="another"), sent("pg10_p1"), 100)
+    for start, target in targets.items():
+        for checkpoint, words in (
+            (target / "_checkpoint", "this is recording another, but the checkpoint belongs to recording"),
+            (tmp_path / f"{target.name}.new", "this is recording another. Replicate that one, or begin anew"),
+        ):
+            with pytest.raises(StreamingQueryException, match=words):
+                start(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
+    assert [contents(target) for target in targets.values()] == before
+
+
+def contents(target: Path) -> dict[str, bytes]:
+    """The files of a target, without the checkpoint's."""
+    files = [path for path in target.rglob("*") if path.is_file() and "_checkpoint" not in path.parts]
+    return {str(path): path.read_bytes() for path in files}
+
+
+def test_a_target_that_is_gone(session: SparkSession, tmp_path: Path) -> None:
+    """A query does not go on with an empty target, which would lack the rows of the batches before."""
+    changes = recording(session, tmp_path / "recording", "pg10_p1")
+    target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
+    replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
+    shutil.rmtree(target)
+    forget_last_batch(checkpoint)
+    query = replicate(changes, target, checkpoint=checkpoint, trigger=NOW)
+    with pytest.raises(StreamingQueryException, match="is empty, but by its checkpoint the query has"):
+        query.awaitTermination()
 
 
 def test_what_is_no_stream_of_changes_is_refused(session: SparkSession, stream: Stream) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,7 +32,7 @@ from pgoutput.views import CHANGES, RESCUED
 from tests.capture.lab import wait_until
 from tests.codec.test_replay import truth
 from tests.segments import recordings
-from tests.segments.recordings import record
+from tests.segments.recordings import PARALLEL, record
 from tests.truth import equals_typed
 from tests.views import rows
 from tests.views.rows import Row, in_order, replay
@@ -293,6 +294,27 @@ def test_a_stream_of_a_table_and_what_it_lacks(session: SparkSession, folder: Pa
     (recording / segment_name(2)).unlink()
     with pytest.raises(PySparkException, match="segment 2 is missing, and this query has not read it"):
         stream(session, recording, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
+
+
+def test_a_stream_of_another_recording(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """A recording that was begun anew in the same folder is not read on, whether it is shorter or longer."""
+    recording = tmp_path / "recording"
+    recording.mkdir()
+    grow(folder, recording, [1, 2])
+    stream(session, recording, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
+    before = batches(tmp_path)
+    other = msgspec.structs.replace(recordings.source(CAPTURE), recording="another")
+    for cut in (200, 10_000):
+        shutil.rmtree(recording)
+        recording.mkdir()
+        recordings.write(recording, other, recordings.sent(CAPTURE), cut)
+        with pytest.raises(
+            PySparkException,
+            match=f"this is recording another, but the checkpoint belongs to recording {PARALLEL.recording}. "
+            "Read that recording, or begin anew with a new target and a new checkpoint",
+        ):
+            stream(session, recording, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
+    assert batches(tmp_path) == before
 
 
 @pytest.mark.skipif(KIND != "classic", reason="this is such a process")

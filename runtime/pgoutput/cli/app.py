@@ -225,11 +225,17 @@ def replicate(
     history: Annotated[
         bool, typer.Option("--history", help="Keep all versions of rows, with __START_AT and __END_AT.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a recording that lacks rows of a table; exit code 2.")
+    ] = False,
 ) -> None:
-    """Keep a Delta table for each relation equal to its source; Ctrl-C ends it with nothing half done."""
+    """Keep a Delta table for each relation equal to its source; Ctrl-C ends it with nothing half done.
+
+    Exit code 1 if tables are set aside because they failed; the next run tries again.
+    """
     from pgoutput.cli import replication
 
-    replication.replicate(segments, target, follow=follow, history=history)
+    replication.replicate(segments, target, follow=follow, history=history, strict=strict)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What `pgoutput replicate` shows, and how it is stopped."""
+"""`pgoutput replicate`: what it prints, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from rich.table import Table
 
 from pgoutput.cli.printing import printable
 from pgoutput.cli.signals import stop_at_signals
-from pgoutput.errors import PgoutputError
-from pgoutput.replica import Applied
+from pgoutput.errors import CaptureError, PgoutputError
+from pgoutput.replica import Applied, retry_tables
+from pgoutput.replica.claim import check_owner
 from pgoutput.spark import local_session
 from pgoutput.spark import replicate as start_query
 from pgoutput.views import Recording
+from pgoutput.wire import format_lsn
 
 SEGMENTS_PER_BATCH = 128
 """So that progress is seen, and a crash costs little."""
@@ -33,23 +35,79 @@ SEGMENTS_PER_BATCH = 128
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 
 
-def replicate(segments: str, target: str, *, follow: bool, history: bool) -> None:
-    """Bring the tables of a target up to date, and tell what was done.
+class Output:
+    """What a run prints, on standard error while it is at work.
+
+    Attributes:
+        totals: How many changes were applied, by relation and operation.
+        aside: OIDs of the relations whose tables are set aside.
+    """
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.totals: Counter[tuple[str, str]] = Counter()
+        self.aside: set[int] = set()
+        self._incomplete: set[tuple[int, str]] = set()
+
+    def add(self, applied: Applied) -> None:
+        """Count changes. Print once why a table may differ from now on, and why it is set aside."""
+        relation = f"{applied.namespace}.{applied.name}"
+        for operation, changes in applied.changes.items():
+            self.totals[relation, operation] += changes
+        if applied.may_differ:
+            since = format_lsn(applied.may_differ[0].lsn)
+            reasons = "; ".join(one.reason for one in applied.may_differ)
+            self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
+        if applied.error and applied.oid not in self.aside:
+            self.aside.add(applied.oid)
+            self.warn(f"{relation} is set aside, and the next run tries again: {applied.error}")
+
+    def see_incomplete(self, recording: Recording, *, strict: bool) -> None:
+        """Print each table of which the recording lacks rows, once.
+
+        Raises:
+            CaptureError: There is one, and `strict` is given.
+        """
+        tables = recording.last.incomplete if recording.last else ()
+        for one in tables:
+            if (one.oid, one.reason) not in self._incomplete:
+                self._incomplete.add((one.oid, one.reason))
+                self.warn(f"{one.namespace}.{one.name} is incomplete: {one.reason}")
+        if strict and tables:
+            raise CaptureError(
+                f"{recording.location}: the recording lacks rows of tables. Leave out --strict to replicate "
+                "what it has, or record anew with a snapshot"
+            )
+
+    def warn(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(printable(text), markup=False)
+
+
+def replicate(segments: str, target: str, *, follow: bool, history: bool, strict: bool) -> None:
+    """Bring the tables of a target up to date, and print what was done.
+
+    Exit codes: 1 if tables are set aside, 130 if the run was stopped before its end.
 
     Raises:
-        PgoutputError: The recording cannot be read, or the target is not its replica.
+        PgoutputError: The recording cannot be read, the target is not its replica, or `strict` is given and
+            tables are incomplete in the recording.
     """
     logging.disable()  # Spark's bridge to Java would log tracebacks of its own
     recording = Recording(segments, may_be_empty=follow)
-    totals: Counter[tuple[str, str]] = Counter()
-    console = Console(stderr=True, highlight=False)
+    output = Output()
+    console, totals = output.console, output.totals
+    check_owner(target, "history" if history else "tables", recording.identity)
+    output.see_incomplete(recording, strict=strict)
+    for applied in retry_tables(segments, target):
+        output.add(applied)
     stop = Event()
     with console.status("starting Spark"):
         session = local_session("pgoutput replicate")
     stop_at_signals(stop.set)  # Spark's own handler would end a call to Java in its middle
     session.sparkContext.setLogLevel("OFF")  # what fails is told below, in one line
     try:
-        _run(session, recording, target, totals, console, stop, follow=follow, history=history)
+        _run(session, recording, target, output, stop, follow=follow, history=history, strict=strict)
     except (PySparkException, Py4JError, OSError) as error:
         if not stop.is_set():  # who is told to end may lose its Java, which was told as well
             raise PgoutputError(_cause(error)) from None
@@ -60,6 +118,8 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool) -> Non
             show(Console(highlight=False), totals)
     if stop.is_set():
         sys.exit(130)
+    if output.aside:
+        sys.exit(1)
     if not totals:
         console.print("Nothing new was recorded since the last run.")
 
@@ -68,16 +128,16 @@ def _run(
     session: SparkSession,
     recording: Recording,
     target: str,
-    totals: Counter[tuple[str, str]],
-    console: Console,
+    output: Output,
     stop: Event,
     *,
     follow: bool,
     history: bool,
+    strict: bool,
 ) -> None:
     def report(batch: int, applied: Sequence[Applied]) -> None:
         for one in applied:
-            totals[f"{one.namespace}.{one.name}", one.operation] += one.changes
+            output.add(one)
 
     source = session.readStream.format("pgoutput").option("path", recording.location.place)
     changes = source.option("maxFilesPerTrigger", str(SEGMENTS_PER_BATCH)).load()
@@ -87,19 +147,20 @@ def _run(
     progress = Progress(
         *columns,
         TextColumn("segments"),
-        console=console,
+        console=output.console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not output.console.is_terminal,
     )
     with progress:
         task = progress.add_task("replicating", total=len(recording.numbers))
         while not query.awaitTermination(1) and not stop.is_set():
             recording.refresh()
+            output.see_incomplete(recording, strict=strict)
             progress.update(
                 task,
                 total=len(recording.numbers),
                 completed=_segments_read(query),
-                description=f"{sum(totals.values()):,} changes",
+                description=f"{sum(output.totals.values()):,} changes",
             )
     query.stop()
 
@@ -120,12 +181,14 @@ def _segments_read(query: StreamingQuery) -> int:
     progress = query.lastProgress
     if not progress:
         return 0
-    found = re.search(r"\d+", str(progress["sources"][0]["endOffset"]))
-    return int(found[0]) if found else 0
+    found = re.search(r"segment\W+(\d+)", str(progress["sources"][0]["endOffset"]))
+    return int(found[1]) if found else 0
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong: what this package said, else what Java said, else the first line."""
+    """Return the error of this package, else the innermost one of Java or Python, else the first line."""
     said = str(error)
-    found = re.findall(r"pgoutput\.errors\.\w+: (.+)", said) or re.findall(r"java\.\S+Exception: (.+)", said)
-    return str(found[-1]) if found else said.partition("\n")[0]
+    for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"(?:\w+\.)+[\w$]*(?:Exception|Error): (.+)"):
+        if found := re.findall(pattern, said):
+            return str(found[-1])
+    return said.partition("\n")[0]

@@ -7,95 +7,120 @@ small file per relation says where it lies, which is to find it fast, and when i
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import re
-from collections import Counter
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow import fs
 
 from pgoutput.errors import CaptureError
-from pgoutput.segments.location import Location, Place, first_line, locate
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.storage import one_line, read_file, write_file
+from pgoutput.segments.location import Location
 
 OID: Final = "pgoutput.relation_oid"
-"""The property of a Delta table."""
+NAMESPACE: Final = "pgoutput.relation_namespace"
+NAME: Final = "pgoutput.relation_name"
+RECORDING: Final = "pgoutput.recording"
+MAY_DIFFER: Final = "pgoutput.may_differ"
+"""Properties of a Delta table."""
 
-_RELATIONS: Final = "_relations"
+RELATIONS: Final = "_relations"
 
+_MAX_BYTES: Final = 200
+"""Bytes of a folder's name without `@OID`. Filesystems allow 255; other writers append suffixes."""
 
-def replica_tables(target: Place) -> dict[int, str]:
-    """The tables of a target: for each relation's OID the path or URI of its Delta table.
-
-    Raises:
-        CaptureError: The target cannot be read.
-    """
-    folder = locate(target)
-    oids = sorted(int(name) for name in (folder / _RELATIONS).names() if name.isdecimal())
-    folders = {oid: read_file(folder / _RELATIONS / str(oid)) for oid in oids}
-    there = set(folder.names())
-    times = Counter(folders.values())
-    return {
-        oid: (folder / (name if name in there and times[name] == 1 else _search(folder, oid, name))).place
-        for oid, name in folders.items()
-        if name or _tables_of(folder, oid)
-    }
+_DIGEST_DIGITS: Final = 16
 
 
-def find_table(target: Location, oid: int, namespace: str, name: str, schema: pa.Schema) -> DeltaTable:
-    """The Delta table of a relation; it is created if the relation has none.
+def find_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> DeltaTable:
+    """Return the Delta table of a relation; create it if the relation has none.
 
     Args:
         target: Where the tables lie.
-        oid: OID of the relation.
-        namespace: Its namespace, for a new table.
-        name: Its name, for a new table.
+        chunk: Changes of the relation.
         schema: The columns, for a new table.
+        recording: UUID of the recording; empty where the changes come from none.
 
     Raises:
-        CaptureError: The target cannot be read, or holds something else in the table's place.
+        CaptureError: The target cannot be read, holds something else in the table's place, or has a table
+            of another recording there.
     """
-    registered = target / _RELATIONS / str(oid)
-    if there := read_file(registered):
-        table = _open(target / there)
+    place, table = find_registered(target, chunk.oid) or _create(target, chunk, schema, recording)
+    there = table.metadata().configuration.get(RECORDING) or ""
+    if there != recording:
+        raise CaptureError(
+            f"{place}: the Delta table belongs to recording {there or 'without a UUID'}, and this is "
+            f"recording {recording or 'without a UUID'}. Remove it from this target"
+        )
+    return table
+
+
+def find_registered(target: Location, oid: int) -> tuple[Location, DeltaTable] | None:
+    """Return where the Delta table of a relation lies, and the table; None if it is not registered.
+
+    Raises:
+        CaptureError: The target cannot be read, or the table is gone.
+    """
+    file = target / RELATIONS / str(oid)
+    registered = read_file(file)
+    if registered:
+        table = _open(target / registered)
         if table is not None and _oid_of(table) == oid:
-            return table
-        found = _search(target, oid, there)
-        write_file(registered, found)
-        return DeltaTable((target / found).place)
-    if str(oid) in (target / _RELATIONS).names():  # it was not written whole
-        for found in _tables_of(target, oid):
-            write_file(registered, found)
-            return DeltaTable((target / found).place)
-    usual = f"{_quoted(namespace)}.{_quoted(name)}"
-    for folder in (usual, f"{usual}@{oid}"):
-        table = _create(target / folder, oid, schema)
-        if _oid_of(table) == oid:
-            write_file(registered, folder)
-            return table
-    raise CaptureError(f"{target / usual}: the Delta table that is here is not one of relation {oid}")
-
-
-def _create(place: Location, oid: int, schema: pa.Schema) -> DeltaTable:
-    if (there := _open(place)) is not None:
-        return there
-    with contextlib.suppress(DeltaError):  # another of that name was faster, or else the next line tells
-        DeltaTable.create(place.place, schema, configuration={OID: str(oid)}, raise_if_key_not_exists=False)
-    if (created := _open(place)) is None:
-        raise CaptureError(f"{place}: a Delta table cannot be created here")
-    return created
+            return target / registered, table
+    elif str(oid) not in (target / RELATIONS).names():
+        return None
+    for name in _tables_of(target, oid):  # the file was not written whole, or the table was moved
+        write_file(file, name)
+        return target / name, DeltaTable((target / name).place)
+    if registered:
+        raise CaptureError(
+            f"{target / registered}: the Delta table of relation {oid} is gone. "
+            "Put it back, or begin anew, with an empty target"
+        )
+    return None
 
 
 def _open(place: Location) -> DeltaTable | None:
-    """The Delta table at a place; None if there is none."""
+    """Return the Delta table at a place; None if there is none."""
     try:
         return DeltaTable(place.place)
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        raise CaptureError(f"{place}: the Delta table cannot be read: {first_line(error)}") from None
+        raise CaptureError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
+
+
+def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> tuple[Location, DeltaTable]:
+    usual = folder_name(chunk.namespace, chunk.name)
+    properties: dict[str, str | None] = {
+        OID: str(chunk.oid),
+        NAMESPACE: chunk.namespace,
+        NAME: chunk.name,
+        RECORDING: recording,
+    }
+    for folder in (usual, f"{usual}@{chunk.oid}"):
+        table = _create_at(target / folder, schema, properties)
+        if _oid_of(table) == chunk.oid:
+            write_file(target / RELATIONS / str(chunk.oid), folder)
+            return target / folder, table
+    raise CaptureError(f"{target / usual}: the Delta table that is here is not one of relation {chunk.oid}")
+
+
+def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | None]) -> DeltaTable:
+    if (there := _open(place)) is not None:
+        return there
+    failure: DeltaError | None = None
+    try:
+        DeltaTable.create(place.place, schema, configuration=properties, raise_if_key_not_exists=False)
+    except DeltaError as error:  # another relation of that name may have been faster
+        failure = error
+    if (created := _open(place)) is None:
+        cause = "it is not there" if failure is None else one_line(failure)
+        raise CaptureError(f"{place}: a Delta table cannot be created here: {cause}") from failure
+    return created
 
 
 def _oid_of(table: DeltaTable) -> int | None:
@@ -108,67 +133,32 @@ def _tables_of(target: Location, oid: int) -> list[str]:
     """The folders with a relation's tables. It opens all, which is for when the register is wrong."""
     found = []
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
-        table = _open(target / name)
+        try:
+            table = _open(target / name)
+        except CaptureError:
+            continue  # the table of another relation is damaged
         if table is not None and _oid_of(table) == oid:
             found.append(name)
     return found
 
 
-def _search(target: Location, oid: int, registered: str) -> str:
-    """The folder of a relation whose table does not lie where it was.
+def folder_name(namespace: str, name: str) -> str:
+    """Return the name of the folder for a relation's table, of at most 200 bytes.
 
-    Raises:
-        CaptureError: There is none.
+    A name that would be longer is cut, and ends with a digest of the whole.
     """
-    for name in _tables_of(target, oid):
-        return name
-    raise CaptureError(
-        f"{target / registered}: the Delta table of relation {oid} is gone. "
-        "Put it back, or begin anew, with an empty target"
-    )
-
-
-def read_file(place: Location) -> str:
-    """What a small file says; nothing if it is not there.
-
-    Raises:
-        CaptureError: It cannot be read.
-    """
-    try:
-        if place.filesystem.get_file_info(place.path).type == fs.FileType.NotFound:
-            return ""
-        with place.filesystem.open_input_stream(place.path) as stream:
-            return bytes(stream.read()).decode()
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise CaptureError(f"{place}: {error}") from None
-
-
-def write_file(place: Location, text: str) -> None:
-    """Make a small file; who reads it finds all of it, or none.
-
-    Raises:
-        CaptureError: It cannot be written.
-    """
-    try:
-        place.filesystem.create_dir(place.path.rpartition("/")[0])
-        if isinstance(place.filesystem, fs.LocalFileSystem):  # others show files when they are complete
-            part = f"{place.path}.part"
-            _write(place.filesystem, part, text)
-            place.filesystem.move(part, place.path)
-        else:
-            _write(place.filesystem, place.path, text)
-    except (OSError, pa.ArrowException) as error:
-        raise CaptureError(f"{place}: {error}") from None
-
-
-def _write(filesystem: fs.FileSystem, path: str, text: str) -> None:
-    with filesystem.open_output_stream(path) as stream:
-        stream.write(text.encode())
+    whole = f"{_quoted(namespace)}.{_quoted(name)}"
+    encoded = whole.encode()
+    if len(encoded) <= _MAX_BYTES:
+        return whole
+    digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_DIGITS]
+    return encoded[: _MAX_BYTES - 1 - _DIGEST_DIGITS].decode(errors="ignore") + f"~{digest}"
 
 
 def _quoted(name: str) -> str:
     """A name that is fit for paths and URIs: what is not a letter, digit, `_`, `-` or space is `~` and hex.
 
-    (With the `%` of URLs, some readers of Delta tables look elsewhere.)
+    So is a `_` in front: Spark hides such folders, and the target's own files begin with it. (With the `%` of
+    URLs, some readers of Delta tables look elsewhere.)
     """
-    return re.sub(r"[^\w -]", lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)
+    return re.sub(r"[^\w -]|\A_", lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)

@@ -126,7 +126,7 @@ def _sources(columns: Sequence[Column], old: Layout) -> dict[str, str]:
     """What columns of a relation are called in a table, as far as it has them."""
     there = {field.name.lower(): field.name for field in old.values}
     before = dict(zip((column.name for column in old.columns), column_names(old.columns), strict=True))
-    renamed = _renamed(old.columns, columns)
+    renamed = renamed_columns(old.columns, columns)
     sources: dict[str, str] = {}
     others = []
     for name, column in zip(column_names(columns), columns, strict=True):
@@ -141,8 +141,13 @@ def _sources(columns: Sequence[Column], old: Layout) -> dict[str, str]:
     return sources
 
 
-def _renamed(old: Sequence[Column], new: Sequence[Column]) -> dict[str, str]:
-    """What columns were called that were renamed."""
+def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, str]:
+    """Return the old names of columns that were renamed, by their new names, as far as that can be inferred.
+
+    Args:
+        old: The columns that the relation had; none if they are not known.
+        new: The columns that it has.
+    """
     if not old or len(old) != len(new) or old[-1] != new[-1]:
         return {}
     if any(

@@ -16,10 +16,12 @@ from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.convert import convert, refined
+from pgoutput.replica.differences import Difference
 from pgoutput.replica.files import File, Files, commit
 from pgoutput.replica.find import Found, find_rows
 from pgoutput.replica.fold import Fold, Key, Outcome
 from pgoutput.replica.folders import find_table
+from pgoutput.replica.properties import describe
 from pgoutput.replica.rows import MOMENT, Layout, column_names, make_layout, read_layout
 from pgoutput.segments.location import Location
 
@@ -36,20 +38,25 @@ class Replica:
         target: Where tables lie.
         chunk: The first of the relation's chunks in a batch: a new table is made for it.
         query: Who writes. The transactions of a query are numbered, and none is made twice.
+        recording: UUID of the recording; empty where the changes come from none.
         history: Whether the versions of rows are kept.
 
     Raises:
         CaptureError: The target cannot be read, or holds something else.
     """
 
-    def __init__(self, target: Location, chunk: Chunk, query: str, *, history: bool) -> None:
+    def __init__(
+        self, target: Location, chunk: Chunk, query: str, recording: str = "", *, history: bool
+    ) -> None:
         self._history = history
         self._query = query
         layout = make_layout(chunk.columns, history=history)
-        self._table = find_table(target, chunk.oid, chunk.namespace, chunk.name, layout.schema)
+        self._table = find_table(target, chunk, layout.schema, recording)
 
-    def apply(self, chunk: Chunk, version: int) -> None:
-        """Make the changes of a chunk, in one commit, unless it was made before.
+    def apply(self, chunk: Chunk, version: int) -> list[Difference]:
+        """Apply the changes of a chunk in one commit, unless that was done before.
+
+        Return why the table may differ from its source since this chunk, and did not before.
 
         Args:
             chunk: The chunk.
@@ -59,18 +66,21 @@ class Replica:
             CaptureError: A row is to be found by a column that was never sent.
             deltalake.exceptions.CommitFailedError: Others change the table all the time.
         """
+        differences: list[Difference] = []
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 done = self._table.transaction_version(self._query)
                 if done is None or version > done:
+                    differences += describe(self._table, self._layout(chunk), chunk)
                     layout = self._follow(chunk)
                     _Application(self._table, layout, chunk, Transaction(self._query, version)).run()
-                return
+                return differences
             except CommitFailedError:
                 # Another made the files fewer, or it is a worker of a Spark that was killed, still at work.
                 if attempt == _ATTEMPTS:
                     raise
                 self._table.update_incremental()
+        raise AssertionError("unreachable")
 
     def _follow(self, chunk: Chunk) -> Layout:
         """Give the table the columns of the relation."""

@@ -1,7 +1,8 @@
 """The data source `pgoutput`: recordings as batch and streaming DataFrames, and DataFrames as recordings.
 
 A segment is read with no other; a partition is one, or several small ones. The offset of a stream is the
-number of a segment: all up to it has been read.
+number of a segment, up to which all has been read, and the UUID of the recording: a checkpoint of another
+recording is refused.
 
 Options:
 
@@ -16,7 +17,8 @@ Those of writing are in `pgoutput.spark.writer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -133,33 +135,43 @@ class _BatchReader(_Reader, DataSourceReader):
         self._reading.filters = filters
 
 
+_Offset: TypeAlias = dict[str, Any]
+"""Number of a segment, and the UUID of its recording; empty while the recording has no segments."""
+
+
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, reading: Reading, schema: pa.Schema) -> None:
         super().__init__(reading, schema)
         self._recording = Recording(reading.options.path, may_be_empty=True)
+        self._identity = self._recording.identity
         self._last: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:
-        return {"segment": 0}
+    def initialOffset(self) -> _Offset:
+        return {"segment": 0, "recording": self._identity}
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
         last = self._latest() if self._last is None else self._last
+        if not last:
+            return start
+        _require_same(self._recording, self._identity, start)
         if isinstance(limit, ReadMaxFiles):
             last = min(last, start["segment"] + limit.max_files)
-        return {"segment": max(last, start["segment"])}
+        return {"segment": max(last, start["segment"]), "recording": self._identity}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         files = self._reading.options.max_files
         return ReadAllAvailable() if files is None else ReadMaxFiles(files)
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {"segment": self._latest()}
+    def reportLatestOffset(self) -> _Offset:
+        return {"segment": self._latest(), "recording": self._identity}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = self._latest()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         recording = Recording(self._reading.options.path)  # anew: it remembers what it read
+        for offset in (start, end):
+            _require_same(recording, recording.identity, offset)
         numbers = range(start["segment"] + 1, end["segment"] + 1)
         there = {*recording.numbers}
         missing = [number for number in numbers if number not in there]
@@ -172,4 +184,15 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _latest(self) -> int:
         self._recording.refresh()
+        self._identity = self._identity or self._recording.identity
         return max(self._recording.numbers, default=0)
+
+
+def _require_same(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
+    """Raise CaptureError if an offset of the checkpoint belongs to another recording."""
+    known = offset.get("recording") or "without a UUID"
+    if offset["segment"] and known != identity:
+        raise CaptureError(
+            f"{recording.location}: this is recording {identity}, but the checkpoint belongs to recording "
+            f"{known}. Read that recording, or begin anew with a new target and a new checkpoint"
+        )

@@ -88,6 +88,24 @@ class Recording:
         """The numbers of the segments, in their order."""
         return sorted(self._paths)
 
+    @property
+    def last(self) -> Metadata | None:
+        """Metadata of the last segment; None if there are no segments.
+
+        Raises:
+            CaptureError: As `metadata`.
+        """
+        return self.metadata([self.numbers[-1]])[0] if self._paths else None
+
+    @property
+    def identity(self) -> str:
+        """UUID of the recording, as its last segment has it; empty if there are no segments.
+
+        Raises:
+            CaptureError: As `metadata`.
+        """
+        return self.last.source.recording if self.last else ""
+
     def refresh(self) -> None:
         """See which segments there are now.
 

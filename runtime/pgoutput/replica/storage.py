@@ -1,0 +1,76 @@
+"""Small files of a target, in any filesystem."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pgoutput.errors import CaptureError
+from pgoutput.segments.location import Location
+
+
+def read_file(place: Location) -> str:
+    """Return the text of a small file; empty if there is no such file.
+
+    Raises:
+        CaptureError: It cannot be read.
+    """
+    try:
+        if place.filesystem.get_file_info(place.path).type == fs.FileType.NotFound:
+            return ""
+        with place.filesystem.open_input_stream(place.path) as stream:
+            return bytes(stream.read()).decode()
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise CaptureError(f"{place}: {one_line(error)}") from error
+
+
+def write_file(place: Location, text: str) -> None:
+    """Write a small file. A reader finds all of it, or none.
+
+    Raises:
+        CaptureError: It cannot be written.
+    """
+    try:
+        place.filesystem.create_dir(place.path.rpartition("/")[0])
+        if isinstance(place.filesystem, fs.LocalFileSystem):  # others show files when they are complete
+            part = f"{place.path}.part"
+            _write(place.filesystem, part, text)
+            place.filesystem.move(part, place.path)
+        else:
+            _write(place.filesystem, place.path, text)
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(f"{place}: {one_line(error)}") from error
+
+
+def remove_file(place: Location) -> None:
+    """Remove a small file.
+
+    Raises:
+        CaptureError: It cannot be removed.
+    """
+    try:
+        place.filesystem.delete_file(place.path)
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(f"{place}: {one_line(error)}") from error
+
+
+def remove_folder(place: Location) -> None:
+    """Remove a folder with all that is in it.
+
+    Raises:
+        CaptureError: It cannot be removed.
+    """
+    try:
+        place.filesystem.delete_dir(place.path)
+    except (OSError, pa.ArrowException) as error:
+        raise CaptureError(f"{place}: {one_line(error)}") from error
+
+
+def one_line(error: Exception) -> str:
+    """Return the text of an error with its causes, on one line; the name of its class if it has no text."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _write(filesystem: fs.FileSystem, path: str, text: str) -> None:
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(text.encode())

@@ -1,0 +1,23 @@
+"""A server for the tests of a run, and a database of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.capture.lab import Lab
+from tests.server import Server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def lab(postgres: Server, tmp_path: Path) -> Iterator[Lab]:
+    with Lab(postgres, tmp_path) as lab:
+        yield lab

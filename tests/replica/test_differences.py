@@ -1,0 +1,141 @@
+"""A table tells since when, and why, it may differ from its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pgoutput.replica import Difference, replica_tables
+from pgoutput.replica.chunks import Column
+from pgoutput.replica.differences import altered_columns
+from tests.capture.lab import Lab
+from tests.replica.changes import in_order, recorded
+from tests.replica.replicas import apply
+from tests.replica.simulator import Server
+
+ADDED = "column {} was added, and may have a default value in existing rows"
+AGAIN = "column {} was dropped and added again"
+RETYPED = "column {} changed its type, and USING may have changed its values"
+
+K, V, W = Column("k", 23, -1), Column("v", 25, -1), Column("w", 25, -1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reasons"),
+    [
+        ([K, V, W], [K, V, W], []),
+        ([K, V, W], [K, W], []),
+        ([K, V, W], [K, Column("x", 25, -1), W], []),
+        ([], [K, V], []),
+        ([K, V], [K, V, W], [ADDED.format("w")]),
+        ([K, V, W], [K, W, V], [AGAIN.format("v")]),
+        ([K, V, W], [V, W, K], [AGAIN.format("k")]),
+        ([K, V, W], [W, K, V], [AGAIN.format("k"), AGAIN.format("v")]),
+        ([K, V, W], [K, W, Column("v", 23, -1)], [AGAIN.format("v")]),
+        ([K, V], [K, Column("v", 23, -1)], [RETYPED.format("v")]),
+        ([K, V], [Column("id", 23, -1), Column("v", 1043, 9)], [ADDED.format("id"), RETYPED.format("v")]),
+    ],
+)
+def test_altered_columns(old: list[Column], new: list[Column], reasons: list[str]) -> None:
+    assert altered_columns(old, new) == reasons
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ADD COLUMN x int DEFAULT 7", ADDED.format("x")),
+        ("DROP COLUMN v, ADD COLUMN v text DEFAULT 'new'", AGAIN.format("v")),
+        ("ALTER COLUMN w TYPE int USING length(w)", RETYPED.format("w")),
+        ("RENAME COLUMN v TO x", None),
+        ("DROP COLUMN v", None),
+    ],
+)
+def test_alter_table(history: bool, statement: str, reason: str | None, lab: Lab, tmp_path: Path) -> None:
+    """Of two tables with the same columns, one is empty where it is altered, and cannot differ."""
+    target = tmp_path / "target"
+    for name in ("t", "empty"):
+        lab.run(f"CREATE TABLE {name} (k int PRIMARY KEY, v text, w text)")
+    lab.run("CREATE PUBLICATION p FOR TABLE t, empty")
+    lab.record()
+    lab.run(
+        "INSERT INTO t VALUES (1, 'v', 'w')", "INSERT INTO empty VALUES (1, 'v', 'w')", "DELETE FROM empty"
+    )
+    lab.record()
+    before = in_order(recorded(lab.folder))
+    apply(before.to_batches(), target, "query", 0, history=history)
+    for name in ("t", "empty"):
+        lab.run(f"ALTER TABLE {name} {statement}", f"INSERT INTO {name} (k) VALUES (2)")
+    lab.record()
+    changes = with_key(lab, "2")
+    applied = {one.name: one for one in apply(changes.to_batches(), target, "query", 1, history=history)}
+    lsn = {row["relation"]["name"]: row["commit_lsn"] for row in changes.to_pylist()}["t"]
+    expected = () if reason is None else (Difference(lsn, reason),)
+    assert (applied["t"].may_differ, applied["empty"].may_differ) == (expected, ())
+    tables = {table.name: table for table in replica_tables(target).values()}
+    assert (tables["t"].may_differ, tables["empty"].may_differ) == (expected, ())
+    version = DeltaTable(tables["t"].place).version()
+    lab.run("INSERT INTO t (k) VALUES (3)")
+    lab.record()
+    (again,) = apply(with_key(lab, "3").to_batches(), target, "query", 2, history=history)
+    assert again.may_differ == ()
+    assert DeltaTable(tables["t"].place).version() == version + 1
+
+
+def with_key(lab: Lab, key: str) -> pa.Table:
+    """The recorded changes that insert a row with a key."""
+    changes = in_order(recorded(lab.folder))
+    return changes.filter(pa.array([dict(row or ()).get("k") == key for row in changes["after"].to_pylist()]))
+
+
+def test_an_incomplete_table(tmp_path: Path) -> None:
+    """Each reason is kept once, and costs no further commits; properties stay when files are rewritten."""
+    server = Server(1, "t", {"k": "int4", "v": "text"}, keys=1)
+
+    def send(batch: int, *reasons: str | None) -> tuple[Difference, ...]:
+        for number, reason in enumerate(reasons):
+            server.insert(str(10 * batch + number), "v")
+            server.changes[-1]["incomplete"] = reason
+            server.commit()
+        (applied,) = apply(server.take().to_batches(), tmp_path, "query", batch, recording="r")
+        return applied.may_differ
+
+    first, second = Difference(110, "added to p"), Difference(140, "dropped from p")
+    assert send(0, None, "added to p", "added to p") == (first,)
+    version = DeltaTable(replica_tables(tmp_path)[1].place).version()
+    assert send(1, "added to p") == ()
+    assert DeltaTable(replica_tables(tmp_path)[1].place).version() == version + 1
+    assert send(2, "dropped from p") == (second,)
+    server.columns["v"] = "int4"
+    retyped = Difference(150, RETYPED.format("v"))
+    assert send(3, "added to p") == (retyped,)
+    (table,) = replica_tables(tmp_path).values()
+    assert (table.oid, table.namespace, table.name, table.recording) == (1, "public", "t", "r")
+    assert table.may_differ == (first, second, retyped)
+    properties = DeltaTable(table.place).metadata().configuration
+    assert properties["pgoutput.may_differ"].startswith('[{"lsn":110,"reason":"added to p"},')
+
+
+def test_a_table_keeps_its_relations_present_name(tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "int4"}, keys=1)
+    for batch, name in enumerate(["t", "renamed"]):
+        server.name = name
+        server.insert(str(batch))
+        apply(server.take().to_batches(), tmp_path, "query", batch)
+        assert replica_tables(tmp_path)[1].name == name
+    assert Path(replica_tables(tmp_path)[1].place).name == "public.t"
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_truncated_table_cannot_differ(history: bool, tmp_path: Path) -> None:
+    server = Server(1, "t", {"k": "int4"}, keys=1)
+    server.insert("1")
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    server.add_column("v", "text")
+    server.truncate()
+    server.insert("2", "v")
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
+    assert replica_tables(tmp_path)[1].may_differ == ()
