@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput import messages as m
+from pgoutput.cli import replication
 from pgoutput.segments import record_capture
 from pgoutput.spark import replica_tables
 from tests.segments.recordings import PARALLEL, record, wrapped, write
@@ -180,6 +181,42 @@ def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
     assert unknown.returncode == 2
     (line,) = unknown.stderr.splitlines()
     assert line.startswith("pgoutput: nosuch://bucket/lake: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "An error occurred while calling o55.start.\n"
+            ': org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"\n'
+            "\tat org.apache.hadoop.fs.FileSystem.getFileSystemClass(FileSystem.java:3585)\n",
+            'No FileSystem for scheme "s3"',
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Lost task 0.0 in stage 1.0: "
+            "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            '  File "replica.py", line 1, in work\n'
+            "PermissionError: [Errno 13] Permission denied: '/lake/public.t'\n"
+            "\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)\n",
+            "[Errno 13] Permission denied: '/lake/public.t'",
+        ),
+        (
+            "An error occurred while calling o7.load.\n: java.lang.RuntimeException: outer\n\tat a.B\n"
+            "Caused by: java.net.UnknownHostException: bucket.example\n\t... 40 more\n",
+            "bucket.example",
+        ),
+        (
+            "failed\npgoutput.errors.CaptureError: /lake: the file is damaged\n\nCaused by: a.BError: b",
+            "/lake: the file is damaged",
+        ),
+        (
+            "[PATH_NOT_FOUND] Path does not exist: /x.\nJVM stacktrace:",
+            "[PATH_NOT_FOUND] Path does not exist: /x.",
+        ),
+    ],
+)
+def test_the_cause_in_an_error_of_spark(text: str, cause: str) -> None:
+    assert replication._cause(Exception(text)) == cause
 
 
 def test_it_follows_until_it_is_told_to_end(recording: Path, tmp_path: Path) -> None:

@@ -188,7 +188,8 @@ def _segments_read(query: StreamingQuery) -> int:
 def _cause(error: Exception) -> str:
     """Return the error of this package, else the innermost one of Java or Python, else the first line."""
     said = str(error)
-    for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"(?:\w+\.)+[\w$]*(?:Exception|Error): (.+)"):
-        if found := re.findall(pattern, said):
+    for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)"):
+        found = [cause for cause in re.findall(pattern, said, re.MULTILINE) if "Traceback" not in cause]
+        if found:
             return str(found[-1])
     return said.partition("\n")[0]
