@@ -99,7 +99,7 @@ def rows(target: Path, oid: int) -> list[tuple[int, str]]:
 
 
 def test_a_table_that_fails_is_set_aside(tmp_path: Path) -> None:
-    """The others go on, each run tries it again, and it has all changes once it can be written."""
+    """The others go on, and it has all changes once it can be written."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     place = "--segments", folder, "--target", target
@@ -108,22 +108,21 @@ def test_a_table_that_fails_is_set_aside(tmp_path: Path) -> None:
     table = target / "public.b"
     kept = table.rename(tmp_path / "kept")
     table.write_text("not a folder")
-    for value in ("two", "three"):
-        send(folder, *(m.Update(oid, ("1", value)) for oid in (1, 2)))
-        done = run(*place)
-        assert done.returncode == 1
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("public.b is set aside, and the next run tries again: ")
-        assert f"{table}: the Delta table cannot be read: " in line
-        assert rows(target, 1) == [(1, value)]
-        assert replica_tables(target)[2].error in line
+    send(folder, *(m.Update(oid, ("1", "two")) for oid in (1, 2)))
+    done = run(*place)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("public.b is set aside, and the next run tries again: ")
+    assert f"{table}: the Delta table cannot be read: " in line
+    assert rows(target, 1) == [(1, "two")]
+    assert replica_tables(target)[2].error in line
     table.unlink()
     kept.rename(table)
-    send(folder, m.Update(2, ("1", "four")), m.Insert(2, ("2", "two")))
+    send(folder, m.Update(2, ("1", "three")), m.Insert(2, ("2", "two")))
     done = run(*place)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split() for line in done.stdout.splitlines() if "public" in line] == [["public.b", "1", "3"]]
-    assert (rows(target, 1), rows(target, 2)) == ([(1, "three")], [(1, "four"), (2, "two")])
+    assert [line.split() for line in done.stdout.splitlines() if "public" in line] == [["public.b", "1", "2"]]
+    assert (rows(target, 1), rows(target, 2)) == ([(1, "two")], [(1, "three"), (2, "two")])
     assert [one.error for one in replica_tables(target).values()] == ["", ""]
 
 
