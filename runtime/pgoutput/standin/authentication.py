@@ -1,4 +1,7 @@
-"""Who may connect: anybody, or one user with a password, by SCRAM-SHA-256 (RFC 5802, 7677; auth-scram.c)."""
+"""Who may connect: anybody, or one user with a password, by SCRAM-SHA-256 (RFC 5802, 7677; auth-scram.c).
+
+Over TLS it also has SCRAM-SHA-256-PLUS, with the channel binding tls-server-end-point (RFC 5929).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from pgoutput.standin.incoming import Body, read_message
 from pgoutput.standin.protocol import Refused
 
 MECHANISM: Final = "SCRAM-SHA-256"
+BOUND_MECHANISM: Final = "SCRAM-SHA-256-PLUS"
+_BINDING: Final = "p=tls-server-end-point"
 _ITERATIONS: Final = 4096
 """As the setting scram_iterations has it."""
 
@@ -46,7 +51,11 @@ def prepared(password: str) -> str:
 
 
 async def authenticate(
-    verifier: Verifier | None, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    verifier: Verifier | None,
+    user: str,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    certificate_hash: bytes | None = None,
 ) -> None:
     """See that a client may connect, and tell it so.
 
@@ -55,25 +64,36 @@ async def authenticate(
         user: Who the client says it is.
         reader: From the client.
         writer: To it.
+        certificate_hash: SHA-256 of the server's certificate, which channel binding compares; None offers no
+            channel binding.
 
     Raises:
         Refused: It may not.
         IncompleteReadError: The connection ended.
     """
     if verifier is not None:
-        await _exchange(verifier, user, reader, writer)
+        await _exchange(verifier, user, reader, writer, certificate_hash)
     writer.write(protocol.authentication(0))
 
 
 async def _exchange(
-    verifier: Verifier, user: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    verifier: Verifier,
+    user: str,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    certificate_hash: bytes | None,
 ) -> None:
-    writer.write(protocol.authentication(10, protocol.text(MECHANISM) + b"\0"))
+    bound = {} if certificate_hash is None else {BOUND_MECHANISM: certificate_hash}
+    bindings = bound | {MECHANISM: b""}
+    writer.write(protocol.authentication(10, b"".join(map(protocol.text, bindings)) + b"\0"))
     body = Body(await _password_message(reader))
-    if body.string() != MECHANISM:
+    mechanism = body.string()
+    if mechanism not in bindings:
         raise Refused("08P01", "client selected an invalid SASL authentication mechanism", fatal=True)
     first = _ascii(body.value() or b"")
-    binding, bare = _header(first)
+    header, bare = _header(first)
+    _check_binding(header.partition(",")[0], mechanism, is_offered=certificate_hash is not None)
+    binding = header.encode() + bindings[mechanism]
     nonce = _attribute(bare.split(",")[1:2], "r") + base64.b64encode(secrets.token_bytes(18)).decode()
     challenge = f"r={nonce},s={base64.b64encode(verifier.salt).decode()},i={_ITERATIONS}"
     writer.write(protocol.authentication(11, challenge.encode()))
@@ -81,7 +101,11 @@ async def _exchange(
     final = _ascii(await _password_message(reader))
     without_proof, mark, proof = final.rpartition(",p=")
     parts = without_proof.split(",")
-    if not mark or _attribute(parts[:1], "c") != base64.b64encode(binding.encode()).decode():
+    if not mark:
+        raise _malformed()
+    if _attribute(parts[:1], "c") != base64.b64encode(binding).decode():
+        if mechanism == BOUND_MECHANISM:
+            raise Refused("28000", "SCRAM channel binding check failed", fatal=True)
         raise _malformed()
     if _attribute(parts[1:2], "r") != nonce:
         raise _malformed()
@@ -109,11 +133,19 @@ def _header(first: str) -> tuple[str, str]:
     name, other_mark, bare = rest.partition(",")
     if not (mark and other_mark) or name:
         raise _malformed()
-    if flag not in ("n", "y"):
-        raise Refused(
-            "08P01", "the client wants channel binding, which the stand-in does not have", fatal=True
-        )
     return f"{flag},,", bare
+
+
+def _check_binding(flag: str, mechanism: str, *, is_offered: bool) -> None:
+    """Check that a client's channel binding flag fits the mechanism (read_client_first_message)."""
+    if flag == "y" and is_offered:
+        raise Refused(
+            "28000",
+            "the client supports SCRAM channel binding but thinks the server does not",
+            fatal=True,
+        )
+    if flag not in ((_BINDING,) if mechanism == BOUND_MECHANISM else ("n", "y")):
+        raise Refused("08P01", f'channel binding "{flag}" does not go with {mechanism}', fatal=True)
 
 
 def _attribute(parts: list[str], name: str) -> str:

@@ -40,6 +40,7 @@ class Connection:
         reader: From the client.
         writer: To it.
         tls: The server's certificate; None if it has none.
+        certificate_hash: Its SHA-256, for channel binding; None offers none.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         tls: ssl.SSLContext | None,
+        certificate_hash: bytes | None,
     ) -> None:
         self._hub = hub
         self._reader = reader
         self._writer = writer
         self._tls = tls
+        self._certificate_hash = certificate_hash
         self._answers: list[bytes] = []
         """What is sent together, as a server does: a client that waits for the rest may do nothing else."""
 
@@ -114,7 +117,8 @@ class Connection:
     async def _authenticate(self, options: dict[str, str]) -> None:
         if not options.get("user"):
             raise Refused("28000", "no PostgreSQL user name specified in startup packet", fatal=True)
-        await authenticate(self._hub.verifier, options["user"], self._reader, self._writer)
+        certificate_hash = self._certificate_hash if self._is_encrypted else None
+        await authenticate(self._hub.verifier, options["user"], self._reader, self._writer, certificate_hash)
         database = options.get("database") or options["user"]
         if self._hub.source.database not in ("", database) and self._wants(options) != "physical":
             raise Refused("3D000", f'database "{database}" does not exist', fatal=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgoutput.standin.authentication import Verifier
@@ -25,17 +25,24 @@ class Hub:
         faults: What goes wrong.
         verifier: Of the only user that there is; None if everybody is trusted.
         sender_timeout: wal_sender_timeout in seconds; 0 for none.
+        settings: Values of settings that differ from the usual ones, or that are not there otherwise.
         slots: The replication slots.
         senders: The streams, by the process ids of their connections.
     """
 
     def __init__(
-        self, source: Source, faults: Faults, verifier: Verifier | None, sender_timeout: float
+        self,
+        source: Source,
+        faults: Faults,
+        verifier: Verifier | None,
+        sender_timeout: float,
+        settings: Mapping[str, str],
     ) -> None:
         self.source = source
         self.faults = faults
         self.verifier = verifier
         self.sender_timeout = sender_timeout
+        self.settings = settings
         self.slots = Slots()
         self.senders: dict[int, WalSender] = {}
         self._created: list[str] = []
@@ -60,6 +67,21 @@ class Hub:
                 f'the stand-in serves a stream of {", ".join(self.source.publications)}, not of "{name}"',
             )
         self._created.append(name)
+
+    def check_plugin(self, plugin: str) -> None:
+        """Check that an output plugin may be used (StartupDecodingContext).
+
+        Raises:
+            Refused: The setting output_plugin_libraries is there, and does not name it.
+        """
+        allowed = self.settings.get("output_plugin_libraries", plugin)
+        if plugin not in (name.strip() for name in allowed.split(",")):
+            raise Refused(
+                "42501",
+                f'library "{plugin}" may not be used as an output plugin',
+                "If it is safe for all REPLICATION users to use this library as an output plugin, add it to "
+                '"output_plugin_libraries" and reload the server configuration.',
+            )
 
     def enter(self) -> tuple[int, int]:
         """A process id and a secret key for a new connection."""

@@ -138,6 +138,7 @@ class Replication:
         self._need_database()
         slot = hub.slots.acquire(command.slot, backend.pid, backend.database)
         try:
+            hub.check_plugin("pgoutput")
             major = version_number(hub.source.server_version) // 10_000
             wanted = read_options(command.options, major, slot.two_phase)
             self._check_publications(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -33,8 +33,10 @@ async def serve(
     user: str | None = None,
     password: str | None = None,
     tls: ssl.SSLContext | None = None,
+    certificate_hash: bytes | None = None,
     faults: Faults | None = None,
     sender_timeout: float = 60.0,
+    settings: Mapping[str, str] | None = None,
     listening: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Serve a source, until it is cancelled.
@@ -46,8 +48,11 @@ async def serve(
         user: The only user that may connect, with the password; everybody if there is none.
         password: Its password, which is asked for by SCRAM-SHA-256.
         tls: The certificate; without one, requests for TLS are declined.
+        certificate_hash: SHA-256 of the certificate in DER, for the channel binding tls-server-end-point of a
+            certificate that is signed with SHA-256 (RFC 5929); without it, channel binding is not offered.
         faults: What goes wrong on purpose.
         sender_timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
+        settings: Values of settings that differ from the usual ones, or that are not there otherwise.
         listening: Is told the port when it listens.
 
     Raises:
@@ -57,7 +62,7 @@ async def serve(
     if (user is None) != (password is None):
         raise ValueError("a user and a password go together")
     verifier = None if user is None or password is None else Verifier.of(user, password)
-    hub = Hub(as_source(source), faults or Faults(), verifier, sender_timeout)
+    hub = Hub(as_source(source), faults or Faults(), verifier, sender_timeout, settings or {})
     connections: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +73,7 @@ async def serve(
             if len(connections) > _CONNECTIONS:
                 writer.write(error(Refused("53300", "sorry, too many clients already", fatal=True)))
             else:
-                await Connection(hub, reader, writer, tls).run()
+                await Connection(hub, reader, writer, tls, certificate_hash).run()
         except (OSError, asyncio.CancelledError):  # the client has gone, or the stand-in goes
             pass
         finally:
@@ -107,8 +112,10 @@ class StandIn:
         user: The only user that may connect.
         password: Its password.
         tls: The certificate.
+        certificate_hash: As `serve` takes it.
         faults: What goes wrong on purpose.
         sender_timeout: wal_sender_timeout in seconds.
+        settings: As `serve` takes them.
     """
 
     def __init__(
@@ -118,8 +125,10 @@ class StandIn:
         user: str | None = None,
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
+        certificate_hash: bytes | None = None,
         faults: Faults | None = None,
         sender_timeout: float = 60.0,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.port = 0
         self._user = user
@@ -130,8 +139,10 @@ class StandIn:
             user=user,
             password=password,
             tls=tls,
+            certificate_hash=certificate_hash,
             faults=faults,
             sender_timeout=sender_timeout,
+            settings=settings,
             listening=self._listens,
         )
         self._listening = threading.Event()

@@ -89,7 +89,7 @@ def functions_of(backend: Backend, *, act: bool) -> Functions:
         **{name: (PG_LSN, lambda: None) for name in replayed},  # of a standby, which this is not
         **dict.fromkeys(changes, (TEXT, no_changes)),
         "version": (TEXT, lambda: f"PostgreSQL {source.server_version} (a stand-in of pgoutput)"),
-        "pg_is_in_recovery": (BOOL, lambda: 0),
+        "pg_is_in_recovery": (BOOL, lambda: int(backend.settings["in_hot_standby"] == "on")),
         "pg_backend_pid": (INT4, lambda: backend.pid),
         "current_database": (NAME, lambda: backend.database),
         "current_catalog": (NAME, lambda: backend.database),

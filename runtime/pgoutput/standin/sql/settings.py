@@ -59,15 +59,19 @@ class Settings:
         server_version: As 18.4.
         user: Who is connected.
         sender_timeout: wal_sender_timeout in seconds; 0 for none.
+        others: Values that differ from the usual ones, or of settings that are not there otherwise.
     """
 
-    def __init__(self, server_version: str, user: str, sender_timeout: float) -> None:
+    def __init__(
+        self, server_version: str, user: str, sender_timeout: float, others: Mapping[str, str]
+    ) -> None:
         self._values = _DEFAULTS | {
             "server_version": server_version,
             "server_version_num": str(version_number(server_version)),
             "session_authorization": user,
             "wal_sender_timeout": f"{sender_timeout * 1000:.0f}ms" if sender_timeout else "0",
         }
+        self._values |= others
         self._names = {name.lower(): name for name in self._values}
 
     def __getitem__(self, name: str) -> str:

@@ -36,7 +36,7 @@ class Backend:
         self.pid = pid
         self.database = database
         self.user = user
-        self.settings = Settings(hub.source.server_version, user, hub.sender_timeout)
+        self.settings = Settings(hub.source.server_version, user, hub.sender_timeout, hub.settings)
         self.status = b"I"
         self._notices = b""
 
@@ -100,6 +100,7 @@ class Backend:
             raise Refused(
                 "58P01", f'could not access file "{plugin}": a stand-in has the plugin pgoutput only'
             )
+        self.hub.check_plugin(plugin)
         lsn = self.hub.source.start_lsn
         slot = Slot(name, self.database, lsn, temporary, two_phase, failover, self.pid)
         self.hub.slots.create(slot)
