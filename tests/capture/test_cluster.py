@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from pgoutput.capture.connection import Connection
-from tests.capture.conftest import VERSION
+from tests.capture.conftest import VERSION, Command
 from tests.capture.lab import Lab
 from tests.server import Server
 
@@ -54,3 +54,38 @@ def test_all_connections_of_a_session_go_to_one_server(lab: Lab, both: str) -> N
     lab.recorder(dsn=f"{both} load_balance_hosts=random", snapshot=True).run(until="now")
     names = [row["name"] for table in lab.replay().values() for row in table]
     assert names in (["server"] * 6, ["other"] * 6)
+
+
+# Slots that standbys keep
+
+
+def test_a_failover_slot(lab: Lab, capture: Command) -> None:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    if lab.version < 17:
+        code, _, err = capture("--create-slot", "--failover", "--until=now")
+        assert (code, lab.slots()) == (3, [])
+        assert err == (
+            f"pgoutput: a slot with the flag failover needs PostgreSQL 17, the server is {lab.version}: "
+            "leave it out\n"
+        )
+        return
+    lab.run("INSERT INTO t VALUES (1)")
+    assert capture("--snapshot", "--failover", "--until=now")[0] == 0
+    assert lab.rows(f"SELECT failover FROM pg_replication_slots WHERE slot_name = '{lab.slot}'") == [(True,)]
+    lab.run("INSERT INTO t VALUES (2)")
+    assert capture("--snapshot", "--until=now")[0] == 0  # the flag stays
+    lab.assert_equal()
+
+
+def test_a_slot_that_lacks_the_flag(lab: Lab, capture: Command) -> None:
+    if lab.version < 17:
+        return
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.record()
+    code, _, err = capture("--create-slot", "--failover", "--until=now")
+    assert code == 3
+    command = err.rpartition(": ")[2].strip()
+    assert command == f"ALTER_REPLICATION_SLOT {lab.slot} (FAILOVER true)"
+    with Connection(lab.dsn, replication=True) as connection:
+        connection.query(command)
+    assert capture("--create-slot", "--failover", "--until=now")[0] == 0

@@ -150,6 +150,7 @@ def test_nothing_is_retried_for_no_seconds(table: Lab) -> None:
         ("host=/nowhere,{folder} port=5432,5432 user=nobody", ConnectionLost),
         ("host={folder},{folder} port=5432,5432 user=nobody", ReplicationError),
         ("host={folder},{folder} port=5432,5432 user=scram password=wrong", CredentialsRefused),
+        ("host={folder},{folder} port=5432,1 user=nobody", ConnectionLost),
         ("target_session_attrs=standby", ConnectionLost),
     ],
 )

@@ -20,6 +20,11 @@ _TRANSIENT: Final = (
 """SQLSTATEs of retryable errors, or how they begin."""
 
 _UNDEFINED_OBJECT: Final = "42704"
+_INSUFFICIENT_PRIVILEGE: Final = "42501"
+
+_ALLOWED_PLUGINS: Final = "output_plugin_libraries"
+"""Setting of minor releases since August 2026: libraries that may be used as output plugins. Its name is in
+the detail and in the hint of the error that refuses others, in every language."""
 
 _CREDENTIALS: Final = re.compile(
     "authentication failed for user|no password supplied|channel binding|certificate|private key"
@@ -33,8 +38,8 @@ _PERMANENT: Final = re.compile(
 """Texts of errors of connection attempts. libpq keeps no SQLSTATE of these, so servers whose messages are not
 in English are retried."""
 
-_SEVERAL: Final = "\nMultiple connection attempts failed. All failures were:\n- "
-"""Precedes the errors of all attempts, where a DSN names several servers."""
+_SEVERAL: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
+"""Precedes the errors of all attempts, where there are several servers, or several addresses of one."""
 
 
 class UndefinedObject(ReplicationError):
@@ -49,26 +54,38 @@ def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
     """Return the error of a failed connection attempt.
 
     Args:
-        error: As psycopg raises it; if the DSN names several servers, with the errors of all attempts.
+        error: As psycopg raises it, with the errors of all attempts.
 
     Returns:
-        ConnectionLost if one of the attempts may succeed later, CredentialsRefused if they failed because of
-        passwords or certificates, else ReplicationError.
+        ConnectionLost if one of the servers may accept a later attempt, CredentialsRefused if all refuse, one
+        because of a password or certificate, else ReplicationError.
     """
-    last, _, several = str(error).partition(_SEVERAL)
-    attempts = several.split("\n- host: ") if several else [last]
     text = f"no connection: {one_line(str(error))}"
-    needs_password = error.pgconn is not None and error.pgconn.needs_password
-    if all(map(_PERMANENT.search, attempts)):
-        return ReplicationError(text)
-    if needs_password or all(_CREDENTIALS.search(one) or _PERMANENT.search(one) for one in attempts):
-        return CredentialsRefused(text)
-    return ConnectionLost(text)
+    last, _, several = str(error).partition(_SEVERAL)
+    servers: dict[str, list[str]] = {}
+    for attempt in several.split("\n- host: ") if several else [last]:
+        server, found, reason = attempt.partition(", hostaddr: ")
+        servers.setdefault(server if found else "", []).append(reason if found else attempt)
+    kinds = {_kind(reasons) for reasons in servers.values()}
+    return max(kinds, key=(ReplicationError, CredentialsRefused, ConnectionLost).index)(text)
+
+
+def _kind(reasons: list[str]) -> type[ReplicationError]:
+    """Return the class of the error of one server. It is refused if one of its addresses answers so."""
+    if any(map(_PERMANENT.search, reasons)):
+        return ReplicationError
+    return CredentialsRefused if any(map(_CREDENTIALS.search, reasons)) else ConnectionLost
 
 
 def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
     """Return the error of a failed query, command or stream."""
     state, text = field(result, pq.DiagnosticField.SQLSTATE), text_of(result)
+    detail = field(result, pq.DiagnosticField.MESSAGE_DETAIL)
+    if state == _INSUFFICIENT_PRIVILEGE and _ALLOWED_PLUGINS in detail + text:
+        return ReplicationError(
+            f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "
+            f"{_ALLOWED_PLUGINS} (ALTER SYSTEM SET {_ALLOWED_PLUGINS} = …), then run SELECT pg_reload_conf()"
+        )
     if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
         return ConnectionLost(text)
     return (UndefinedObject if state == _UNDEFINED_OBJECT else ReplicationError)(text)

@@ -49,6 +49,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     publications: tuple[str, ...]
     options: Options
     create_slot: bool
+    failover: bool
     snapshot: bool
     strict: bool
     segment_bytes: int
@@ -199,7 +200,9 @@ class Opening:
                 f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
             )
         assert slot is not None
-        servers.check_slot(slot, request.slot, server, request.options.two_phase)
+        servers.check_slot(
+            slot, request.slot, server, two_phase=request.options.two_phase, failover=request.failover
+        )
         self._check_end(state, in_recovery=in_recovery)
         confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
         if state.acknowledged_lsn is None:
@@ -301,6 +304,7 @@ class Opening:
                 self._request.slot,
                 self._server,
                 two_phase=self._request.options.two_phase,
+                failover=self._request.failover,
                 export_snapshot=self._request.snapshot,
                 stop=self._stop,
             )

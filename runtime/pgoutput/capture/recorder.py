@@ -59,6 +59,7 @@ class Recorder:
         folder: Where the segments go. A recording that is there already is continued.
         options: What to ask the server for.
         create_slot: Create the slot if a new recording does not find it.
+        failover: Create the slot so that standbys keep it (PostgreSQL 17).
         snapshot: Begin a new recording with what the published tables hold when the slot is created.
         strict: Refuse to record where tables are incomplete: the recording lacks rows of them.
         segment_bytes: A segment ends when its messages have so many bytes.
@@ -81,6 +82,7 @@ class Recorder:
         *,
         options: Options | None = None,
         create_slot: bool = False,
+        failover: bool = False,
         snapshot: bool = False,
         strict: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
@@ -102,6 +104,7 @@ class Recorder:
             publications=tuple(publications),
             options=options or Options(),
             create_slot=create_slot,
+            failover=failover,
             snapshot=snapshot,
             strict=strict,
             segment_bytes=segment_bytes,

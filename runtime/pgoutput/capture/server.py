@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -34,6 +34,7 @@ class Slot(msgspec.Struct, frozen=True):
     active_pid: int | None = None
     confirmed_flush_lsn: str | None = None
     two_phase: bool = False
+    failover: bool = False
     wal_status: str | None = None
     invalidation_reason: str | None = None
 
@@ -53,21 +54,49 @@ def identify(connection: Connection) -> Server:
             f"the name of the database {as_utf8(str(database))} is not valid UTF-8, and a recording keeps it "
             "as text: rename the database"
         )
-    wal_level = _setting(connection, "wal_level")
-    if wal_level != "logical":
-        raise ReplicationError(
-            f"wal_level is {wal_level}, and must be logical: "
-            "run ALTER SYSTEM SET wal_level = logical, then restart the server"
-        )
-    timeout = connection.query("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")[0][0]
+    settings = {str(name): str(value) for name, value in connection.query(_SETTINGS)}
+    _check_wal_level(connection, settings["wal_level"], settings.get("effective_wal_level"))
     return Server(
         str(system_identifier),
         str(database),
         _setting(connection, "server_version").split()[0],
         major_version,
         parse_lsn(str(flush_lsn)),
-        float(str(timeout)) / 1000,
+        float(settings["wal_sender_timeout"]) / 1000,
     )
+
+
+_SETTINGS: Final = """\
+SELECT name, setting FROM pg_settings
+WHERE name IN ('wal_level', 'effective_wal_level', 'wal_sender_timeout')"""
+
+
+def _check_wal_level(connection: Connection, wal_level: str, effective: str | None) -> None:
+    """Check that logical decoding is on, or that creating a slot switches it on.
+
+    Args:
+        connection: To the server.
+        wal_level: Its setting.
+        effective: effective_wal_level, which servers have since PostgreSQL 19: there a primary with
+            wal_level = replica switches to logical as long as it has a logical slot, and standbys follow
+            their primary (documentation, "Logical Decoding Concepts").
+
+    Raises:
+        ReplicationError: The server cannot decode.
+    """
+    if (effective or wal_level) == "logical":
+        return
+    if effective is None or wal_level == "minimal":
+        level = "logical" if effective is None else "replica or logical"
+        raise ReplicationError(
+            f"wal_level is {wal_level}, and must be {level}: "
+            "run ALTER SYSTEM SET wal_level = logical, then restart the server"
+        )
+    if connection.query("SELECT pg_is_in_recovery()") == [("t",)]:
+        raise ReplicationError(
+            f"effective_wal_level is {effective}, and a standby needs logical: create a logical slot on the "
+            "primary, which switches it on, or set wal_level = logical there"
+        )
 
 
 def check_publications(connection: Connection, server: Server, publications: Sequence[str]) -> None:
@@ -95,8 +124,15 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
     return msgspec.json.decode(str(rows[0][0]), type=Slot) if rows else None
 
 
-def check_slot(slot: Slot, name: str, server: Server, two_phase: bool) -> None:
+def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failover: bool = False) -> None:
     """See that a slot can be read from.
+
+    Args:
+        slot: The slot.
+        name: Its name.
+        server: Where it is.
+        two_phase: Whether it must have the flag two_phase; else it must not.
+        failover: Whether it must have the flag failover; else it may.
 
     Raises:
         ReplicationError: It cannot.
@@ -120,6 +156,11 @@ def check_slot(slot: Slot, name: str, server: Server, two_phase: bool) -> None:
             f"the slot {name} {has} the flag two_phase: {then}, or drop it with {drop_command(name)} "
             "and have it created anew"
         )
+    if failover and not slot.failover:
+        raise ReplicationError(
+            f"the slot {name} lacks the flag failover: do without failover, or set the flag on a connection "
+            f"with replication=database: ALTER_REPLICATION_SLOT {name} (FAILOVER true)"
+        )
     if slot.active_pid is not None:
         raise ConnectionLost(
             f"the slot {name} is in use by another connection (server process {slot.active_pid}): "
@@ -133,20 +174,36 @@ def create_slot(
     server: Server,
     *,
     two_phase: bool,
+    failover: bool,
     export_snapshot: bool,
     stop: Callable[[], bool],
 ) -> tuple[int, str | None]:
-    """Create a slot; give its consistent point, and the name of the snapshot as of then.
+    """Create a slot; return its consistent point, and the name of the snapshot as of then.
 
     It waits for the transactions that are in progress.
+
+    Args:
+        connection: To the server.
+        name: The name of the slot.
+        server: The server.
+        two_phase: Whether it gives transactions when they are prepared.
+        failover: Whether standbys keep it, so that it is there after a promotion.
+        export_snapshot: Whether to export a snapshot.
+        stop: Returns whether to stop waiting.
 
     Raises:
         Interrupted: `stop` has said so meanwhile.
         ReplicationError: The server refuses, because there are too many or the name is not one for a slot.
     """
+    if failover and server.major_version < 17:
+        raise ReplicationError(
+            f"a slot with the flag failover needs PostgreSQL 17, the server is {server.major_version}: "
+            "leave it out"
+        )
     snapshot = "export" if export_snapshot else "nothing"
     old = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
-    new = f"(SNAPSHOT '{snapshot}'{', TWO_PHASE' if two_phase else ''})"
+    flags = "".join(f", {flag}" for flag, on in (("TWO_PHASE", two_phase), ("FAILOVER", failover)) if on)
+    new = f"(SNAPSHOT '{snapshot}'{flags})"
     rows = connection.query(
         f"CREATE_REPLICATION_SLOT {quote_identifier(name)} LOGICAL pgoutput "
         f"{new if server.major_version >= 15 else old}",

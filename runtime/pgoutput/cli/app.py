@@ -150,6 +150,9 @@ def capture(
     create_slot: Annotated[
         bool, typer.Option("--create-slot", help="Create the slot if a new recording does not find it.")
     ] = False,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Create the slot so that standbys keep it (PostgreSQL 17).")
+    ] = False,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Create the slot, and begin with what the tables hold then.")
     ] = False,
@@ -190,6 +193,7 @@ def capture(
         out,
         options,
         create_slot,
+        failover,
         snapshot,
         strict,
         recording.parse_until(until),
