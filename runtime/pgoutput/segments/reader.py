@@ -83,16 +83,27 @@ class Segment:
         return sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows, by `SCHEMA`, those of the keyframe first.
+        """Return the rows in the columns of `SCHEMA`, those of the keyframe first.
+
+        A batch never spans row groups and has about 8 MiB of messages, or one message if that is larger.
 
         Raises:
             CaptureError: The file is damaged.
         """
         rows = 0
         try:
-            for batch in self._file.iter_batches(_BATCH_ROWS, use_threads=False):
-                rows += len(batch)
-                yield batch
+            for group in range(self._file.num_row_groups):
+                ends = rows + self._file.metadata.row_group(group).num_rows
+                size = self._batch_rows(group)
+                reader = self._file.iter_batches(size, row_groups=[group], use_threads=False)
+                for batch in reader:
+                    rows += len(batch)
+                    if rows == ends:
+                        reader.close()  # it holds the last page and batch
+                        _return_memory(batch.nbytes)
+                    last = [batch]
+                    del batch  # only the caller holds it: one message can have a gigabyte
+                    yield last.pop()
         except _UNREADABLE as error:
             raise self._error(f"the file is damaged ({first_line(error)})") from None
         self._has_rows(self.metadata, rows)
@@ -139,6 +150,12 @@ class Segment:
         self._has_rows(metadata, self._file.metadata.num_rows)
         return metadata
 
+    def _batch_rows(self, group: int) -> int:
+        """Return how many rows of a row group to read at once, from their average size."""
+        found = self._file.metadata.row_group(group)
+        rows = found.num_rows * _BATCH_BYTES // max(1, found.total_byte_size)
+        return int(max(1, min(_BATCH_ROWS, rows)))
+
     def _schema(self) -> pa.Schema:
         try:
             return self._file.schema_arrow
@@ -154,10 +171,18 @@ class Segment:
 
 
 _BATCH_ROWS: Final = 16_384
-"""As many as a writer puts into a row group: batches are not joined of several."""
+"""The writer's limit for a row group."""
+_BATCH_BYTES: Final = 8 << 20
+"""Twice the writer's limit for a row group, so that a usual row group is one batch."""
 
 _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 """What pyarrow raises for bytes that are not Parquet."""
+
+
+def _return_memory(freed: int) -> None:
+    """Make Arrow return unused memory to the operating system if more than a usual batch was freed."""
+    if freed > _BATCH_BYTES:
+        pa.default_memory_pool().release_unused()
 
 
 class _Format(msgspec.Struct):
@@ -207,6 +232,9 @@ class Segments(Recorded):
                     self.decoder = segment.decoder()
                 for batch in segment.batches():
                     positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
+                    freed = batch.nbytes
+                    del batch  # else both would be held while the messages are read
+                    _return_memory(freed)
                     for position, message in zip(positions, data, strict=True):
                         if position is not None or path is self.paths[0]:
                             yield Record(position, "data", message)
