@@ -6,7 +6,9 @@ import os
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,9 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pgoutput import standin, views
 from pgoutput.errors import CaptureError
 from pgoutput.segments import (
     SCHEMA,
+    STATE_FILE,
     Directory,
     Metadata,
     Segment,
@@ -32,6 +36,7 @@ from pgoutput.segments.files import checksum, sent
 from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY
 from tests.segments import recordings
 
+Run = Callable[..., SimpleNamespace]
 NAME = "pg18_ws_p4_par_2pc_msg"
 
 
@@ -379,3 +384,62 @@ def test_a_reader_refuses_a_recording_with_a_gap(tmp_path: Path) -> None:
     with Segments(tmp_path, on_bad=told.append) as segments:
         assert next(segments.records()).number == 0
     assert "segment 2 is missing" in str(told[0])
+
+
+# The end
+
+
+def acknowledged(folder: Path, last: int) -> None:
+    """Write the recorder's state, as it does after it acknowledged a segment."""
+    state = {"slot": "slot", "last_segment": last, "unknown to readers": [1]}
+    (folder / STATE_FILE).write_bytes(msgspec.json.encode(state))
+
+
+def read_stream(place: str) -> None:
+    with Segments(place) as segments:
+        list(segments.records())
+
+
+READERS: list[Callable[[str], object]] = [
+    read_stream,
+    views.Recording,
+    lambda place: views.Recording(f"file://{place}", may_be_empty=True),
+    standin.RecordedSource,
+]
+
+
+@pytest.mark.parametrize("read", READERS, ids=["segments", "views", "views of a URI", "stand-in"])
+def test_missing_last_segments_are_noticed(folder: Path, read: Callable[[str], object]) -> None:
+    acknowledged(folder, 9)  # the tenth was stored, and not acknowledged yet
+    read(str(folder))
+    (folder / segment_name(10)).unlink()
+    read(str(folder))
+    (folder / segment_name(9)).unlink()
+    with pytest.raises(CaptureError, match="segment 9 is missing, which the recorder had stored and ack"):
+        read(str(folder))
+    (folder / segment_name(8)).unlink()
+    with pytest.raises(CaptureError, match="segments 8 to 9 are missing"):
+        read(str(folder))
+
+
+def test_a_recording_that_is_read_on_notices_missing_last_segments(folder: Path) -> None:
+    recording = views.Recording(folder)
+    acknowledged(folder, 11)
+    with pytest.raises(CaptureError, match="segment 11 is missing"):
+        recording.refresh()
+
+
+@pytest.mark.parametrize("command", ["segments", "check", "decode", "inspect"])
+def test_commands_notice_missing_last_segments(run: Run, folder: Path, command: str) -> None:
+    acknowledged(folder, 11)
+    done = run(command, folder)
+    assert (done.code, done.err) == (
+        2,
+        f"pgoutput: {folder}: segment 11 is missing, which the recorder had stored and acknowledged\n",
+    )
+
+
+def test_a_state_file_that_is_none(folder: Path) -> None:
+    (folder / STATE_FILE).write_bytes(b"{")
+    with pytest.raises(CaptureError, match=f"^{re.escape(str(folder / STATE_FILE))}: it cannot be read"):
+        read_stream(str(folder))

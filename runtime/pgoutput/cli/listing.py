@@ -11,7 +11,15 @@ from rich.table import Table
 
 from pgoutput.cli.printing import printable
 from pgoutput.errors import CaptureError
-from pgoutput.segments import Epoch, Metadata, find_gaps, list_segments, read_metadata
+from pgoutput.segments import (
+    Epoch,
+    Metadata,
+    find_gaps,
+    last_acknowledged,
+    list_segments,
+    locate,
+    read_metadata,
+)
 from pgoutput.wire import format_lsn, to_datetime
 
 
@@ -21,13 +29,14 @@ def show(console: Console, folder: Path, json: bool) -> None:
     Raises:
         CaptureError: There are no segments, one cannot be read, or they do not join.
     """
+    last = last_acknowledged(locate(folder))
     segments = [read_metadata(path) for path in list_segments(folder)]
     if json:
         for segment in segments:
             sys.stdout.buffer.write(msgspec.json.encode(segment) + b"\n")
     else:
         console.print(_segments(segments), "", _relations(segments), "", sep="\n")
-    gaps = list(find_gaps(segments))
+    gaps = list(find_gaps(segments, last=last))
     if gaps:
         raise CaptureError(f"{folder}: {'; '.join(gaps)}")
     if not json:

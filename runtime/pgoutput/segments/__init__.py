@@ -5,14 +5,16 @@ a segment says of itself is its `Metadata`.
 """
 
 from pgoutput.segments.captured import record_capture
-from pgoutput.segments.check import find_gaps
+from pgoutput.segments.check import find_gaps, find_missing_end
 from pgoutput.segments.directory import Directory
 from pgoutput.segments.files import SegmentFile, segment_name
 from pgoutput.segments.location import (
     SNAPSHOT,
+    STATE_FILE,
     Location,
     Place,
     find_segments,
+    last_acknowledged,
     locate,
     segment_number,
 )
@@ -35,6 +37,7 @@ __all__ = [
     "SCHEMA",
     "SEGMENT_BYTES",
     "SNAPSHOT",
+    "STATE_FILE",
     "Directory",
     "End",
     "Epoch",
@@ -55,7 +58,9 @@ __all__ = [
     "Source",
     "Start",
     "find_gaps",
+    "find_missing_end",
     "find_segments",
+    "last_acknowledged",
     "list_segments",
     "locate",
     "read_metadata",

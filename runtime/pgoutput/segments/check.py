@@ -9,12 +9,13 @@ from pgoutput.segments.model import Metadata
 from pgoutput.wire import format_lsn
 
 
-def find_gaps(segments: Sequence[Metadata], first: int = 1) -> Iterator[str]:
-    """What is missing between segments, or does not fit.
+def find_gaps(segments: Sequence[Metadata], first: int = 1, last: int = 0) -> Iterator[str]:
+    """Describe what is missing between segments, or does not fit.
 
     Args:
         segments: All of a recording, in the order of `list_segments`; or some that follow each other.
         first: The number that the first should have.
+        last: The number that the last should have at least, as `last_acknowledged` returns it.
     """
     stream = [one for one in segments if one.kind == "stream"]
     snapshot = [one for one in segments if one.kind == "snapshot"]
@@ -38,6 +39,18 @@ def find_gaps(segments: Sequence[Metadata], first: int = 1) -> Iterator[str]:
         if after.start_lsn != before.end_lsn:
             end, start = format_lsn(before.end_lsn), format_lsn(after.start_lsn)
             yield f"{pair}, the LSN {end} is followed by {start}"
+    yield from find_missing_end(segments[-1].number if segments else first - 1, last)
+
+
+def find_missing_end(found: int, last: int) -> Iterator[str]:
+    """Describe the segments that are missing at the end of a recording.
+
+    Args:
+        found: Number of the last segment that is there; 0 if there is none.
+        last: The number that it should have at least, as `last_acknowledged` returns it.
+    """
+    if last > found:
+        yield f"{_missing(found + 1, last)}, which the recorder had stored and acknowledged"
 
 
 def _follow(before: Metadata, after: Metadata) -> bool:

@@ -20,6 +20,9 @@ Place: TypeAlias = str | PathLike[str]
 SNAPSHOT: Final = "snapshot"
 """The folder, inside that of a recording, with the segments of the snapshot."""
 
+STATE_FILE: Final = "_recording.json"
+"""The recorder's state, in the folder of a recording. Readers of Parquet skip such names."""
+
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET: Final = re.compile(r"(://[^:@/]*:)[^@/]*(@)")
 """The password in a URI, which is not to stand in errors."""
@@ -68,6 +71,20 @@ class Location(msgspec.Struct, frozen=True):
         except (OSError, pa.ArrowException) as error:
             raise CaptureError(f"{self}: {first_line(error)}") from None
 
+    def content(self) -> bytes | None:
+        """Return the bytes of a small file; None if it does not exist.
+
+        Raises:
+            CaptureError: It cannot be read.
+        """
+        try:
+            with self.filesystem.open_input_file(self.path) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException) as error:
+            raise CaptureError(f"{self}: {first_line(error)}") from None
+
     def _info(self) -> fs.FileInfo:
         try:
             return self.filesystem.get_file_info(self.path)
@@ -112,6 +129,34 @@ def segment_number(location: Location) -> int:
     if match is None:
         raise CaptureError(f"{location}: no segment has such a name; they are called 0000000001{SUFFIX}")
     return int(match[1])
+
+
+class _State(msgspec.Struct):
+    """What readers need of the recorder's state. Unknown fields are ignored."""
+
+    last_segment: int = 0
+
+
+_STATE: Final = msgspec.json.Decoder(_State)
+
+
+def last_acknowledged(folder: Location) -> int:
+    """Return the number of the last segment that the recorder acknowledged to the server; 0 if unknown.
+
+    The recorder stores segments first and writes this number afterwards. Read it before the folder is
+    listed: a segment that is then not in the folder was removed.
+
+    Raises:
+        CaptureError: The folder's state file cannot be read.
+    """
+    file = folder / STATE_FILE
+    content = file.content()
+    if content is None:
+        return 0
+    try:
+        return _STATE.decode(content).last_segment
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CaptureError(f"{file}: it cannot be read ({error})") from None
 
 
 def first_line(error: Exception) -> str:

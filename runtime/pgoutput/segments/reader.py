@@ -14,7 +14,14 @@ from pgoutput.errors import CaptureError, DecodeError
 from pgoutput.reading import Record, Recorded
 from pgoutput.segments.check import find_gaps
 from pgoutput.segments.files import SUFFIX, checksum
-from pgoutput.segments.location import Location, Place, find_segments, first_line, locate
+from pgoutput.segments.location import (
+    Location,
+    Place,
+    find_segments,
+    first_line,
+    last_acknowledged,
+    locate,
+)
 from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata
 from pgoutput.stream import StreamDecoder
 
@@ -212,11 +219,13 @@ class Segments(Recorded):
     def __init__(self, path: str | Path, *, on_bad: Callable[[CaptureError], None] | None = None) -> None:
         super().__init__(on_bad)
         self.path = Path(path)
-        self.paths: Sequence[Path] = list_segments(path) if self.path.is_dir() else [self.path]
+        is_folder = self.path.is_dir()
+        last = last_acknowledged(locate(self.path)) if is_folder else 0
+        self.paths: Sequence[Path] = list_segments(path) if is_folder else [self.path]
         with Segment(self.paths[0]) as first:
             self._session, self.decoder = first.metadata.session, first.decoder()
-        if self.path.is_dir():
-            for gap in find_gaps([read_metadata(path) for path in self.paths]):
+        if is_folder:
+            for gap in find_gaps([read_metadata(path) for path in self.paths], last=last):
                 self._bad(CaptureError(f"{self.path}: {gap}"))
 
     def records(self) -> Iterator[Record]:

@@ -22,7 +22,9 @@ from pgoutput.segments import (
     Place,
     Segment,
     find_gaps,
+    find_missing_end,
     find_segments,
+    last_acknowledged,
     locate,
     segment_name,
     segment_number,
@@ -110,15 +112,19 @@ class Recording:
         """See which segments there are now.
 
         Raises:
-            CaptureError: A file has the name of no segment, or two have the same.
+            CaptureError: A file has the name of no segment, two have the same, or the last ones that the
+                recorder acknowledged are missing.
         """
         if _is_segment(self.location):
             self._paths = {segment_number(self.location): self.location}
             return
+        last = last_acknowledged(self.location)
         found = find_segments(self.location)
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
             raise CaptureError(f"{self.location}: two segments have one number")
+        for gap in find_missing_end(max(self._paths, default=0), last):
+            raise CaptureError(f"{self.location}: {gap}")
 
     def metadata(self, numbers: Iterable[int]) -> list[Metadata]:
         """What segments say of themselves.

@@ -67,11 +67,13 @@ def open_recording(path: str | Path) -> Recording:
             header = capture.header
         asked = _asked(path, header.proto_version, header.options, header.slot_two_phase)
         return Recording(path=path, asked=asked, server_version=header.server_version or _VERSION)
-    from pgoutput.segments import find_gaps, list_segments, read_metadata  # they need pyarrow
+    # They need pyarrow.
+    from pgoutput.segments import find_gaps, last_acknowledged, list_segments, locate, read_metadata
 
+    last = last_acknowledged(locate(path)) if path.is_dir() else 0
     paths = list_segments(path) if path.is_dir() else [path]
     metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
-    for gap in find_gaps(metadata, metadata[0].number if metadata else 1):
+    for gap in find_gaps(metadata, metadata[0].number, last) if metadata else ():
         raise CaptureError(f"{path}: {gap}")
     options = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
     if len(options) != 1:
