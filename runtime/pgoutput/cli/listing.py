@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +13,7 @@ from pgoutput.errors import CaptureError
 from pgoutput.segments import (
     Epoch,
     Metadata,
+    encode_metadata,
     find_gaps,
     last_acknowledged,
     list_segments,
@@ -33,7 +33,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
     segments = [read_metadata(path) for path in list_segments(folder)]
     if json:
         for segment in segments:
-            sys.stdout.buffer.write(msgspec.json.encode(segment) + b"\n")
+            sys.stdout.buffer.write(encode_metadata(segment) + b"\n")
     else:
         console.print(_segments(segments), "", _relations(segments), "", sep="\n")
     gaps = list(find_gaps(segments, last=last))
@@ -85,7 +85,7 @@ def _relations(segments: list[Metadata]) -> Table:
             if epoch.relation == last:
                 continue
             shapes[oid] = number + 1, epoch.relation
-            columns = ", ".join(printable(str(column["name"])) for column in epoch.relation["columns"])
+            columns = ", ".join(_shown(column["name"]) for column in epoch.relation["columns"])
             table.add_row(
                 _name(epoch), str(oid), str(number + 1), str(segment.number), str(epoch.position), columns
             )
@@ -94,4 +94,11 @@ def _relations(segments: list[Metadata]) -> Table:
 
 def _name(epoch: Epoch) -> str:
     relation = epoch.relation
-    return printable(f"{relation['namespace'] or 'pg_catalog'}.{relation['name']}")
+    return f"{_shown(relation['namespace']) or 'pg_catalog'}.{_shown(relation['name'])}"
+
+
+def _shown(name: str | dict[str, str]) -> str:
+    """Return a name of `Epoch.relation` for a terminal; bytes that are not valid UTF-8 become escapes."""
+    if not isinstance(name, str):
+        name = bytes.fromhex(name["text_hex"]).decode("utf-8", "backslashreplace")
+    return printable(name)

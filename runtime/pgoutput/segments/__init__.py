@@ -28,6 +28,7 @@ from pgoutput.segments.model import (
     Prepared,
     PublicationChange,
     Source,
+    encode_metadata,
 )
 from pgoutput.segments.reader import Segment, Segments, list_segments, read_metadata
 from pgoutput.segments.resent import RecordedCommit, Resent, recorded_commits
@@ -57,6 +58,7 @@ __all__ = [
     "Segments",
     "Source",
     "Start",
+    "encode_metadata",
     "find_gaps",
     "find_missing_end",
     "find_segments",

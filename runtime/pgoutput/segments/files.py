@@ -11,14 +11,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgoutput.segments.directory import Directory
-from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY, SCHEMA, SENT, Metadata
+from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY, SCHEMA, SENT, Metadata, encode_metadata
 
 SUFFIX: Final = ".parquet"
 _NUMBERS: Final = dict.fromkeys(("position", "lsn", "received_at"), "DELTA_BINARY_PACKED")
@@ -79,7 +78,7 @@ class SegmentFile:
             OSError: The folder was removed, or the disk failed.
         """
         directory, file, writer = self._open()
-        said = msgspec.json.encode(metadata)
+        said = encode_metadata(metadata)
         writer.add_key_value_metadata({METADATA_KEY: said, CHECKSUM_KEY: checksum(said)})
         with self._resources:
             writer.close()

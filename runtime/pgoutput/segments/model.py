@@ -7,12 +7,15 @@ still in force where the segment begins, so that the segment is a legal stream b
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+import json
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from pgoutput.messages import Streaming
+
+_T = TypeVar("_T")
 
 SCHEMA: Final = pa.schema(
     [
@@ -197,3 +200,35 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     def next_position(self) -> int:
         """The position behind the last message."""
         return self.first_position + self.messages
+
+
+def encode_metadata(metadata: Metadata) -> bytes:
+    r"""Return the metadata as JSON.
+
+    Names and gids of a SQL_ASCII database can hold bytes that are not valid UTF-8. Each such byte is written
+    as the escape of its surrogate (PEP 383): 0xff is `\udcff`.
+    """
+    try:
+        return msgspec.json.encode(metadata)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(metadata), separators=(",", ":")).encode()
+
+
+def decode_metadata(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """Return what `encode_metadata` encoded, or some of it.
+
+    Args:
+        raw: The JSON.
+        decoder: The decoder of `Metadata`, or of a type with some of its fields.
+
+    Raises:
+        ValueError: It is not such JSON.
+        msgspec.DecodeError: Likewise.
+        RecursionError: It is nested too deeply.
+    """
+    if _SURROGATE not in raw:
+        return decoder.decode(raw)
+    return msgspec.convert(json.loads(raw), decoder.type)  # msgspec reads no surrogates
+
+
+_SURROGATE: Final = rb"\udc"

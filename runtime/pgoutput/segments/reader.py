@@ -22,7 +22,7 @@ from pgoutput.segments.location import (
     last_acknowledged,
     locate,
 )
-from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata
+from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata, decode_metadata
 from pgoutput.stream import StreamDecoder
 
 
@@ -147,10 +147,10 @@ class Segment:
         if said.get(CHECKSUM_KEY) != checksum(raw):
             raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
         try:
-            if (number := _FORMAT.decode(raw).format) != FORMAT:
+            if (number := decode_metadata(raw, _FORMAT).format) != FORMAT:
                 raise self._error(f"it has format {number}, this version of pgoutput reads format {FORMAT}")
-            metadata = _METADATA.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            metadata = decode_metadata(raw, _METADATA)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None
         if not self._schema().equals(SCHEMA):
             raise self._error("no segment: its columns are not those of one")
