@@ -99,7 +99,13 @@ def known_bits(value: int, mask: int) -> int:
 
 
 def format_lsn(lsn: int) -> str:
-    """An LSN as PostgreSQL writes it: `16/B374D848` (pg_lsn_out)."""
+    """Return an LSN as PostgreSQL writes it: `16/B374D848` (pg_lsn_out).
+
+    Raises:
+        ValueError: It is negative, or has more than 64 bits.
+    """
+    if not 0 <= lsn < 1 << 64:
+        raise ValueError(f"an LSN is a number from 0 to 2**64 - 1, not {lsn}")
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 

@@ -15,9 +15,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pgoutput.cli.printing import printable
 from pgoutput.synth.workload import Mix, Range, Workload
 from pgoutput.synth.workload_run import Progress as Told
 from pgoutput.synth.workload_run import write_capture, write_frames, write_segments
+from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _MOST: Final = 1e15
@@ -94,7 +96,10 @@ def synthesize(workload: Workload, out: str) -> None:
     Raises:
         PgoutputError: As `write_segments` and the like.
         OSError: Likewise.
+        typer.BadParameter: The name is not valid UTF-8.
     """
+    if not is_utf8(out):
+        raise typer.BadParameter(f"{printable(out)} is not valid UTF-8", param_hint="--out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress(workload) as told:
         if out == "-":

@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from pgoutput.errors import CaptureError
 from pgoutput.segments.files import SUFFIX
+from pgoutput.wire import is_utf8, shown_text
 
 Place: TypeAlias = str | PathLike[str]
 """A path of this machine, or a URI as `pyarrow.fs.FileSystem.from_uri` takes it: `s3://bucket/recording`."""
@@ -68,6 +69,11 @@ class Location(msgspec.Struct, frozen=True):
         try:
             selector = fs.FileSelector(self.path, allow_not_found=True)
             return [info.base_name for info in self.filesystem.get_file_info(selector)]
+        except UnicodeDecodeError as error:
+            name = shown_text(error.object.decode("utf-8", "surrogateescape"))
+            raise CaptureError(
+                f"{self}: the name of {name} is not valid UTF-8: rename or remove it"
+            ) from None
         except (OSError, pa.ArrowException) as error:
             raise CaptureError(f"{self}: {first_line(error)}") from None
 
@@ -96,9 +102,11 @@ def locate(place: Place) -> Location:
     """Where a path or URI leads.
 
     Raises:
-        CaptureError: It is a URI that pyarrow does not know.
+        CaptureError: It is a URI that pyarrow does not know, or not valid UTF-8.
     """
     text = fspath(place)
+    if not is_utf8(text):
+        raise CaptureError(f"{text}: Arrow opens no path that is not valid UTF-8: rename the file or folder")
     if not _URI.match(text):
         return Location(text, fs.LocalFileSystem(), text)
     try:

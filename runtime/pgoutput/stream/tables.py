@@ -53,7 +53,11 @@ class Table:
         return sum(len(rows) for rows in self._rows.values())
 
     def apply(self, message: Insert | Update | Delete, relation: Relation) -> None:
-        """Make one change. An update or delete of a row that was never seen adds it, or does nothing."""
+        """Make one change. An update or delete of a row that was never seen adds it, or does nothing.
+
+        Raises:
+            TypeError: `message` is neither an insert, nor an update or delete.
+        """
         if relation is not self.relation:
             self._follow(relation)
         match message:
@@ -63,6 +67,8 @@ class Table:
                 self._update(message)
             case Delete():
                 self._take(self._named(message.key or message.old or ()))
+            case _:
+                raise TypeError(f"an Insert, Update or Delete is expected, not {type(message).__name__}")
 
     def clear(self) -> None:
         """Remove all rows."""
@@ -112,7 +118,13 @@ class Tables(dict[int, Table]):
     """The tables of a stream, by OID."""
 
     def apply(self, transaction: Transaction) -> None:
-        """Make the changes of a committed transaction."""
+        """Make the changes of a committed transaction.
+
+        Raises:
+            TypeError: It is not a `Transaction`.
+        """
+        if not isinstance(transaction, Transaction):
+            raise TypeError(f"a Transaction is expected, not {type(transaction).__name__}")
         for change in transaction.changes:
             self.apply_change(change)
 

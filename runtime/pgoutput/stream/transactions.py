@@ -83,6 +83,8 @@ class Transactions:
             messages.Delete: self._row_change,
             messages.Truncate: self._truncate,
             messages.LogicalMessage: self._logical_message,
+            messages.Relation: self._description,
+            messages.Type: self._description,
         }
 
     def feed(self, message: messages.Message) -> Transaction | None:
@@ -92,14 +94,17 @@ class Transactions:
 
         Raises:
             StreamError: No server sends the message here. The message is not taken.
-            TypeError: It is no message.
+            TypeError: It is not a message of pgoutput: for example an XLogData, which only carries one.
         """
         effect = self._effects.get(type(message))
-        if effect is not None:
-            return effect(message)
-        if not isinstance(message, messages.Message):
-            raise TypeError(f"a decoded message is expected, not {type(message).__name__}")
-        return None
+        if effect is None:
+            hint = (
+                ": feed what StreamDecoder makes of its `data`"
+                if isinstance(message, messages.XLogData)
+                else ""
+            )
+            raise TypeError(f"a message of pgoutput is expected, not {type(message).__name__}{hint}")
+        return effect(message)
 
     def reconnect(self, decoder: StreamDecoder) -> None:
         """Go on with the messages of a new connection.
@@ -195,6 +200,9 @@ class Transactions:
         work = self._inside(message)
         relations = tuple(self._relation(oid, message) for oid in message.relation_oids)
         work.changes.append((message.xid, Change(message, relations)))
+
+    def _description(self, message: messages.Relation | messages.Type) -> None:
+        """Ignore the message: the decoder remembers it."""
 
     def _logical_message(self, message: messages.LogicalMessage) -> None:
         if message.flags & messages.MessageFlag.TRANSACTIONAL:

@@ -1,0 +1,55 @@
+"""Each exit code of docs/exit-codes.md."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import Run
+from tests.truth import CAPTURES
+
+CAPTURE = CAPTURES / "pg10_p1.jsonl.gz"
+
+
+def test_0_done(run: Run) -> None:
+    assert run("check", CAPTURE).code == 0
+
+
+def test_1_the_answer_is_no(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "illegal.jsonl"
+    path.write_bytes(b'{"proto_version":1}\n{"data":"43"}\n')
+    assert run("check", path).code == 1
+
+
+def test_2_bad_usage_and_bad_input(run: Run, tmp_path: Path) -> None:
+    for arguments in (
+        ("nonsense",),
+        ("decode", "--nonsense", CAPTURE),
+        ("decode", tmp_path / "nowhere"),
+        ("check", tmp_path),
+        ("segments", tmp_path),
+        ("encode", tmp_path / "nowhere"),
+        ("serve", "--from", tmp_path),
+        ("synth", "--out", "-", "--mix", "nonsense"),
+    ):
+        assert run(*arguments).code == 2, arguments
+
+
+def test_3_the_server_refuses(run: Run, tmp_path: Path) -> None:
+    done = run(
+        *("capture", "--dsn", "service=nowhere", "--slot", "s", "--publication", "p", "--until", "now"),
+        *("--out", tmp_path / "out"),
+    )
+    assert (done.code, done.err.count("\n")) == (3, 1)
+
+
+def test_130_ended_by_ctrl_c() -> None:
+    command = [sys.executable, "-m", "pgoutput.cli", "synth", "--out", "-", "--transactions", "1e9"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1)  # it is at work
+        process.send_signal(signal.SIGINT)
+        assert process.communicate()[1] == b""
+    assert process.returncode == 130

@@ -1,0 +1,118 @@
+"""The command line where its surroundings are unusual: closed streams, a width of 0, odd file names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pgoutput.segments import record_capture
+from tests.conftest import Run
+from tests.truth import CAPTURES
+
+CAPTURE = CAPTURES / "pg10_p1.jsonl.gz"
+BAD = "\udcff"
+"""A byte that is not valid UTF-8, as Python has it in file names."""
+
+COMMANDS: list[list[str]] = [
+    ["decode", str(CAPTURE)],
+    ["decode", "--table", str(CAPTURE)],
+    ["inspect", str(CAPTURE)],
+    ["check", str(CAPTURE)],
+    ["spec"],
+    ["--help"],
+]
+
+
+def command(arguments: Sequence[str], redirect: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a shell of its own."""
+    program = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "pgoutput.cli", *arguments]
+    return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_closed_standard_output_is_an_error(arguments: list[str]) -> None:
+    done = command(arguments, ">&-")
+    assert (done.returncode, done.stderr) == (2, "pgoutput: standard output is closed\n")
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_closed_standard_error_and_input_do_no_harm(arguments: list[str]) -> None:
+    done = command(arguments, "<&- 2>&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == command(arguments).stdout
+
+
+def test_an_error_without_standard_error_keeps_its_exit_code() -> None:
+    assert command(["decode", "nowhere.jsonl"], "2>&-").returncode == 2
+    assert command(["encode"], "<&-").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_width_of_0_is_no_width(arguments: list[str]) -> None:
+    done = command(arguments, COLUMNS="0")
+    assert done.returncode == 0
+    assert done.stdout
+    if "--help" not in arguments:  # Typer cuts it to the width
+        assert done.stdout == command(arguments, COLUMNS="80").stdout
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> dict[str, Path]:
+    """A capture file, a recording and a segment whose names are not valid UTF-8."""
+    folder = tmp_path / f"recording{BAD}"
+    record_capture(CAPTURE, tmp_path / "recording")
+    (tmp_path / "recording").rename(folder)
+    segment = tmp_path / f"{BAD}.parquet"
+    shutil.copy(next(folder.glob("*.parquet")), segment)
+    capture = tmp_path / f"capture{BAD}.jsonl.gz"
+    shutil.copy(CAPTURE, capture)
+    return {"capture": capture, "folder": folder, "segment": segment}
+
+
+@pytest.mark.parametrize("name", ["decode", "inspect", "check"])
+def test_capture_files_may_have_any_name(run: Run, odd: dict[str, Path], name: str) -> None:
+    done = run(name, odd["capture"])
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *[(name, kind) for name in ("decode", "inspect", "check") for kind in ("folder", "segment")],
+        ("segments", "folder"),
+    ],
+)
+def test_segments_with_odd_names_are_one_line(run: Run, odd: dict[str, Path], name: str, kind: str) -> None:
+    """Arrow takes no such path."""
+    done = run(name, odd[kind])
+    path = str(odd[kind]).replace(BAD, r"\udcff")
+    wanted = f"pgoutput: {path}: Arrow opens no path that is not valid UTF-8: rename the file or folder\n"
+    assert (done.code, done.err) == (2, wanted)
+
+
+def test_serve_and_encode_and_synth_with_odd_names(run: Run, odd: dict[str, Path], tmp_path: Path) -> None:
+    for arguments in (
+        ("serve", "--from", odd["folder"]),
+        ("encode", tmp_path / f"nowhere{BAD}"),
+        ("synth", "--out", f"{tmp_path}/new{BAD}"),
+        ("synth", "--out", f"{tmp_path}/new{BAD}.jsonl"),
+    ):
+        done = run(*arguments)
+        assert done.code == 2
+        assert r"\udcff" in done.err
+        assert "Traceback" not in done.err
+
+
+def test_an_odd_name_inside_a_recording_is_one_line(run: Run, tmp_path: Path) -> None:
+    record_capture(CAPTURE, tmp_path / "recording")
+    (tmp_path / "recording" / f"x{BAD}").touch()
+    done = run("segments", tmp_path / "recording")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert r"x\xff is not valid UTF-8: rename or remove it" in done.err

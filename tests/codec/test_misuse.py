@@ -1,0 +1,56 @@
+"""Objects of the wrong kind are a TypeError or ValueError that says what to pass, never ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.messages import XLogData
+from pgoutput.stream import StreamDecoder, Tables, Transactions
+from pgoutput.stream.check import Checker
+from pgoutput.stream.tables import Table
+from pgoutput.wire import format_lsn, parse_lsn
+
+BEGIN = b"B" + bytes(20)
+ENVELOPE = XLogData(0, 0, 0, BEGIN)
+RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), ())
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (ENVELOPE, "not XLogData: feed what StreamDecoder makes of its `data`"),
+        (m.PrimaryKeepalive(0, 0, False), "not PrimaryKeepalive"),
+        (BEGIN, "not bytes"),
+        (None, "not NoneType"),
+    ],
+)
+def test_transactions_take_messages_of_pgoutput_only(message: Any, words: str) -> None:
+    transactions = Transactions(StreamDecoder(4))
+    with pytest.raises(TypeError, match=f"^a message of pgoutput is expected, {words}$"):
+        transactions.feed(message)
+    assert transactions.feed(RELATION) is None
+    assert transactions.feed(m.Type(1, "public", "mood")) is None
+
+
+def test_tables_take_transactions_and_changes_only() -> None:
+    with pytest.raises(TypeError, match="a Transaction is expected, not XLogData"):
+        Tables().apply(ENVELOPE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="an Insert, Update or Delete is expected, not Relation"):
+        Table(RELATION).apply(RELATION, RELATION)  # type: ignore[arg-type]
+
+
+def test_decoders_and_checkers_take_bytes_or_messages_only() -> None:
+    with pytest.raises(TypeError):
+        StreamDecoder(4).decode(ENVELOPE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Checker(4).feed("B")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lsn", [-1, 1 << 64])
+def test_lsns_have_64_bits(lsn: int) -> None:
+    with pytest.raises(ValueError, match=f"^an LSN is a number from 0 to 2\\*\\*64 - 1, not {lsn}$"):
+        format_lsn(lsn)
+    assert parse_lsn(format_lsn((1 << 64) - 1)) == (1 << 64) - 1
