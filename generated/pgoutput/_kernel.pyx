@@ -19,13 +19,15 @@ cdef extern from "<stdlib.h>" nogil:
     float strtof(const char*, char**)
 
 import sys
+from typing import get_args
 
 from pgoutput import layouts
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if layouts.KERNEL != "7be91d196781b8af":
+if layouts.KERNEL != "e15eedae6224fb80":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
+
 
 
 # Memory, and the smallest pieces of the wire
@@ -222,6 +224,8 @@ cdef bint is_utf8(const uint8_t* at, Py_ssize_t size) noexcept nogil:
 # The classes of messages, and what else of the modules in Python is needed
 
 from pgoutput import messages, wire
+
+cdef tuple _STREAMING = get_args(messages.Streaming)
 from pgoutput.problems import explain_encode
 from pgoutput.walk import explain_decode
 
@@ -930,12 +934,15 @@ def decode_v2(data, in_stream=False, streaming="off"):
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
+        ValueError: The option `streaming` does not have such a value.
     """
     cdef Input rest
     if type(data) is not bytes:
         data = bytes(memoryview(data))
     rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
     rest.end = rest.at + PyBytes_GET_SIZE(data)
+    if streaming != "off" and streaming not in _STREAMING:
+        raise ValueError(f"streaming is one of {', '.join(_STREAMING)}, not {streaming!r}")
     try:
         need(&rest, 1)
         tag = read_uint8(&rest)
@@ -983,12 +990,15 @@ def decode_v3(data, in_stream=False, streaming="off"):
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
+        ValueError: The option `streaming` does not have such a value.
     """
     cdef Input rest
     if type(data) is not bytes:
         data = bytes(memoryview(data))
     rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
     rest.end = rest.at + PyBytes_GET_SIZE(data)
+    if streaming != "off" and streaming not in _STREAMING:
+        raise ValueError(f"streaming is one of {', '.join(_STREAMING)}, not {streaming!r}")
     try:
         need(&rest, 1)
         tag = read_uint8(&rest)
@@ -1046,12 +1056,15 @@ def decode_v4(data, in_stream=False, streaming="off"):
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
+        ValueError: The option `streaming` does not have such a value.
     """
     cdef Input rest
     if type(data) is not bytes:
         data = bytes(memoryview(data))
     rest.at = <const uint8_t*>PyBytes_AS_STRING(data)
     rest.end = rest.at + PyBytes_GET_SIZE(data)
+    if streaming != "off" and streaming not in _STREAMING:
+        raise ValueError(f"streaming is one of {', '.join(_STREAMING)}, not {streaming!r}")
     try:
         need(&rest, 1)
         tag = read_uint8(&rest)

@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput.layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "7be91d196781b8af"
+KERNEL: Final = "e15eedae6224fb80"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (

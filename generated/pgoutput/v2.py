@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from pgoutput import layouts, messages
 from pgoutput.compiled import kernel
@@ -70,6 +70,7 @@ _REPLICA_IDENTITY = {
 }
 _REPLICA_IDENTITY_BYTE: dict[str, int] = {value: byte for byte, value in _REPLICA_IDENTITY.items()}
 _BOOL = {0: False, 1: True}
+_STREAMING = get_args(messages.Streaming)
 
 
 def decode(data: Buffer, in_stream: bool = False, streaming: messages.Streaming = "off") -> Message:
@@ -83,9 +84,12 @@ def decode(data: Buffer, in_stream: bool = False, streaming: messages.Streaming 
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
+        ValueError: The option `streaming` does not have such a value.
     """
     if type(data) is not bytes:
         data = bytes(memoryview(data))
+    if streaming != "off" and streaming not in _STREAMING:
+        raise ValueError(f"streaming is one of {', '.join(_STREAMING)}, not {streaming!r}")
     try:
         return _DECODERS[data[0]](data, in_stream, streaming)
     except (LookupError, ValueError, StructError):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pgoutput import messages as m
+from pgoutput import v1, v2, v3, v4
 from pgoutput.messages import XLogData
 from pgoutput.stream import StreamDecoder, Tables, Transactions
 from pgoutput.stream.check import Checker
@@ -54,3 +55,23 @@ def test_lsns_have_64_bits(lsn: int) -> None:
     with pytest.raises(ValueError, match=f"^an LSN is a number from 0 to 2\\*\\*64 - 1, not {lsn}$"):
         format_lsn(lsn)
     assert parse_lsn(format_lsn((1 << 64) - 1)) == (1 << 64) - 1
+
+
+@pytest.mark.parametrize("codec", [v2, v3, v4])
+@pytest.mark.parametrize("streaming", ["Parallel", "", None, True, [1]])
+def test_codecs_take_known_values_of_streaming_only(codec: Any, streaming: Any) -> None:
+    data = codec.encode(m.StreamStop())
+    with pytest.raises(ValueError, match=r"^streaming is one of off, on, parallel, not "):
+        codec.decode(data, True, streaming)
+    with pytest.raises(ValueError, match=r"^streaming is one of off, on, parallel, not "):
+        codec.decode(b"", True, streaming)
+    assert codec.decode(data, True, "on") == m.StreamStop()
+    assert codec.decode(data, True, "".join(["o", "ff"])) == m.StreamStop()
+
+
+@pytest.mark.parametrize("streaming", ["Parallel", "on"])
+def test_version_1_takes_no_streaming(streaming: Any) -> None:
+    with pytest.raises(ValueError, match="streaming 'off'"):
+        v1.decode(BEGIN, False, streaming)
+    with pytest.raises(ValueError, match="streaming is one of off, on, parallel, not 'Parallel'"):
+        StreamDecoder(4, streaming="Parallel")  # type: ignore[arg-type]

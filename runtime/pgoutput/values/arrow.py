@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pgoutput.messages import Cell
 from pgoutput.values.direct import convert_directly
 from pgoutput.values.literals import parse_array
+from pgoutput.values.moments import SECOND
 from pgoutput.values.text import Rescued, read
 from pgoutput.values.types import BOXES, arrow_type
 from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
@@ -18,13 +19,14 @@ from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?"
 _DATE = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
 _MOMENT = rf"{_DATE} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
+_ZONE_WITH_SECONDS: Final = r"^(?P<text>.*(?P<sign>[+-])[0-9]{2}:[0-9]{2}):(?P<seconds>[0-9]{2})$"
 _FORMS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_boolean, "[tf]"),
     (pa.types.is_integer, "-?[0-9]+"),
     (pa.types.is_floating, rf"{_NUMBER}(e[+-]?[0-9]+)?|NaN|-?Infinity"),
     (pa.types.is_date, _DATE),
     (lambda type_: pa.types.is_timestamp(type_) and type_.tz is None, _MOMENT),
-    (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}})?"),
+    (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}}){{0,2}}"),
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
 )
 """How text must look to be held, by Arrow type; other types hold any text."""
@@ -92,7 +94,22 @@ def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
     if pa.types.is_binary(type_):
         raw = [None if text is None else bytes.fromhex(text[2:]) for text in array.to_pylist()]
         return pa.array(raw, type_)
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return _cast_zoned(array, type_)
     return pc.cast(array, type_)
+
+
+def _cast_zoned(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    """Cast timestamps with a zone. Arrow reads no seconds of a zone: they are cut off and subtracted."""
+    parts = pc.extract_regex(array, _ZONE_WITH_SECONDS)
+    if parts.null_count == len(parts):
+        return pc.cast(array, type_)
+    found = parts.is_valid()
+    text, sign, seconds = (pc.struct_field(parts, name) for name in ("text", "sign", "seconds"))
+    moments = pc.cast(pc.if_else(found, text, array), type_)
+    east = pc.if_else(pc.equal(sign, "+"), pc.cast(seconds, pa.int64()), pc.negate(pc.cast(seconds, pa.int64())))
+    shift = pc.multiply(pc.if_else(found, east, 0), SECOND)
+    return pc.subtract(moments.cast(pa.int64()), shift).cast(type_)
 
 
 def _cast_one(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
