@@ -71,6 +71,8 @@ HELD: list[tuple[int, int, str, Any]] = [
     (OID["timestamp"], -1, "9999-12-31 23:59:59.999999", datetime(9999, 12, 31, 23, 59, 59, 999999)),
     (OID["timestamp"], -1, "2024-02-29 12:34:56.5", datetime(2024, 2, 29, 12, 34, 56, 500000)),
     (OID["timestamptz"], -1, "2024-02-29 12:34:56+05:30", datetime(2024, 2, 29, 7, 4, 56, tzinfo=UTC)),
+    (OID["timestamptz"], -1, "1883-11-18 17:25:08+05:21:10", datetime(1883, 11, 18, 12, 3, 58, tzinfo=UTC)),
+    (OID["timestamptz"], -1, "1883-11-18 12:03:58-04:56:02", datetime(1883, 11, 18, 17, 0, tzinfo=UTC)),
     (OID["text"], -1, "", ""),
     (OID["time"], -1, "24:00:00", "24:00:00"),
     (ARRAY_OID["int4"], -1, "{1,NULL,-3}", [1, None, -3]),
@@ -113,7 +115,6 @@ def test_a_value_that_the_type_holds(oid: int, modifier: int, text: str, expecte
         (OID["timestamptz"], -1, "4713-01-01 00:00:00+00 BC", "4713-01-01 00:00:00+00 BC"),
         (OID["timestamptz"], -1, "0001-01-01 00:00:00+14", "0001-01-01 00:00:00+14"),
         (OID["timestamptz"], -1, "9999-12-31 23:59:59-14", "9999-12-31 23:59:59-14"),
-        (OID["timestamptz"], -1, "1890-01-01 00:00:00+05:53:28", "1890-01-01 00:00:00+05:53:28"),
         (OID["int2"], -1, "40000", "40000"),
         (OID["int4"], -1, "1 ", "1 "),
         (OID["bool"], -1, "true", "true"),
@@ -195,3 +196,16 @@ def test_domains_become_their_base_types() -> None:
     }
     relation = base_types(Relation(1, "app", "t", ReplicaIdentity.DEFAULT, columns), types)
     assert [c.type_oid for c in relation.columns] == [OID["int4"], ARRAY_OID["text"], 70002, OID["int4"]]
+
+
+def test_arrays_of_moments_whose_zone_has_seconds() -> None:
+    moment = datetime(1883, 11, 18, 12, 3, 58, tzinfo=UTC)
+    text = '{"1883-11-18 17:25:08+05:21:10",NULL,"1883-11-18 12:03:58+00"}'
+    array, rescued = to_arrow([text, None], 1185)
+    assert (array.to_pylist(), rescued) == ([[moment, None, moment], None], {})
+
+
+def test_a_zone_with_seconds_that_leaves_the_years_is_rescued() -> None:
+    texts = ["0001-01-01 00:00:00+00:00:01", "9999-12-31 23:59:59-00:00:01", "2020-01-01 00:00:00+00"]
+    array, rescued = to_arrow(texts, OID["timestamptz"])
+    assert (array.null_count, rescued) == (2, dict(enumerate(texts[:2])))
