@@ -12,6 +12,7 @@ from pgoutput.messages import XLogData
 from pgoutput.stream import StreamDecoder, Tables, Transactions
 from pgoutput.stream.check import Checker
 from pgoutput.stream.tables import Table
+from pgoutput.values import to_arrow, to_text
 from pgoutput.wire import format_lsn, parse_lsn
 
 BEGIN = b"B" + bytes(20)
@@ -75,3 +76,20 @@ def test_version_1_takes_no_streaming(streaming: Any) -> None:
         v1.decode(BEGIN, False, streaming)
     with pytest.raises(ValueError, match="streaming is one of off, on, parallel, not 'Parallel'"):
         StreamDecoder(4, streaming="Parallel")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cell", [["a"], ("a",), {"a": 1}, 1, 1.5, bytearray(b"a"), object()])
+@pytest.mark.parametrize("oid", [23, 25, 1007, 99_999])
+def test_values_take_cells_only(cell: Any, oid: int) -> None:
+    kind = type(cell).__name__
+    for convert in (to_text, to_arrow):
+        with pytest.raises(TypeError, match=rf"^cells\[1\]: str, bytes, .* is expected, not {kind}$"):
+            convert(["1", cell], oid)
+
+
+@pytest.mark.parametrize("cells", ["12", b"12", {"1": None}, {b"1": None}, {"1"}, {}, ""])
+def test_values_take_sequences_of_cells_only(cells: Any) -> None:
+    kind = type(cells).__name__
+    for convert in (to_text, to_arrow):
+        with pytest.raises(TypeError, match=f"^a sequence of cells is expected, not {kind}$"):
+            convert(cells, 25)

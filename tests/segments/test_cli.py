@@ -8,13 +8,26 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pgoutput import messages as m
 from pgoutput.captures import Capture
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.segments import Metadata, list_segments, read_metadata, segment_name
+from pgoutput.segments import (
+    Incomplete,
+    Metadata,
+    PublicationChange,
+    Segment,
+    encode_metadata,
+    list_segments,
+    read_metadata,
+    segment_name,
+)
+from pgoutput.segments.files import checksum
+from pgoutput.segments.model import CHECKSUM_KEY, METADATA_KEY
 from tests.codec import corpus
 from tests.segments import recordings
 
@@ -160,4 +173,38 @@ def test_inspect(run: Run, folder: Path) -> None:
     whole = run("inspect", folder)
     assert [line for line in whole.out.splitlines() if line.startswith("position 2,")] == [
         "position 2, data, 14 bytes"
+    ]
+
+
+def test_segments_lists_incomplete_tables_and_changed_publications(run: Run, folder: Path) -> None:
+    late = Incomplete(oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, reason="added to p since 0/20")
+    early = msgspec.structs.replace(late, name="early")
+    change = PublicationChange(
+        publication="p", after_lsn=0x10, before_lsn=0x20, time=1_000_000, changes=("t added", "[b]u\x1b")
+    )
+    other = msgspec.structs.replace(change, publication="q")
+    remarks = {
+        1: {"incomplete": (early,), "publication_changes": (change,)},  # early was filled since
+        3: {"incomplete": (late,), "publication_changes": (other,)},
+    }
+    for number, said in remarks.items():
+        with Segment(folder / segment_name(number)) as segment:
+            metadata, batches = segment.metadata, list(segment.batches())
+        rows = pa.Table.from_batches(batches)
+        raw = encode_metadata(msgspec.structs.replace(metadata, **said))
+        pq.write_table(
+            rows.replace_schema_metadata({METADATA_KEY: raw, CHECKSUM_KEY: checksum(raw)}),
+            folder / segment_name(number),
+        )
+    done = run("segments", folder)
+    assert (done.code, done.err) == (0, "")
+    _, _, changes, incomplete, _ = (part.splitlines() for part in done.out.split("\n\n"))
+    assert [words(line) for line in changes] == [
+        words("publication after before noticed changes"),
+        words(r"p 0/10 0/20 2000-01-01 00:00:01+00:00 t added; [b]u\x1b"),
+        words(r"q 0/10 0/20 2000-01-01 00:00:01+00:00 t added; [b]u\x1b"),
+    ]
+    assert [words(line) for line in incomplete] == [
+        words("incomplete table since reason"),
+        words(r"pg_catalog.[b]late\x1b[2J 0/30 added to p since 0/20"),
     ]

@@ -211,7 +211,7 @@ def segments(
     """List the segments of a recording, and see that they join without a gap."""
     from pgoutput.cli import listing
 
-    listing.show(Console(width=1000, highlight=False), folder, json)
+    listing.show(Console(width=1000, highlight=False, markup=False), folder, json)
 
 
 @app.command()

@@ -36,6 +36,9 @@ def show(console: Console, folder: Path, json: bool) -> None:
             sys.stdout.buffer.write(encode_metadata(segment) + b"\n")
     else:
         console.print(_segments(segments), "", _relations(segments), "", sep="\n")
+        for table in (_publication_changes(segments), _incomplete(segments)):
+            if table.row_count:
+                console.print(table, "", sep="\n")
     gaps = list(find_gaps(segments, last=last))
     if gaps:
         raise CaptureError(f"{folder}: {'; '.join(gaps)}")
@@ -89,6 +92,34 @@ def _relations(segments: list[Metadata]) -> Table:
             table.add_row(
                 _name(epoch), str(oid), str(number + 1), str(segment.number), str(epoch.position), columns
             )
+    return table
+
+
+def _publication_changes(segments: list[Metadata]) -> Table:
+    """Return the changes of publications, in the order in which the recorder noticed them."""
+    table = _table("publication", "after", "before", "noticed", "changes")
+    for segment in segments:
+        for one in segment.publication_changes:
+            lsns = format_lsn(one.after_lsn), format_lsn(one.before_lsn)
+            time = to_datetime(one.time).isoformat(" ", "seconds")
+            table.add_row(_shown(one.publication), *lsns, time, _shown("; ".join(one.changes)))
+    return table
+
+
+def _incomplete(segments: list[Metadata]) -> Table:
+    """Return the tables that are incomplete where the recording ends."""
+    table = _table("incomplete table", "since", "reason")
+    for one in segments[-1].incomplete:
+        name = f"{_shown(one.namespace) or 'pg_catalog'}.{_shown(one.name)}"
+        table.add_row(name, format_lsn(one.lsn), _shown(one.reason))
+    return table
+
+
+def _table(*names: str) -> Table:
+    """Return an empty table with these columns."""
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name)
     return table
 
 

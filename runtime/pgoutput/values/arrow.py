@@ -12,7 +12,7 @@ from pgoutput.messages import Cell
 from pgoutput.values.direct import convert_directly
 from pgoutput.values.literals import parse_array
 from pgoutput.values.moments import SECOND
-from pgoutput.values.text import Rescued, read
+from pgoutput.values.text import Rescued, read, require_cells
 from pgoutput.values.types import BOXES, arrow_type
 from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
 
@@ -45,7 +45,11 @@ def to_arrow(
         type_modifier: `atttypmod`, -1 if there is none.
         type_: The array's type, where it is not `arrow_type(type_oid, type_modifier)`: `common_type` gives
             one for a column whose type changed. A string holds the server's text.
+
+    Raises:
+        TypeError: `cells` is not a sequence of cells.
     """
+    require_cells(cells)
     own_type = arrow_type(type_oid, type_modifier)
     type_ = own_type if type_ is None else type_
     if type_ == own_type and (array := convert_directly(cells, type_oid, type_)) is not None:
@@ -107,7 +111,7 @@ def _cast_zoned(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
     found = parts.is_valid()
     text, sign, seconds = (pc.struct_field(parts, name) for name in ("text", "sign", "seconds"))
     moments = pc.cast(pc.if_else(found, text, array), type_)
-    east = pc.if_else(pc.equal(sign, "+"), pc.cast(seconds, pa.int64()), pc.negate(pc.cast(seconds, pa.int64())))
+    east = pc.cast(pc.binary_join_element_wise(pc.replace_substring(sign, "+", ""), seconds, ""), pa.int64())
     shift = pc.multiply(pc.if_else(found, east, 0), SECOND)
     return pc.subtract(moments.cast(pa.int64()), shift).cast(type_)
 

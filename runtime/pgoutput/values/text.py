@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TypeAlias
 
 from pgoutput.messages import Cell
 from pgoutput.values.outputs import output
 from pgoutput.values.reader import ILLEGAL
-from pgoutput.wire import is_utf8, shown_text
+from pgoutput.wire import UNCHANGED, is_utf8, shown_text
 
 Rescued: TypeAlias = dict[int, str | None]
 """What a column could not hold: rows, and their values as text; None where the value was never sent."""
@@ -34,11 +34,25 @@ def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
     Args:
         cells: Values in text or binary format, NULLs and unchanged ones; the last two become None.
         type_oid: OID of the column's type.
+
+    Raises:
+        TypeError: `cells` is not a sequence of cells.
     """
+    require_cells(cells)
     texts, rescued = read(cells, type_oid)
     for row, text in rescued.items():
         texts[row] = text
     return texts
+
+
+def require_cells(cells: Sequence[Cell]) -> None:
+    """Check that the cells are in a sequence such as a list: the items of others would pass for cells.
+
+    Raises:
+        TypeError: They are not.
+    """
+    if isinstance(cells, str | bytes | bytearray | memoryview | Mapping | Set):
+        raise TypeError(f"a sequence of cells is expected, not {type(cells).__name__}")
 
 
 def read(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescued]:
@@ -47,6 +61,9 @@ def read(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescue
     Args:
         cells: Values in text or binary format, NULLs and unchanged ones.
         type_oid: OID of the column's type.
+
+    Raises:
+        TypeError: A cell is none of these.
     """
     convert = output(type_oid)
     rescued: Rescued = {}
@@ -60,8 +77,11 @@ def read(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescue
                 text = convert(cell)
             except ILLEGAL:
                 rescued[row] = "\\x" + cell.hex()
-        elif cell is not None:
+        elif cell is UNCHANGED:
             rescued[row] = None
+        elif cell is not None:
+            kind = type(cell).__name__  # type: ignore[unreachable]
+            raise TypeError(f"cells[{row}]: str, bytes, None or UNCHANGED is expected, not {kind}")
         if text is not None and not text.isascii() and not is_utf8(text):
             rescued[row] = shown_text(text)
             text = None
