@@ -16,6 +16,7 @@ from pgoutput.capture.timelines import Timeline
 from pgoutput.errors import CaptureError
 from pgoutput.segments import (
     SNAPSHOT,
+    STATE_FILE,
     Directory,
     Incomplete,
     Metadata,
@@ -27,7 +28,6 @@ from pgoutput.segments import (
 )
 from pgoutput.segments.files import sync
 
-_STATE: Final = "_recording.json"
 _PUBLISHED: Final = "_published.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
 
@@ -81,10 +81,10 @@ class Folder:
         try:
             self._take_lock()
             self.check_place()
-            self.state = self._load(_STATE, State)
+            self.state = self._load(STATE_FILE, State)
             if self.state is None and self._others():
                 if self._names_of_recording():
-                    text = f"{self.path}: {_STATE} is missing: put it back, or record anew in another folder"
+                    text = f"{self.path}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
                     text = f"{self.path}: the folder is not empty, and no recording: use a new one"
                 raise CaptureError(text)
@@ -139,7 +139,7 @@ class Folder:
         if last is not None and last.source.recording != self.state.recording:
             raise CaptureError(
                 f"{self.path}: segment {last.number} is of the recording {last.source.recording}, and "
-                f"{_STATE} of the recording {self.state.recording}: put the right files back"
+                f"{STATE_FILE} of the recording {self.state.recording}: put the right files back"
             )
         return self.state
 
@@ -166,7 +166,7 @@ class Folder:
 
     def _save(self, state: State) -> None:
         self.check_place()
-        self.directory.replace(_STATE, msgspec.json.encode(state) + b"\n")
+        self.directory.replace(STATE_FILE, msgspec.json.encode(state) + b"\n")
         self.state = state
 
     def save_published(self, published: Published) -> None:
@@ -227,7 +227,7 @@ class Folder:
         self.check_place()
         for name in (_PARTIAL_SNAPSHOT, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (_PUBLISHED, _STATE):
+        for name in (_PUBLISHED, STATE_FILE):
             self.directory.remove(name)
         self.state = self.published = None
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
