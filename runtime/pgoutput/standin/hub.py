@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pgoutput.standin.authentication import Verifier
@@ -26,6 +27,7 @@ class Hub:
         verifier: Of the only user that there is; None if everybody is trusted.
         sender_timeout: wal_sender_timeout in seconds; 0 for none.
         settings: Values of settings that differ from the usual ones, or that are not there otherwise.
+        started: When it was started.
         slots: The replication slots.
         senders: The streams, by the process ids of their connections.
     """
@@ -43,6 +45,7 @@ class Hub:
         self.verifier = verifier
         self.sender_timeout = sender_timeout
         self.settings = settings
+        self.started = datetime.now(UTC).isoformat(" ")
         self.slots = Slots()
         self.senders: dict[int, WalSender] = {}
         self._created: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PUBLIC_OID: Final = 2200
 DATABASE_OID: Final = 5
 _SUPERUSER_OID: Final = 10
+_PG_CLASS_OID: Final = 1259
 _FIRST_OID: Final = 16_384
 
 
@@ -48,7 +50,7 @@ def _slots(view: View) -> Iterator[Sequence[Cell]]:
 
 def _publications(view: View) -> Iterator[Sequence[Cell]]:
     for oid, name in enumerate(view.publications, _FIRST_OID):
-        yield (oid, name, _SUPERUSER_OID, True, True, True, True, True, False)
+        yield (oid, name, _SUPERUSER_OID, True, True, True, True, True, False, 1)
 
 
 def _published(view: View) -> Iterator[Sequence[Cell]]:
@@ -76,8 +78,9 @@ def _namespaces(view: View) -> Iterator[Sequence[Cell]]:
 
 def _classes(view: View) -> Iterator[Sequence[Cell]]:
     oids = _namespace_oids(view)
+    yield _PG_CLASS_OID, "pg_class", 11, "r", "n", 0
     for table in view.source.tables:
-        yield table.oid, table.name, oids[_namespace(table)], "r", table.replica_identity.value
+        yield table.oid, table.name, oids[_namespace(table)], "r", table.replica_identity.value, table.oid
 
 
 def _attributes(view: View) -> Iterator[Sequence[Cell]]:
@@ -138,6 +141,7 @@ _PUBLICATION: Final = {
     "pubdelete": BOOL,
     "pubtruncate": BOOL,
     "pubviaroot": BOOL,
+    "xmin": XID,
 }
 _SENDER: Final = {
     "pid": INT4,
@@ -159,7 +163,14 @@ _ATTRIBUTE: Final = {
     "attnotnull": BOOL,
     "attisdropped": BOOL,
 }
-_CLASS: Final = {"oid": OID, "relname": NAME, "relnamespace": OID, "relkind": 18, "relreplident": 18}
+_CLASS: Final = {
+    "oid": OID,
+    "relname": NAME,
+    "relnamespace": OID,
+    "relkind": 18,
+    "relreplident": 18,
+    "relfilenode": OID,
+}
 _TYPE: Final = {
     "oid": OID,
     "typname": NAME,
@@ -173,6 +184,10 @@ CATALOGS: Final[Mapping[str, tuple[Mapping[str, int], Callable[[View], Iterable[
     "pg_replication_slots": (_SLOT, _slots),
     "pg_publication": (_PUBLICATION, _publications),
     "pg_publication_tables": ({"pubname": NAME, "schemaname": NAME, "tablename": NAME}, _published),
+    "pg_publication_rel": (
+        {"oid": OID, "prpubid": OID, "prrelid": OID, "prqual": TEXT, "prattrs": TEXT},
+        lambda view: (),
+    ),
     "pg_stat_replication": (_SENDER, _senders),
     "pg_settings": ({"name": TEXT, "setting": TEXT}, lambda view: view.settings.rows().items()),
     "pg_database": (
@@ -194,12 +209,22 @@ COLUMN_TYPES: Final = {name: oid for columns, _ in CATALOGS.values() for name, o
 """The types of the columns, which have one type under one name."""
 
 
-def _as_json(name: str, type_oid: int) -> str:
-    value = f"{{alias}}.{name}"
+def row_as_json(sql: str, alias: str, without: frozenset[str]) -> str:
+    """Return to_jsonb(s) in SQLite's words, for a row of a catalog.
+
+    Args:
+        sql: The statement, in which the catalog has the alias.
+        alias: The alias; of a slot if the statement does not say of what.
+        without: Columns that are left out.
+    """
+    found = re.search(rf"\b(pg_\w+)\s+(?:AS\s+)?{alias}\b", sql, re.IGNORECASE)
+    columns, _ = CATALOGS.get(found[1].lower() if found else "", (_SLOT, None))
+    pairs = (_as_json(alias, *column) for column in columns.items() if column[0] not in without)
+    return f"json_object({', '.join(pairs)})"
+
+
+def _as_json(alias: str, name: str, type_oid: int) -> str:
+    value = f"{alias}.{name}"
     return f"'{name}', " + (
         f"json(CASE WHEN {value} THEN 'true' ELSE 'false' END)" if type_oid == BOOL else value
     )
-
-
-SLOT_AS_JSON: Final = f"json_object({', '.join(_as_json(*column) for column in _SLOT.items())})"
-"""to_jsonb(s) of a slot, in SQLite's words."""

@@ -90,6 +90,8 @@ def functions_of(backend: Backend, *, act: bool) -> Functions:
         **dict.fromkeys(changes, (TEXT, no_changes)),
         "version": (TEXT, lambda: f"PostgreSQL {source.server_version} (a stand-in of pgoutput)"),
         "pg_is_in_recovery": (BOOL, lambda: int(backend.settings["in_hot_standby"] == "on")),
+        "pg_postmaster_start_time": (TEXT, lambda: backend.hub.started),
+        "pg_get_expr": (TEXT, lambda *_: None),
         "pg_backend_pid": (INT4, lambda: backend.pid),
         "current_database": (NAME, lambda: backend.database),
         "current_catalog": (NAME, lambda: backend.database),

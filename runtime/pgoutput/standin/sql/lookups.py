@@ -17,7 +17,7 @@ import msgspec
 
 from pgoutput.standin.protocol import Field, Refused
 from pgoutput.standin.sql import rewriting
-from pgoutput.standin.sql.catalogs import CATALOGS, COLUMN_TYPES, SLOT_AS_JSON, View
+from pgoutput.standin.sql.catalogs import CATALOGS, COLUMN_TYPES, View, row_as_json
 from pgoutput.standin.sql.values import BOOL, INT4, JSONB, NAME, PG_LSN, TEXT, Cell, type_of
 
 Functions = Mapping[str, tuple[int, Callable[..., Cell]]]
@@ -68,7 +68,7 @@ def select(sql: str, given: Sequence[Cell], view: View, functions: Functions) ->
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
             deadline = time.monotonic() + _SECONDS
             database.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
-            cursor = database.execute(rewriting.rewrite(sql, SLOT_AS_JSON), given)
+            cursor = database.execute(rewriting.rewrite(sql, row_as_json), given)
             rows = _fetched(cursor)
         except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
             raise failures[0] if failures else _not_answered(str(error)) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 _TOKEN: Final = re.compile(
@@ -15,7 +15,11 @@ _TOKEN: Final = re.compile(
     | (?P<parameter> \$\d+ )
     | (?P<nullary> \b(?:current_user|session_user|current_role|current_catalog|current_schema)\b(?!\s*\() )
     | (?P<function> \bFROM\s+(?:pg_catalog\s*\.\s*)?pg_create_logical_replication_slot\s*(?=\() )
-    | (?P<row> \b(?:to_jsonb?|row_to_json)\s*\(\s*(?P<alias>\w+)\s*\) )
+    | (?P<tables> \bpg_get_publication_tables\s*(?=\() )
+    | (?P<row> \b(?:to_jsonb?|row_to_json)\s*\(\s*(?P<alias>\w+)\s*\)(?P<without>(?:\s*-\s*'\w+')*) )
+    | (?P<any> =\s*ANY\s*\(\s*ARRAY\s*\[ )
+    | (?P<aggregate> \bjson_object_agg\b )
+    | (?P<bracket> \] )
     | (?P<semicolon> ; )
     | (?P<rest> \w+ | . )""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
@@ -35,14 +39,19 @@ def statements(sql: str) -> Iterator[str]:
         yield last
 
 
-def rewrite(sql: str, row: str, *, nested: bool = False) -> str:
+_NO_TABLES: Final = "(SELECT NULL AS relid, NULL AS attrs, NULL AS qual WHERE 0)"
+"""What pg_get_publication_tables gives: a stand-in has no tables."""
+
+
+def rewrite(sql: str, row: Callable[[str, str, frozenset[str]], str], *, nested: bool = False) -> str:
     """A statement for SQLite.
 
-    Casts go, and so does the schema pg_catalog; a function in FROM becomes a SELECT.
+    Casts go, and so does the schema pg_catalog; a function in FROM becomes a SELECT, = ANY (ARRAY[…]) an IN.
 
     Args:
         sql: One statement.
-        row: What stands for to_jsonb(s), where s is a slot; with `{alias}` in it.
+        row: Returns what stands for to_jsonb(s): called with the statement, the alias, and the keys that are
+            taken out of it.
         nested: Whether it is the arguments of such a function, where no other stands.
     """
     parts: list[str] = []
@@ -51,7 +60,14 @@ def rewrite(sql: str, row: str, *, nested: bool = False) -> str:
         position = match.end()
         kind, text = match.lastgroup, match[0]
         if kind == "row":
-            parts.append(row.format(alias=match["alias"]))
+            parts.append(row(sql, match["alias"], frozenset(re.findall(r"\w+", match["without"]))))
+        elif kind == "tables":
+            position = _closing(sql, position)
+            parts.append(_NO_TABLES)
+        elif kind == "any":
+            parts.append("IN (")
+        elif kind == "aggregate":
+            parts.append("json_group_object")
         elif kind == "string" and text[0] in "eE":
             parts.append(_unescaped(text))
         elif kind == "parameter":
@@ -65,7 +81,7 @@ def rewrite(sql: str, row: str, *, nested: bool = False) -> str:
                 f"FROM (SELECT created_slot_name{given} AS slot_name, created_slot_lsn{given} AS lsn)"
             )
             position = end
-        elif kind not in ("cast", "catalog", "comment"):
+        elif kind not in ("cast", "catalog", "comment", "bracket"):
             parts.append(text)
     return "".join(parts)
 
