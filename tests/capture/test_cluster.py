@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from pgoutput.capture import Connected, Stored, Waiting
 from pgoutput.capture.connection import Connection
+from pgoutput.cli.recording import _line
 from tests.capture.conftest import VERSION, Command
 from tests.capture.lab import Lab
-from tests.server import Server
+from tests.server import Server, Standby
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +92,27 @@ def test_a_slot_that_lacks_the_flag(lab: Lab, capture: Command) -> None:
     with Connection(lab.dsn, replication=True) as connection:
         connection.query(command)
     assert capture("--create-slot", "--failover", "--until=now")[0] == 0
+
+
+# Standbys
+
+
+def test_a_slot_on_a_standby_waits_for_the_primary(tmp_path: Path) -> None:
+    with Server() as primary, Lab(primary, tmp_path) as lab, Standby(primary) as standby:
+        lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+        standby.catch_up()
+        with standby.connect() as connection:
+            connection.execute("SELECT pg_wal_replay_pause()")  # or the primary might log by itself
+            dsn = f"{lab.dsn} host={standby.folder} target_session_attrs=standby"
+            with lab.recording(dsn=dsn, snapshot=True) as recording:
+                waiting = recording.wait(Waiting)
+                assert (waiting.xid, waiting.gid, waiting.pid) == (None, None, None)
+                assert "run SELECT pg_log_standby_snapshot() there" in _line(waiting)
+                assert recording.told(Connected) == []
+                connection.execute("SELECT pg_wal_replay_resume()")
+                lab.run("SELECT pg_log_standby_snapshot()")
+                recording.wait(Connected)
+                lab.run("INSERT INTO t VALUES (1)")
+                recording.wait(Stored)
+            connection.execute("SELECT pg_drop_replication_slot(%s)", [lab.slot])
+        lab.assert_equal()
