@@ -128,6 +128,17 @@ def test_nothing_is_retried_for_no_seconds(table: Lab) -> None:
     assert recording.told(Reconnecting) == []
 
 
+def test_a_stream_that_never_begins(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server answers each time until it is to stream, which ends the outage only when it does."""
+
+    def start_replication(self: Connection, command: str) -> None:
+        raise ConnectionLost("the server closed the connection")
+
+    monkeypatch.setattr(Connection, "start_replication", start_replication)
+    with pytest.raises(ConnectionLost, match="the server closed the connection"):
+        table.recorder(retry_for=1).run(seconds=20)
+
+
 # Refused connections
 
 

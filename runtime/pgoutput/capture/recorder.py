@@ -157,8 +157,7 @@ class Recorder:
                             connection, server, folder, self._request, self._tell, self._is_over
                         ) as opening:
                             opened = opening.open()
-                        attempts.streams()
-                        self._stream(connection, folder, opened, target)
+                        self._stream(connection, folder, opened, target, attempts.streams)
                         break
                 except Interrupted:
                     break
@@ -171,8 +170,15 @@ class Recorder:
         lsn = None if self._acknowledged_lsn is None else format_lsn(self._acknowledged_lsn)
         self._tell(Stopped(messages=self._messages, acknowledged_lsn=lsn))
 
-    def _stream(self, connection: Connection, folder: Folder, opened: Opened, target: int | None) -> None:
-        """Record from a connection until its end."""
+    def _stream(
+        self,
+        connection: Connection,
+        folder: Folder,
+        opened: Opened,
+        target: int | None,
+        begun: Callable[[], None],
+    ) -> None:
+        """Record from a connection until its end; call `begun` when it has begun to stream."""
         assert folder.state is not None
         if not self._told_incomplete:
             self._tell_incomplete(folder.state.incomplete)
@@ -185,6 +191,7 @@ class Recorder:
         ):
             news = self._news(folder, watch)
             session = self._session(connection, folder, opened, news)
+            begun()
             self._announce(folder, session)
             self._record(session, target, wal_end, news)
 
