@@ -26,7 +26,7 @@ from tests.standin.streams import Repeated
 def rotating(guarded: Server, tmp_path: Path) -> Iterator[Lab]:
     with Lab(guarded, tmp_path) as lab:
         lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-        lab.run("GRANT SELECT ON t TO scram")
+        lab.run("GRANT SELECT ON t TO scram", "SET password_encryption = 'scram-sha-256'")
         yield lab
         lab.run("ALTER ROLE scram PASSWORD 'right'")
 
