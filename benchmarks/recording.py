@@ -17,7 +17,7 @@ from pgoutput import compiled
 from tests.server import Server
 
 ROWS = 2_000_000
-AT_LEAST = 0.8
+AT_LEAST = 0.85
 """What part of the speed of pg_recvlogical recording has, at least."""
 
 TRANSACTIONS = 2_000

@@ -9,7 +9,7 @@
     ├── ScenarioError  what no database does, asked of a synthetic one
     ├── CaptureError   a file or folder that does not hold what it should, or is in use
     └── ReplicationError   a server that does not give the stream that was asked for
-        └── ConnectionLost     the connection ended, or could not be made; the next one may do
+        └── ConnectionLost     connection lost or refused; retryable
 
 Every error says what is wrong, where, and what was expected. Misuse of a function (a wrong argument type,
 an impossible option) is a TypeError or ValueError, as in any Python library.
@@ -77,4 +77,4 @@ class ReplicationError(PgoutputError):
 
 
 class ConnectionLost(ReplicationError):
-    """The connection to the server ended, or could not be made; the next one may do."""
+    """Connection lost or refused; retryable."""

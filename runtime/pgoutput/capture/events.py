@@ -7,11 +7,6 @@ from datetime import UTC, datetime
 import msgspec
 
 
-def as_utf8(text: str) -> str:
-    r"""Return a text for an event: bytes that are not valid UTF-8, as of SQL_ASCII databases, become \xff."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
     """Something that happened. Its name is in the key `event`."""
 

@@ -24,7 +24,6 @@ from pgoutput.capture.events import (
     Stopped,
     Stored,
     TableIncomplete,
-    as_utf8,
 )
 from pgoutput.capture.failures import CredentialsRefused, UndefinedObject
 from pgoutput.capture.folder import Folder
@@ -36,7 +35,7 @@ from pgoutput.capture.session import Session
 from pgoutput.capture.watch import Watch
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import SEGMENT_BYTES, Incomplete, Metadata, PublicationChange, Remarks
-from pgoutput.wire import format_lsn, parse_lsn, to_datetime
+from pgoutput.wire import format_lsn, parse_lsn, shown_text, to_datetime
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 """A URI, also as pathlib changes it: with one slash."""
@@ -93,8 +92,8 @@ class Recorder:
         if isinstance(publications, str) or not publications:
             raise ValueError(f"publications are a list of names, and not {publications!r}")
         for name in publications:
-            if as_utf8(name) != name:
-                raise ValueError(f"the name of the publication {as_utf8(name)} is not valid UTF-8")
+            if shown_text(name) != name:
+                raise ValueError(f"the name of the publication {shown_text(name)} is not valid UTF-8")
         parse_dsn(dsn)
         _check_path(os.fspath(folder))
         self._dsn = dsn
@@ -369,8 +368,8 @@ def _check_path(folder: str) -> None:
         raise ValueError(
             f"a recording is made in a local folder, and {uri[1]}://… is a URI: give the path of a folder"
         )
-    if as_utf8(folder) != folder:  # pyarrow opens no such file
-        raise ValueError(f"the name of the folder {as_utf8(folder)} is not valid UTF-8: choose another")
+    if shown_text(folder) != folder:  # pyarrow opens no such file
+        raise ValueError(f"the name of the folder {shown_text(folder)} is not valid UTF-8: choose another")
 
 
 def _explained(error: OSError, folder: Path) -> OSError:

@@ -8,9 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput.capture.connection import Connection, quote_identifier, quote_literal
-from pgoutput.capture.events import as_utf8
 from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.wire import format_lsn, parse_lsn
+from pgoutput.wire import format_lsn, parse_lsn, shown_text
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -49,10 +48,10 @@ def identify(connection: Connection) -> Server:
     if major_version < 10:
         raise ReplicationError("the server is older than PostgreSQL 10, which was the first to have pgoutput")
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
-    if as_utf8(str(database)) != database:
+    if shown_text(str(database)) != database:
         raise ReplicationError(
-            f"the name of the database {as_utf8(str(database))} is not valid UTF-8, and a recording keeps it "
-            "as text: rename the database"
+            f"the name of the database {shown_text(str(database))} is not valid UTF-8, and a recording keeps "
+            "it as text: rename the database"
         )
     settings = {str(name): str(value) for name, value in connection.query(_SETTINGS)}
     _check_wal_level(connection, settings["wal_level"], settings.get("effective_wal_level"))

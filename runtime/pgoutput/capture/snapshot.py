@@ -19,7 +19,7 @@ import pyarrow as pa
 from pgoutput import messages
 from pgoutput.capture.connection import Connection, Interrupted
 from pgoutput.capture.copied import cell_columns, row_batches
-from pgoutput.capture.events import Event, Snapshotted, as_utf8
+from pgoutput.capture.events import Event, Snapshotted
 from pgoutput.capture.published import PublishedTable, published_tables
 from pgoutput.columns import encode_inserts
 from pgoutput.columns.parts import offsets
@@ -29,7 +29,7 @@ from pgoutput.segments import Directory, Epoch, Metadata, SegmentFile, Source, s
 from pgoutput.segments.files import binary, repeated
 from pgoutput.segments.model import SENT
 from pgoutput.versions import CODECS
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, shown_text
 
 _WORKERS: Final = 4
 """Tables that are copied at a time."""
@@ -199,7 +199,7 @@ class TableCopy:
     def _tell_rows(self, table: PublishedTable, rows: int) -> None:
         self._tell(
             Snapshotted(
-                table=as_utf8(table.name), rows=rows, tables_done=self._tables_done, tables=self._tables
+                table=shown_text(table.name), rows=rows, tables_done=self._tables_done, tables=self._tables
             )
         )
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pgoutput.capture.connection import Row
-from pgoutput.capture.events import Event, Waiting, as_utf8
+from pgoutput.capture.events import Event, Waiting
 from pgoutput.capture.polling import Poller
+from pgoutput.wire import shown_text
 
 _SECONDS: Final = 1.0
 
@@ -46,7 +47,7 @@ class SlotWait(Poller):
     def answered(self, rows: list[Row] | None) -> None:
         """Report a cause that is seen at two looks one after the other, once."""
         if rows is not None and rows == self._seen and rows != self._told:
-            texts = (None if text is None else as_utf8(text) for text in rows[0])
+            texts = (None if text is None else shown_text(text) for text in rows[0])
             standby, xid, gid, database, pid, user, application, state, since = texts
             if xid is not None or standby == "t":
                 self._told = rows
