@@ -421,3 +421,24 @@ def test_a_folder_whose_name_is_not_utf_8(
     table.run("INSERT INTO t VALUES (1)")
     table.record(folder=Path("recording"), snapshot=True)
     table.assert_equal(folder=Path("recording"))
+
+
+@pytest.mark.parametrize("option", ["--create-slot", "--snapshot"])
+def test_a_disk_that_is_full_at_the_start_leaves_no_slot(table: Lab, option: str) -> None:
+    table.run("INSERT INTO t VALUES (1)")
+    given = {"dsn": table.dsn, "slot": table.slot, "publication": "p", "out": table.folder, "until": "now"}
+    for limit in (0, 300):  # the first file that is too large comes before, or after the slot is made
+        result = subprocess.run(
+            [
+                *(sys.executable, "-m", "pgoutput.cli", "capture", option),
+                *(f"--{name}={value}" for name, value in given.items()),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # type: ignore[misc]
+        )
+        assert result.returncode == 2, result.stderr
+        assert "File too large" in result.stderr
+        assert table.slots() == []
+    assert table.record(snapshot=option == "--snapshot", create_slot=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput.errors import CaptureError
-from pgoutput.segments import find_segments, locate, read_metadata, record_capture
+from pgoutput.segments import Segment, find_segments, locate, read_metadata, record_capture
 from tests.codec import corpus
 
 S3 = "s3://key:secret@bucket/rec{}?endpoint_override=localhost%3A5999&scheme=http"
@@ -39,3 +39,14 @@ def test_a_uri_finds_the_segments_that_a_path_does(tmp_path: Path) -> None:
     assert len(by_path) > 1
     assert [one.path for one in by_uri] == [one.path for one in by_path]
     assert [read_metadata(one.place) for one in by_uri] == [read_metadata(one) for one in by_path]
+
+
+def test_a_failing_storage_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:
+    """The error keeps the storage's words and, as its cause, the error itself."""
+    loop = tmp_path / "0000000001.parquet"
+    loop.symlink_to(loop)
+    with pytest.raises(
+        CaptureError, match=r"the storage failed \(.*Too many levels of symbolic links"
+    ) as error:
+        Segment(loop)
+    assert isinstance(error.value.__cause__, OSError)

@@ -90,7 +90,8 @@ class Folder:
                 raise CaptureError(text)
             self.published = self._load(_PUBLISHED, Published)
             self.directory.remove_partial()
-            self.directory.create("writable").close()  # better now than when a slot was made for it
+            with self.directory.create("writable") as file:  # better now than when a slot was made for it
+                file.write(b"\n")
             self.directory.remove_partial()
         except BaseException:
             self.close()

@@ -14,9 +14,8 @@ from deltalake.exceptions import DeltaError
 from pgoutput.errors import CaptureError
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, cut
 from pgoutput.replica.differences import Difference
-from pgoutput.replica.storage import one_line
 from pgoutput.replica.table import CHUNK_BITS, Replica
-from pgoutput.segments.location import Location, Place, locate
+from pgoutput.segments.location import Location, Place, locate, one_line
 
 _FAULTS: Final = (CaptureError, DeltaError, OSError, pa.ArrowException)
 """Errors that concern one table only."""

@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pgoutput.errors import CaptureError
 from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.storage import one_line, read_file, write_file
-from pgoutput.segments.location import Location
+from pgoutput.replica.storage import read_file, write_file
+from pgoutput.segments.location import Location, one_line
 
 OID: Final = "pgoutput.relation_oid"
 NAMESPACE: Final = "pgoutput.relation_namespace"

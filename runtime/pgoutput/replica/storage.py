@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pgoutput.errors import CaptureError
-from pgoutput.segments.location import Location
+from pgoutput.segments.location import Location, one_line
 
 
 def read_file(place: Location) -> str:
@@ -64,11 +64,6 @@ def remove_folder(place: Location) -> None:
         place.filesystem.delete_dir(place.path)
     except (OSError, pa.ArrowException) as error:
         raise CaptureError(f"{place}: {one_line(error)}") from error
-
-
-def one_line(error: Exception) -> str:
-    """Return the text of an error with its causes, on one line; the name of its class if it has no text."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _write(filesystem: fs.FileSystem, path: str, text: str) -> None:

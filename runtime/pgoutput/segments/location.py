@@ -75,7 +75,7 @@ class Location(msgspec.Struct, frozen=True):
                 f"{self}: the name of {name} is not valid UTF-8: rename or remove it"
             ) from None
         except (OSError, pa.ArrowException) as error:
-            raise CaptureError(f"{self}: {first_line(error)}") from None
+            raise CaptureError(f"{self}: {one_line(error)}") from error
 
     def content(self) -> bytes | None:
         """Return the bytes of a small file; None if it does not exist.
@@ -89,13 +89,13 @@ class Location(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException) as error:
-            raise CaptureError(f"{self}: {first_line(error)}") from None
+            raise CaptureError(f"{self}: {one_line(error)}") from error
 
     def _info(self) -> fs.FileInfo:
         try:
             return self.filesystem.get_file_info(self.path)
         except (OSError, pa.ArrowException) as error:
-            raise CaptureError(f"{self}: {first_line(error)}") from None
+            raise CaptureError(f"{self}: {one_line(error)}") from error
 
 
 def locate(place: Place) -> Location:
@@ -113,7 +113,7 @@ def locate(place: Place) -> Location:
         return Location(text, *fs.FileSystem.from_uri(text))
     except (OSError, ValueError, pa.ArrowException) as error:
         shown = _SECRET.sub(r"\1***\2", text)
-        raise CaptureError(f"{shown}: {first_line(error).replace(text, shown)}") from None
+        raise CaptureError(f"{shown}: {one_line(error).replace(text, shown)}") from error
 
 
 def find_segments(folder: Location) -> list[Location]:
@@ -167,6 +167,6 @@ def last_acknowledged(folder: Location) -> int:
         raise CaptureError(f"{file}: it cannot be read ({error})") from None
 
 
-def first_line(error: Exception) -> str:
-    """What pyarrow says, without its details."""
-    return str(error).partition("\n")[0].rstrip(".")
+def one_line(error: Exception) -> str:
+    """Return the text of an error on one line; the name of its class if it has no text."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,9 @@ from pgoutput.segments.location import (
     Location,
     Place,
     find_segments,
-    first_line,
     last_acknowledged,
     locate,
+    one_line,
 )
 from pgoutput.segments.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata, decode_metadata
 from pgoutput.stream import StreamDecoder
@@ -66,7 +67,7 @@ class Segment:
                 location.path, filesystem=location.filesystem, page_checksum_verification=True
             )
         except _UNREADABLE as error:
-            raise self._error(f"no Parquet file ({first_line(error)})") from None
+            raise self._unreadable("no Parquet file", error) from error
         try:
             self.metadata = self._metadata()
         except CaptureError:
@@ -112,7 +113,7 @@ class Segment:
                     del batch  # only the caller holds it: one message can have a gigabyte
                     yield last.pop()
         except _UNREADABLE as error:
-            raise self._error(f"the file is damaged ({first_line(error)})") from None
+            raise self._unreadable("the file is damaged", error) from error
         self._has_rows(self.metadata, rows)
 
     def decoder(self) -> StreamDecoder:
@@ -167,7 +168,13 @@ class Segment:
         try:
             return self._file.schema_arrow
         except _UNREADABLE as error:
-            raise self._error(f"the file is damaged ({first_line(error)})") from None
+            raise self._unreadable("the file is damaged", error) from error
+
+    def _unreadable(self, text: str, error: Exception) -> CaptureError:
+        """The error that the file cannot be read; a failure of the storage is told apart from damage."""
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):
+            text = "the storage failed"
+        return self._error(f"{text} ({one_line(error)})")
 
     def _has_rows(self, metadata: Metadata, rows: int) -> None:
         if (wanted := metadata.keyframe + metadata.messages) != rows:
