@@ -26,8 +26,9 @@ from pgoutput.capture.timelines import Timeline, check_fork, read_timelines
 from pgoutput.capture.waiting import SlotWait
 from pgoutput.errors import CaptureError, ConnectionLost, ReplicationError
 from pgoutput.segments import (
+    NOTHING_RECORDED,
     Incomplete,
-    RecordedCommit,
+    RecordedCommits,
     Resent,
     Source,
     Start,
@@ -336,13 +337,13 @@ class Opening:
         if incomplete := self._folder.state.incomplete:
             raise incomplete_error(self._folder.path, incomplete)
 
-    def _recorded_since(self, confirmed_lsn: int, source: Source) -> dict[int, RecordedCommit]:
+    def _recorded_since(self, confirmed_lsn: int, source: Source) -> RecordedCommits:
         """The commits that are recorded behind what the slot knows, so that the server sends them again."""
         last = self._folder.last_segment()
         if last is None or last.kind == "snapshot" or last.end_lsn <= confirmed_lsn:
-            return {}
+            return NOTHING_RECORDED
         if any(getattr(last.source, name) != getattr(source, name) for name in _DECIDES_WHAT_COMES):
-            return {}
+            return NOTHING_RECORDED
         return recorded_commits(list_segments(self._folder.path), confirmed_lsn)
 
 

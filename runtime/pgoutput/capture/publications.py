@@ -159,6 +159,10 @@ def _look(connection: Connection, names: Sequence[str], lsn: int) -> Published:
     return Published(lsn, int(str(greatest)), publications, tables)
 
 
+class PublicationReplaced(ReplicationError):
+    """A publication was dropped and created anew; the stream lacks what was changed meanwhile."""
+
+
 class Difference(msgspec.Struct, frozen=True):
     """What became different between two looks."""
 
@@ -170,12 +174,12 @@ def check_identity(before: Published, after: Published) -> None:
     """See that publications are the ones that were recorded before.
 
     Raises:
-        ReplicationError: One was dropped and created anew; the stream lacks what was changed meanwhile.
+        PublicationReplaced: One was dropped and created anew.
     """
     known = {one.name: one for one in before.publications}
     for one in after.publications:
         if (old := known.get(one.name)) is not None and old.oid != one.oid:
-            raise ReplicationError(
+            raise PublicationReplaced(
                 f"the publication {quote_identifier(one.name)} was dropped and created anew after "
                 f"{format_lsn(before.lsn)} (its OID was {old.oid} and is {one.oid}): changes that were made "
                 "meanwhile are not in the stream. Record anew from a new slot and in another folder"

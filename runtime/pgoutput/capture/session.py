@@ -89,7 +89,7 @@ class Session:
         """What ended up to here has come."""
         self._status_sent = self._heard = time.monotonic()
         self._disk = Disk(self._keep_alive)
-        self._resent = resent or Resent({})
+        self._resent = resent or Resent()
         self._writer = SegmentWriter(
             folder,
             source,

@@ -10,7 +10,14 @@ from typing import Final
 import msgspec
 
 from pgoutput.capture.connection import Connection, Interrupted
-from pgoutput.capture.publications import Difference, Published, check_identity, compare, look
+from pgoutput.capture.publications import (
+    Difference,
+    PublicationReplaced,
+    Published,
+    check_identity,
+    compare,
+    look,
+)
 from pgoutput.capture.timelines import Timeline, read_timelines
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -99,14 +106,13 @@ class Watch:
                         self._step(connection)
             except Interrupted:
                 return
-            except ReplicationError as error:
-                if isinstance(error, ConnectionLost) and not isinstance(error, TimelineChanged):
-                    self._wait(_PAUSE)
-                    continue
+            except (PublicationReplaced, TimelineChanged) as error:
                 with self._condition:
                     self._failure = error
                     self._condition.notify_all()
                 return
+            except ReplicationError:  # also what the server refuses: the next session begins with a look
+                self._wait(_PAUSE)
 
     def _step(self, connection: Connection) -> None:
         with self._condition:

@@ -31,10 +31,11 @@ from pgoutput.segments.model import (
     encode_metadata,
 )
 from pgoutput.segments.reader import Segment, Segments, list_segments, read_metadata
-from pgoutput.segments.resent import RecordedCommit, Resent, recorded_commits
+from pgoutput.segments.resent import NOTHING_RECORDED, RecordedCommits, Resent, recorded_commits
 from pgoutput.segments.writer import SEGMENT_BYTES, Remarks, SegmentWriter, Start
 
 __all__ = [
+    "NOTHING_RECORDED",
     "SCHEMA",
     "SEGMENT_BYTES",
     "SNAPSHOT",
@@ -49,7 +50,7 @@ __all__ = [
     "Place",
     "Prepared",
     "PublicationChange",
-    "RecordedCommit",
+    "RecordedCommits",
     "Remarks",
     "Resent",
     "Segment",

@@ -7,12 +7,12 @@ again from there on tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pgoutput import messages
 from pgoutput.columns.parts import offsets
@@ -24,42 +24,46 @@ from pgoutput.wire import format_lsn
 _COMMITS: Final = [ord(message.wire_tag) for message in (messages.Commit, messages.StreamCommit)]
 _ADVICE: Final = "it was restored from a backup, or is another server: record anew in another folder"
 
+RecordedCommits: TypeAlias = npt.NDArray[np.void]
+"""Commits in a recording, by LSN: an array with the fields `lsn`, `time` (commit_time, in microseconds since
+2000) and `streamed` (whether a streamed transaction ended; one without changes is not always sent)."""
 
-class RecordedCommit(msgspec.Struct, frozen=True):
-    """A commit in the recording."""
+_COMMIT: Final = np.dtype([("lsn", np.uint64), ("time", np.int64), ("streamed", np.bool_)])
 
-    time: int
-    """commit_time, in microseconds since 2000."""
-    streamed: bool
-    """Whether it ended a streamed transaction. These may have no changes, and are not always sent then."""
+NOTHING_RECORDED: Final[RecordedCommits] = np.empty(0, _COMMIT)
 
 
-def recorded_commits(paths: Iterable[Path], after_lsn: int) -> dict[int, RecordedCommit]:
-    """Return the commits in segments, by their LSN.
+def recorded_commits(paths: Sequence[Path], after_lsn: int) -> RecordedCommits:
+    """Return the commits in the last segments of a recording.
 
     Args:
-        paths: The segments.
-        after_lsn: Those that ended up to here are left out.
+        paths: The segments, in order.
+        after_lsn: Commits that ended up to here are left out.
 
     Raises:
         CaptureError: A segment cannot be read.
     """
-    found = {}
-    for path in paths:
+    found: list[tuple[int, int, bool]] = []
+    for path in reversed(paths):
         with Segment(path) as segment:
-            if segment.metadata.kind == "snapshot" or segment.metadata.end_lsn <= after_lsn:
-                continue
-            decode = CODECS[segment.metadata.source.proto_version].decode
-            for batch in segment.batches():
-                data = batch["data"]
-                tags = np.frombuffer(data.buffers()[2], np.uint8)[offsets(data)[:-1]]
-                for row in np.flatnonzero(np.isin(tags, _COMMITS)).tolist():
-                    commit = decode(data[row].as_py())
-                    assert isinstance(commit, messages.Commit | messages.StreamCommit)
-                    if commit.end_lsn > after_lsn:
-                        streamed = isinstance(commit, messages.StreamCommit)
-                        found[commit.commit_lsn] = RecordedCommit(commit.commit_time, streamed)
-    return found
+            if segment.metadata.end_lsn <= after_lsn:
+                break
+            if segment.metadata.kind == "stream":
+                found += _commits(segment, after_lsn)
+    return np.unique(np.array(found, _COMMIT))
+
+
+def _commits(segment: Segment, after_lsn: int) -> Iterator[tuple[int, int, bool]]:
+    decode = CODECS[segment.metadata.source.proto_version].decode
+    for batch in segment.batches():
+        data = batch["data"]
+        content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        rows = np.flatnonzero(np.isin(content[offsets(data)[:-1]], _COMMITS)) if len(content) else ()
+        for row in rows:
+            commit = decode(data[int(row)].as_py())
+            assert isinstance(commit, messages.Commit | messages.StreamCommit)
+            if commit.end_lsn > after_lsn:
+                yield commit.commit_lsn, commit.commit_time, isinstance(commit, messages.StreamCommit)
 
 
 class Resent:
@@ -72,10 +76,10 @@ class Resent:
         recorded: The commits that were recorded behind the slot's confirmed LSN.
     """
 
-    def __init__(self, recorded: Mapping[int, RecordedCommit]) -> None:
+    def __init__(self, recorded: RecordedCommits = NOTHING_RECORDED) -> None:
         self._recorded = recorded
-        self._missing = {lsn for lsn, commit in recorded.items() if not commit.streamed}
-        self.settled = not recorded
+        self._seen = recorded["streamed"].copy()
+        self.settled = not len(recorded)
 
     def see(self, lsn: int, time: int, *, has_changes: bool = True) -> None:
         """Take a transaction that is not stored again, because it lies before the recording's end.
@@ -85,13 +89,15 @@ class Resent:
         """
         if self.settled:
             return
-        known = self._recorded.get(lsn)
-        if has_changes and (known is None or known.time != time):
+        place = int(np.searchsorted(self._recorded["lsn"], np.uint64(lsn)))
+        known = self._recorded[place : place + 1]
+        if len(known) and (known["lsn"][0], known["time"][0]) == (lsn, time):
+            self._seen[place] = True
+        elif has_changes:
             raise ReplicationError(
                 f"the server sends a transaction that committed at {format_lsn(lsn)}, which lies before the "
                 f"end of the recording but is not in it: {_ADVICE}"
             )
-        self._missing.discard(lsn)
 
     def settle(self) -> None:
         """Take note that the server has passed the end of the recording.
@@ -99,9 +105,9 @@ class Resent:
         Raises:
             ReplicationError: It did not send all that was recorded.
         """
-        if self._missing:
+        if not self._seen.all():
+            missing = int(self._recorded["lsn"][self._seen.argmin()])
             raise ReplicationError(
-                f"the server does not have the transaction that was recorded at "
-                f"{format_lsn(min(self._missing))}: {_ADVICE}"
+                f"the server lacks the transaction that was recorded at {format_lsn(missing)}: {_ADVICE}"
             )
         self.settled = True

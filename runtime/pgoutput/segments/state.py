@@ -75,7 +75,7 @@ class StreamState:
         self.end_lsn = self._stored_lsn = self._last_lsn = end_lsn
         self.prepared = {one.gid: one for one in prepared}
         self.skipping = False
-        self._resent = resent or Resent({})
+        self._resent = resent or Resent()
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"
         self._decoder = StreamDecoder(
