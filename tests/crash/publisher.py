@@ -7,6 +7,7 @@ what it has noticed at another time.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from random import Random
 from threading import Event
 from typing import Any, Final, TypeAlias
@@ -56,7 +57,7 @@ class Publisher:
     """Changes rows of the tables, and alters their publications.
 
     Attributes:
-        altered: The tables whose publications were altered, with their schema.
+        altered: The tables whose publications were altered, with their schema, and how.
         steps: Number of transactions.
 
     Args:
@@ -67,7 +68,7 @@ class Publisher:
 
     def __init__(self, version: int, random: Random, altering: Event) -> None:
         self.steps = 0
-        self.altered: set[str] = set()
+        self.altered: dict[str, list[str]] = {}
         self._random = random
         self._altering = altering
         self._last_id = ROWS
@@ -89,7 +90,6 @@ class Publisher:
 
     def _alter(self, connection: Connection, number: int) -> None:
         there, back = self._random.choice(self._changes)
-        self.altered.add(f"{SCHEMA}.t{number}")
         self._publish(connection, number, there)
         self._change(connection, number)
         if self._random.random() < 0.7:
@@ -98,7 +98,9 @@ class Publisher:
             self._change(connection, number)
 
     def _publish(self, connection: Connection, number: int, change: str) -> None:
-        clause = change.format(table=f"{SCHEMA}.t{number}", all=self._all)
+        table = f"{SCHEMA}.t{number}"
+        clause = change.format(table=table, all=self._all)
+        self.altered.setdefault(table, []).append(f"{datetime.now(UTC):%H:%M:%S.%f} {clause}")
         connection.execute(f"ALTER PUBLICATION {PUBLICATIONS[number]} {clause}".encode())
 
     def _change(self, connection: Connection, number: int) -> None:

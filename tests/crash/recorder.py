@@ -1,8 +1,9 @@
 """A recorder that dies at a chosen moment.
 
-`python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS UNTIL DIE_AT SEGMENT_BYTES SEGMENT_SECONDS`
+`python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS FAILOVER UNTIL DIE_AT BYTES SECONDS`
 
-It ends with its parent, whose end of the pipe is its standard input.
+BYTES and SECONDS are the size and age at which a segment ends. It ends with its parent, whose end of the pipe
+is its standard input.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PUBLICATION: Final = "crash"
 
 
 def main() -> None:
-    dsn, folder, options, publications, until, die_at, size, seconds = sys.argv[1:]
+    dsn, folder, options, publications, failover, until, die_at, size, seconds = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     recorder = Recorder(
         dsn,
@@ -31,6 +32,7 @@ def main() -> None:
         folder,
         options=msgspec.json.decode(options, type=Options),
         snapshot=True,
+        failover=failover == "failover",
         segment_bytes=int(size),
         segment_seconds=float(seconds),
         on_event=tell,

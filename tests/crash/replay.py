@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -54,13 +54,13 @@ class Comparison(msgspec.Struct, frozen=True):
         return not (self.lost or self.doubled or self.invented or self.silent or self.unfounded or self.gaps)
 
 
-def compare(folder: Path, server: Server, altered: Collection[str] = ()) -> Comparison:
+def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {}) -> Comparison:
     """Replay a recording, and compare it with the tables of the server as they are now.
 
     Args:
         folder: The recording.
         server: Where the tables are.
-        altered: Tables of which more or less was published for a time, with their schema.
+        altered: Tables of which more or less was published for a time, with their schema, and what was done.
     """
     metadata = [read_metadata(path) for path in list_segments(folder)]
     tables, inserted, transactions = Tables(), Counter[object](), 0
@@ -82,7 +82,8 @@ def compare(folder: Path, server: Server, altered: Collection[str] = ()) -> Comp
     (ledger,) = (Counter(row[0] for row in truth[oid].elements()) for oid, name in names if name == LEDGER)
     listed = {one.oid: one.reason for one in metadata[-1].incomplete}
     differences = {
-        oid: f"{name}: lacks {_some(truth[oid] - rows)}, has {_some(rows - truth[oid])}"
+        oid: f"{name} ({', '.join(altered.get(name, ['not altered']))}):"
+        f" lacks {_some(truth[oid] - rows)}, has {_some(rows - truth[oid])}"
         for oid, name in names
         if (rows := replayed.get(oid, Counter())) != truth[oid]
     }

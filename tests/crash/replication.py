@@ -173,7 +173,16 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
     with Server() as server:
         recorder = Process(
             "recorder",
-            [sys.executable, "-m", "tests.crash.recorder", server.dsn, str(recording), options, PUBLICATION],
+            [
+                sys.executable,
+                "-m",
+                "tests.crash.recorder",
+                server.dsn,
+                str(recording),
+                options,
+                PUBLICATION,
+                "",
+            ],
             folder / "recorder.log",
         )
         spark = Process(

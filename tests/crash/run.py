@@ -21,8 +21,6 @@ from threading import Timer
 from typing import Self
 
 import msgspec
-import psycopg
-from psycopg import pq
 
 from pgoutput.capture import Options
 from tests.crash import publisher
@@ -101,7 +99,6 @@ class Crash:
         self.server = self._servers.enter_context(Server(version))
         with self.server.connect() as connection:
             prepare(connection, version, rows)
-            publisher.prepare(connection)
         self.workload = Workload(self.server.dsn, version, seed, retyping=not self.options.binary)
 
     def __enter__(self) -> Self:
@@ -173,11 +170,12 @@ class Crash:
             dsn += " target_session_attrs=read-write"
         options = msgspec.json.encode(self.options).decode()
         publications = ",".join([PUBLICATION, *publisher.PUBLICATIONS])
-        arguments = [dsn, str(self.folder), options, publications, until, str(die_at), *SMALL_SEGMENTS]
+        failover = "failover" if self.server.version == WHEEL_VERSION else ""
+        arguments = [dsn, str(self.folder), options, publications, failover, until, str(die_at)]
         with (
             self._log.open("wb") as log,
             subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.recorder", *arguments],
+                [sys.executable, "-m", "tests.crash.recorder", *arguments, *SMALL_SEGMENTS],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -207,11 +205,6 @@ class Crash:
 
     def _add_standby(self) -> Standby:
         """A standby with a usable copy of the slot, without which nothing is recorded from now on."""
-        with self._recording():  # the slot is there, and nothing of the snapshot is left to do
-            pass
-        with psycopg.connect(self.server.dsn, replication="database", autocommit=True) as connection:
-            result = connection.pgconn.exec_(f"ALTER_REPLICATION_SLOT {SLOT} (FAILOVER true)".encode())
-            assert result.status == pq.ExecStatus.COMMAND_OK, result.error_message
         standby = self._servers.enter_context(Standby(self.server, sync_replication_slots="on"))
         deadline = time.monotonic() + PATIENCE
         with self._recording(), self.server.connect() as connection:
@@ -306,6 +299,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="an empty one, to keep the recording in")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders are removed
     failovers = given.failovers if given.version == WHEEL_VERSION else 0
     with tempfile.TemporaryDirectory(prefix="pgoutput-crash-") as temporary:
         folder = given.keep or Path(temporary)

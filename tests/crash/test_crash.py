@@ -58,6 +58,6 @@ def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path
                 timer.cancel()
                 capture.kill()
         subprocess.run([*command, "--until", "now"], check=True, capture_output=True, timeout=60)
-        comparison = compare(folder, server)
+        comparison = compare(folder, server, workload.altered)
     assert comparison.sessions == 2, comparison
     assert comparison.equal, comparison

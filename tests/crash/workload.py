@@ -12,6 +12,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 import psycopg
 
+from tests.crash import publisher
 from tests.crash.publisher import Publisher
 from tests.crash.recorder import PUBLICATION
 
@@ -41,7 +42,8 @@ BIG_TEXT: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_ser
 
 
 def prepare(connection: Connection, version: int, rows: int) -> None:
-    """Make the tables, with some rows in each, and the publication of the schema `public`."""
+    """Make the tables, with some rows in each, and the publications."""
+    publisher.prepare(connection)
     for statement in SCHEMA:
         connection.execute(statement)
     tables = (
@@ -99,9 +101,9 @@ class Workload:
         return sum(writer.steps for writer in self._writers)
 
     @property
-    def altered(self) -> set[str]:
-        """The tables of which more or less was published for a time."""
-        return self._publisher.altered | self._architect.added
+    def altered(self) -> dict[str, list[str]]:
+        """The tables of which more or less was published for a time, and what was done."""
+        return self._publisher.altered | {table: ["created"] for table in self._architect.added}
 
     def __enter__(self) -> Workload:
         for thread in self._threads:
