@@ -34,7 +34,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test clients matrix crash replica oracle check format generate bench sanitize fuzz lock clean remake
+.PHONY: help setup demo test clients matrix crash torture replica oracle check format generate bench sanitize fuzz lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +59,12 @@ matrix: $(READY) ## Record servers of PostgreSQL 10 to 18, which it fetches into
 	    .venv/bin/python -m pytest -q tests/capture tests/crash && $(CRASH) --version $$server || exit; \
 	done
 
-crash: $(READY) ## Kill a recorder 50 times and its server 10 times, and lose nothing; SEED=1 for another run
+crash: $(READY) ## Kill a recorder 50 times, restart and replace its server, alter publications, lose nothing; SEED=1
 	@$(CRASH)
+
+torture: $(READY) ## Random rounds of all faults for MINUTES=60, also on the servers in .servers if there are; SEED=1
+	@PGOUTPUT_SERVERS=$(or $(PGOUTPUT_SERVERS),$(wildcard $(CURDIR)/.servers)) .venv/bin/python -m tests.crash.torture \
+	    --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
 replica: $(READY) ## Replicate 200 tables for 10 minutes, kill Spark and recorder meanwhile, and compare; SEED=1
 	@.venv/bin/python -m tests.crash.replication $(if $(SEED),--seed $(SEED))
