@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgoutput.capture import Connected, PublicationAltered, Recorder, SnapshotKept, Stored, TableIncomplete
+from pgoutput.capture.connection import Connection
+from pgoutput.capture.publications import _look, compare, look
 from pgoutput.errors import CaptureError
 from pgoutput.segments import Metadata
 from tests.capture.lab import Lab, wait_until
@@ -94,6 +96,20 @@ def test_a_recording_without_a_snapshot_lacks_what_was_there(table: Lab) -> None
     told = [one for one in table.record() if isinstance(one, TableIncomplete)]
     assert [one.table for one in told] == ["public.t"]
     assert told[0].reason.startswith("recorded without a snapshot: rows from before ")
+
+
+def test_a_table_added_again_during_a_look_is_noted(table: Lab) -> None:
+    """That look's snapshot lacks the row of pg_publication_rel, but the server's function has the table."""
+    with Connection(table.dsn) as connection:
+        before = look(connection, ["p"])
+        table.run("ALTER PUBLICATION p DROP TABLE t", "INSERT INTO t VALUES (1)")
+        connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.query("SELECT 1 FROM pg_publication_rel")
+        table.run("ALTER PUBLICATION p ADD TABLE t")
+        during = _look(connection, ["p"], table.lsn())
+        connection.query("COMMIT")
+        assert during.tables.keys() == before.tables.keys()
+        assert [one.name for one in compare(before, during, 0, connection).incomplete] == ["t"]
 
 
 ALTERED = {

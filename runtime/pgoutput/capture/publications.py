@@ -7,7 +7,7 @@ dropped and added again. So the recorder looks at the catalogs now and then, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,9 @@ from pgoutput.capture.published import published_relations
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import Incomplete, PublicationChange
 from pgoutput.wire import format_lsn, parse_lsn, shown_text
+
+Membership: TypeAlias = tuple[int, str | None, str | None]
+"""A row of pg_publication_rel: its OID, column list and row filter."""
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -42,7 +45,7 @@ class Table(msgspec.Struct, frozen=True):
     name: str
     columns: dict[str, int]
     """pg_attribute.attnum of each column: another one if it is dropped and added again."""
-    memberships: dict[str, tuple[int, str | None, str | None]]
+    memberships: dict[str, Membership]
     """For each publication that names the table: OID in pg_publication_rel, column list and row filter."""
     publications: tuple[str, ...]
     """All that publish it."""
@@ -136,7 +139,7 @@ def _look(connection: Connection, names: Sequence[str], lsn: int) -> Published:
             f"SELECT relid FROM ({published_relations(connection, [one.name])}) p"
         ):
             publishing.setdefault(int(str(oid)), []).append(one.name)
-    members: dict[int, dict[str, tuple[int, str | None, str | None]]] = {}
+    members: dict[int, dict[str, Membership]] = {}
     query = _MEMBERS[15 if connection.server_version >= 150_000 else 10]
     for row, relation, publication, columns, rows in connection.query(query):
         if (name := by_oid.get(int(str(publication)))) is not None:
@@ -338,16 +341,16 @@ class _Changes:
                 self.texts.setdefault(name, []).append(f"does not publish {shown} any more")
             if old is None or new is None:
                 continue
-            for name in sorted(old.memberships.keys() & new.memberships.keys()):
-                texts = _member_changes(old.memberships[name], new.memberships[name])
+            for name in sorted(had & has):
+                texts = _member_changes(old.memberships.get(name), new.memberships.get(name))
                 self.texts.setdefault(name, []).extend(f"{shown}: {text}" for text in texts)
         self.texts = {name: texts for name, texts in sorted(self.texts.items()) if texts}
 
     def _membership(self, old: Table, new: Table) -> str | None:
         texts = [
             text
-            for name in old.memberships.keys() & new.memberships.keys()
-            for text in _member_changes(old.memberships[name], new.memberships[name])
+            for name in sorted({*old.publications} & {*new.publications})
+            for text in _member_changes(old.memberships.get(name), new.memberships.get(name))
         ]
         return f"{', '.join(texts)} {self._since}" if texts else None
 
@@ -359,11 +362,18 @@ class _Changes:
         return f"{listed} dropped and added again {self._since}: values of existing rows were not sent"
 
 
-def _member_changes(
-    old: tuple[int, str | None, str | None], new: tuple[int, str | None, str | None]
-) -> list[str]:
+_NO_MEMBER: Final = None, None, None
+"""The membership of a table that is published without a row of its own.
+
+It also stands for one that was added during a look. The look's snapshot lacks that row, whereas
+pg_get_publication_tables has the table: it reads the server's caches, which are newer.
+"""
+
+
+def _member_changes(old: Membership | None, new: Membership | None) -> list[str]:
     names = ("removed from the publication and added again", "column list changed", "row filter changed")
-    return [name for name, one, other in zip(names, old, new, strict=True) if one != other]
+    pairs = zip(names, old or _NO_MEMBER, new or _NO_MEMBER, strict=True)
+    return [name for name, one, other in pairs if one != other]
 
 
 def _shown(value: object) -> str:
