@@ -57,6 +57,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
     (path,) = folder.iterdir()
     metadata = read_metadata(path)
     begin, relation, insert, commit = recordings.stored(path)
+    path.unlink()
     file = SegmentFile(path)
     data = [begin, relation, *[insert] * rows, commit]
     file.add(0, [sent([0] * len(data), [0] * len(data), data)])
