@@ -8,7 +8,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -27,7 +26,6 @@ from pgoutput.capture.events import (
 )
 from pgoutput.capture.failures import CredentialsRefused, UndefinedObject
 from pgoutput.capture.folder import Folder
-from pgoutput.capture.lag import WalEnd
 from pgoutput.capture.opening import Opened, Opening, Request, incomplete_error, note
 from pgoutput.capture.options import Options
 from pgoutput.capture.publications import Difference
@@ -184,15 +182,12 @@ class Recorder:
             self._told_incomplete = True
         dsn = connection.pinned_dsn
         timelines = opened.timelines if opened.in_recovery else None
-        with (
-            Watch(dsn, self._request.publications, opened.published, timelines) as watch,
-            WalEnd(dsn) if self._on_event else nullcontext() as wal_end,
-        ):
+        with Watch(dsn, self._request.publications, opened.published, timelines) as watch:
             news = self._news(folder, watch)
             session = self._session(connection, folder, opened, news)
             begun()
             self._announce(folder, session)
-            self._record(session, target, wal_end, news)
+            self._record(session, target, watch, news)
 
     def _session(self, connection: Connection, folder: Folder, opened: Opened, news: News) -> Session:
         """Begin to stream."""
@@ -304,7 +299,7 @@ class Recorder:
         self,
         session: Session,
         target: int | None,
-        wal_end: WalEnd | None,
+        watch: Watch,
         news: News,
     ) -> None:
         before = self._messages
@@ -317,7 +312,7 @@ class Recorder:
                 session.announce()
             seconds = time.monotonic() - told_at
             if seconds >= _PROGRESS_SECONDS:
-                self._tell_progress(session, (self._messages - told) / seconds, wal_end)
+                self._tell_progress(session, (self._messages - told) / seconds, watch.wal_lsn)
                 told, told_at = self._messages, time.monotonic()
 
         try:
@@ -331,8 +326,7 @@ class Recorder:
             self._messages = before + session.messages
             self._acknowledged_lsn = session.acknowledged_lsn
 
-    def _tell_progress(self, session: Session, rate: float, wal_end: WalEnd | None) -> None:
-        end = None if wal_end is None else wal_end.lsn
+    def _tell_progress(self, session: Session, rate: float, end: int | None) -> None:
         time_ = session.last_commit_time
         self._tell(
             Progress(

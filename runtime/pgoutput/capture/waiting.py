@@ -8,11 +8,14 @@ running transactions, which the primary writes now and then (documentation, "Log
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from threading import Event as ThreadEvent
+from threading import Thread
 from typing import Final
 
-from pgoutput.capture.connection import Row
+from pgoutput.capture.connection import Connection, Row
 from pgoutput.capture.events import Event, Waiting
-from pgoutput.capture.polling import Poller
+from pgoutput.errors import PgoutputError
 from pgoutput.wire import shown_text
 
 _SECONDS: Final = 1.0
@@ -29,8 +32,8 @@ LIMIT 1"""
 """One row. Every role may read it, but sees neither state nor start of the transactions of others."""
 
 
-class SlotWait(Poller):
-    """Reports what the creation of a slot waits for, if it lasts; a context manager.
+class SlotWait:
+    """Reports what the creation of a slot waits for, if it lasts; a context manager with a thread.
 
     Args:
         dsn: The server that creates the slot; see `Connection.pinned_dsn`.
@@ -39,14 +42,33 @@ class SlotWait(Poller):
     """
 
     def __init__(self, dsn: str, pid: int, tell: Callable[[Event], None]) -> None:
-        super().__init__(dsn, _QUERY.format(pid=pid), _SECONDS)
+        self._dsn = dsn
+        self._query = _QUERY.format(pid=pid)
         self._tell = tell
+        self._stop = ThreadEvent()
+        self._thread = Thread(target=self._run, name="pgoutput-waiting", daemon=True)
         self._seen: list[Row] | None = None
         self._told: list[Row] | None = None
 
-    def answered(self, rows: list[Row] | None) -> None:
+    def __enter__(self) -> SlotWait:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join(_SECONDS)  # it may wait for a server that does not answer
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with suppress(PgoutputError, ValueError), Connection(self._dsn) as connection:
+                while not self._stop.is_set():
+                    self._see(connection.query(self._query))
+                    self._stop.wait(_SECONDS)
+            self._stop.wait(_SECONDS)
+
+    def _see(self, rows: list[Row]) -> None:
         """Report a cause that is seen at two looks one after the other, once."""
-        if rows is not None and rows == self._seen and rows != self._told:
+        if rows == self._seen and rows != self._told:
             texts = (None if text is None else shown_text(text) for text in rows[0])
             standby, xid, gid, database, pid, user, application, state, since = texts
             if xid is not None or standby == "t":

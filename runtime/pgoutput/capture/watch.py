@@ -43,6 +43,10 @@ class TimelineChanged(ConnectionLost):
 class Watch:
     """Looks now and then, in a thread; a context manager.
 
+    Attributes:
+        wal_lsn: End of the server's WAL at the last look, which the stream does not tell; None while the
+            server does not answer.
+
     Args:
         dsn: Leads to the server that streams, and to no other.
         publications: The publications that are recorded.
@@ -57,6 +61,7 @@ class Watch:
         self._publications = publications
         self._before = before
         self._timelines = timelines
+        self.wal_lsn: int | None = None
         self._condition = Condition()
         self._wanted = self._done = 0
         """Looks that were asked for at once, and how many of them have been answered."""
@@ -112,6 +117,7 @@ class Watch:
                     self._condition.notify_all()
                 return
             except ReplicationError:  # also what the server refuses: the next session begins with a look
+                self.wal_lsn = None
                 self._wait(_PAUSE)
 
     def _step(self, connection: Connection) -> None:
@@ -121,6 +127,7 @@ class Watch:
         if self._timelines is not None and read_timelines(connection) != tuple(self._timelines):
             raise TimelineChanged("the standby was promoted, or follows another timeline")
         now = look(connection, self._publications)
+        self.wal_lsn = now.lsn
         check_identity(self._before, now)
         seen_at = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         difference = compare(self._before, now, seen_at, connection)

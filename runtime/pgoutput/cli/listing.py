@@ -65,7 +65,7 @@ def _segments(segments: list[Metadata]) -> Table:
         table.add_row(
             str(one.number),
             "snapshot" if one.kind == "snapshot" else str(one.session),
-            f"{one.first_position} … {one.next_position - 1}",
+            f"{one.first_position} … {one.next_position - 1}" if one.messages else "",
             f"{format_lsn(one.start_lsn)} … {format_lsn(one.end_lsn)}",
             str(one.transactions),
             "" if time is None else to_datetime(time).isoformat(" ", "seconds"),

@@ -38,7 +38,7 @@ def recorded_commits(paths: Sequence[Path], after_lsn: int) -> RecordedCommits:
 
     Args:
         paths: The segments, in order.
-        after_lsn: Commits that ended up to here are left out.
+        after_lsn: Commits before it are left out.
 
     Raises:
         CaptureError: A segment cannot be read.
@@ -62,7 +62,7 @@ def _commits(segment: Segment, after_lsn: int) -> Iterator[tuple[int, int, bool]
         for row in rows:
             commit = decode(data[int(row)].as_py())
             assert isinstance(commit, messages.Commit | messages.StreamCommit)
-            if commit.end_lsn > after_lsn:
+            if commit.commit_lsn >= after_lsn:  # as SnapBuildXactNeedsSkip decides
                 yield commit.commit_lsn, commit.commit_time, isinstance(commit, messages.StreamCommit)
 
 
