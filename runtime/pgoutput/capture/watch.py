@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.capture.connection import Connection, Interrupted
+from pgoutput.capture.connection import Connection
 from pgoutput.capture.publications import (
     Difference,
     PublicationReplaced,
@@ -104,13 +104,10 @@ class Watch:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                with Connection(
-                    self._dsn, replication=self._timelines is not None, stop=lambda: self._stopped
-                ) as connection:
+                # Its queries are not cancelled: libpq would hold the GIL until the server has answered.
+                with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._step(connection)
-            except Interrupted:
-                return
             except (PublicationReplaced, TimelineChanged) as error:
                 with self._condition:
                     self._failure = error
