@@ -149,6 +149,8 @@ def test_a_table_has_a_column_of_others(server: Server, tmp_path: Path) -> None:
         ("numeric", -1, "NaN", "numeric", numeric(42, 4), "NaN"),
         ("numeric", numeric(10, 2), "1.50", "numeric", numeric(42, 4), "1.5000"),
         ("numeric", numeric(40, 2), "1.50", "numeric", -1, "1.50"),
+        ("numeric", -1, f"{10**20}.5", "numeric", numeric(38, 10), f"{10**20}.5000000000"),
+        ("int8", -1, "1234567890123", "numeric", numeric(38, 20), "1234567890123." + "0" * 20),
         ("timestamp", -1, "2020-01-01 00:00:00.5", "timestamp", 0, "2020-01-01 00:00:01"),
         ("timestamp", -1, "1999-12-31 23:59:58.5", "timestamp", 0, "1999-12-31 23:59:58"),
         ("timestamptz", 6, "2020-01-01 00:00:00.123456+00", "timestamptz", 3, "2020-01-01 00:00:00.123+00"),

@@ -211,7 +211,7 @@ def _rounded(text: str, scale: int, rounding: str) -> str:
         return text
     if not number.is_finite() or number.adjusted() > _DIGITS:
         return text
-    return f"{number.quantize(Decimal(1).scaleb(-scale), rounding):f}"
+    return f"{number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT):f}"
 
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
