@@ -16,6 +16,7 @@ from pgoutput.messages import ReplicaIdentity
 from pgoutput.replica import Applied, apply_changes, files, replica_tables, retry_tables, table
 from pgoutput.replica.aside import Aside, Missed, read_aside, read_missed, set_aside
 from pgoutput.replica.claim import Claim, claim
+from pgoutput.replica.fold import Fold
 from pgoutput.segments import list_segments, locate
 from tests.replica.changes import in_order, recorded
 from tests.replica.simulator import Server
@@ -129,6 +130,22 @@ def test_a_batch_that_was_applied_in_part(
     assert [one.error for one in retry_tables(made.recording, made.target)] == [""]
     assert made.rows(2) == [(12, "last")]
     assert DeltaTable(replica_tables(made.target)[2].place).version() == version + 3 - commits
+
+
+def test_an_unknown_error_concerns_one_table_only(made: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fold(keys: Any, **options: Any) -> Any:
+        if ("7",) in keys:
+            raise ArithmeticError("what nobody thought of")
+        return Fold(keys, **options)
+
+    made.apply(made.send(m.Insert(1, ("7", "v"))))
+    batch = made.send(m.Update(1, ("7", "w")), m.Update(2, ("1", "w")))
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "Fold", fold)
+        applied = made.apply(batch)
+    assert applied["a"].error == "public.a: ArithmeticError: what nobody thought of"
+    assert applied["b"].changes == {"Update": 1}
+    assert [one.changes for one in retry_tables(made.recording, made.target)] == [{"Update": 1}]
 
 
 def test_a_new_table_that_cannot_be_created(made: Recorded) -> None:

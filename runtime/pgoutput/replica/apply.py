@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -16,9 +15,6 @@ from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, cut
 from pgoutput.replica.differences import Difference
 from pgoutput.replica.table import CHUNK_BITS, Replica
 from pgoutput.segments.location import Location, Place, locate, one_line
-
-_FAULTS: Final = (CaptureError, DeltaError, OSError, pa.ArrowException)
-"""Errors that concern one table only."""
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -129,8 +125,11 @@ class _Work:
         except CaptureError as error:
             self._error = one_line(error)
             return
-        except _FAULTS as error:
+        except (DeltaError, OSError, pa.ArrowException) as error:
             self._error = f"{name}: {one_line(error)}"
+            return
+        except Exception as error:  # an unknown fault of one table must not stop the others either
+            self._error = f"{name}: {type(error).__name__}: {one_line(error)}"
             return
         self._number += 1
         for one in pc.value_counts(chunk.changes["operation"]).to_pylist():
