@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from pgoutput import messages as m
 from pgoutput.errors import CaptureError
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.replica import Applied, apply_changes, files, replica_tables, retry_tables, table
-from pgoutput.replica.aside import Aside, Missed, read_aside, read_missed, set_aside
+from pgoutput.replica import Applied, apply_changes, files, replica_tables, retry, retry_tables, table
+from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside
 from pgoutput.replica.claim import Claim, claim
 from pgoutput.replica.fold import Fold
 from pgoutput.segments import list_segments, locate
@@ -146,6 +146,77 @@ def test_an_unknown_error_concerns_one_table_only(made: Recorded, monkeypatch: p
     assert applied["a"].error == "public.a: ArithmeticError: what nobody thought of"
     assert applied["b"].changes == {"Update": 1}
     assert [one.changes for one in retry_tables(made.recording, made.target)] == [{"Update": 1}]
+
+
+def test_a_batch_that_is_missed_while_a_table_catches_up(
+    made: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that runs at the same time, in another process, notes it; nothing is lost."""
+    folder = made.target / "public.b"
+    kept = folder.rename(made.target.parent / "kept")
+    made.apply(made.send(m.Insert(2, ("10", "v"))))
+    kept.rename(folder)
+    meanwhile = made.send(m.Insert(2, ("11", "v")))
+
+    def take_note(*arguments: Any) -> None:
+        assert "gone" in made.apply(meanwhile)["b"].error
+        monkeypatch.undo()
+        catch_up(*arguments)
+
+    monkeypatch.setattr(retry, "catch_up", take_note)
+    assert [one.changes for one in retry_tables(made.recording, made.target)] == [{"Insert": 1}] * 2
+    assert replica_tables(made.target)[2].error == ""
+    assert made.rows(2)[-2:] == [(10, "v"), (11, "v")]
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_note_of_an_error_that_is_lost(content: str | None, made: Recorded) -> None:
+    """The machine lost its power: a table that has missed batches is still set aside."""
+    folder = made.target / "public.b"
+    kept = folder.rename(made.target.parent / "kept")
+    made.apply(made.send(m.Insert(2, ("10", "v"))))
+    kept.rename(folder)
+    file = made.target / "_set_aside" / "2" / "error"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    listed = replica_tables(made.target)[2]
+    assert (listed.name, listed.error) == ("b", "batches were missed; why is not known")
+    assert made.apply(made.send(m.Insert(2, ("11", "v"))))["b"].error == listed.error
+    assert [one.changes for one in retry_tables(made.recording, made.target)] == [{"Insert": 1}] * 2
+    assert made.rows(2)[-2:] == [(10, "v"), (11, "v")]
+
+
+def test_a_note_that_is_damaged_concerns_one_table_only(made: Recorded) -> None:
+    """Which batch it was is not known: the error says so, and the other tables catch up."""
+    for name in ("a", "b"):
+        shutil.move(made.target / f"public.{name}", made.target.parent / name)
+    made.apply(made.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
+    for name in ("a", "b"):
+        shutil.move(made.target.parent / name, made.target / f"public.{name}")
+    (made.target / "_set_aside" / "1" / "1").write_text("")
+    failed, applied = retry_tables(made.recording, made.target)
+    assert failed.error.endswith("_set_aside/1/1: Input data was truncated. Begin anew, with an empty target")
+    assert (applied.name, applied.changes) == ("b", {"Insert": 1})
+    assert replica_tables(made.target)[1].error == failed.error
+
+
+def test_a_recording_that_cannot_be_read_for_it(made: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason, it concerns one table only."""
+    for name in ("a", "b"):
+        shutil.move(made.target / f"public.{name}", made.target.parent / name)
+    made.apply(made.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
+    for name in ("a", "b"):
+        shutil.move(made.target.parent / name, made.target / f"public.{name}")
+
+    def read_none(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    monkeypatch.setattr(retry, "read", read_none)
+    failed, applied = retry_tables(made.recording, made.target)
+    assert (failed.name, failed.error) == ("a", "public.a: offset overflow while concatenating arrays")
+    assert (applied.name, applied.changes) == ("b", {"Insert": 1})
 
 
 def test_a_new_table_that_cannot_be_created(made: Recorded) -> None:

@@ -2,24 +2,24 @@
 
 A target has a folder `_set_aside/OID` for each such table: a file `error`, and for each batch that had
 changes of the table a file with the numbers of its segments. A batch is noted before the query's checkpoint
-counts it as done, so no change is lost.
+counts it as done, so no change is lost. A table that has missed batches is set aside, also if the file
+`error` is lost.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from pgoutput.errors import CaptureError
-from pgoutput.replica.storage import read_file, remove_file, remove_folder, write_file
+from pgoutput.replica.storage import read_file, remove_empty_folder, remove_file, write_file
 from pgoutput.segments.location import Location
 
 _FOLDER: Final = "_set_aside"
 _ERROR: Final = "error"
-
-
-T = TypeVar("T")
+_UNKNOWN: Final = "batches were missed; why is not known"
 
 
 class Aside(msgspec.Struct, frozen=True):
@@ -47,8 +47,15 @@ def read_aside(target: Location) -> dict[int, Aside]:
         CaptureError: The target cannot be read.
     """
     folder = target / _FOLDER
-    texts = {oid: read_file(folder / str(oid) / _ERROR) for oid in _numbers(folder)}
-    return {oid: _decode(folder / str(oid) / _ERROR, text, Aside) for oid, text in texts.items() if text}
+    found = (_read(folder / str(oid), oid) for oid in _numbers(folder))
+    return {aside.oid: aside for aside in found if aside is not None}
+
+
+def _read(folder: Location, oid: int) -> Aside | None:
+    if text := read_file(folder / _ERROR):
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(text, type=Aside)
+    return Aside(oid, "", "", _UNKNOWN) if _numbers(folder) else None
 
 
 def set_aside(target: Location, aside: Aside, missed: Missed | None = None) -> None:
@@ -70,8 +77,14 @@ def read_missed(target: Location, oid: int) -> list[Missed]:
         CaptureError: The target cannot be read.
     """
     folder = target / _FOLDER / str(oid)
-    files = [folder / str(batch) for batch in _numbers(folder)]
-    return [_decode(file, read_file(file), Missed) for file in files]
+    return [_missed(folder / str(batch)) for batch in _numbers(folder)]
+
+
+def _missed(file: Location) -> Missed:
+    try:
+        return msgspec.json.decode(read_file(file), type=Missed)
+    except msgspec.DecodeError as error:
+        raise CaptureError(f"{file}: {error}. Begin anew, with an empty target") from error
 
 
 def catch_up(target: Location, oid: int, batch: int) -> None:
@@ -84,22 +97,16 @@ def catch_up(target: Location, oid: int, batch: int) -> None:
 
 
 def take_back(target: Location, oid: int) -> None:
-    """Note that a table is no longer set aside.
+    """Note that a table is no longer set aside, unless it has missed another batch meanwhile.
 
     Raises:
         CaptureError: The target cannot be written.
     """
     folder = target / _FOLDER / str(oid)
-    remove_file(folder / _ERROR)
-    remove_folder(folder)
+    if _ERROR in folder.names():
+        remove_file(folder / _ERROR)
+    remove_empty_folder(folder)
 
 
 def _numbers(folder: Location) -> list[int]:
     return sorted(int(name) for name in folder.names() if name.isdecimal())
-
-
-def _decode(file: Location, text: str, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
-        raise CaptureError(f"{file}: {error}") from error

@@ -12,7 +12,7 @@ from pgoutput.replica.apply import Applied, apply_changes
 from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside, take_back
 from pgoutput.replica.claim import Claim, read_claim
 from pgoutput.segments import Place, Segment, locate
-from pgoutput.segments.location import Location
+from pgoutput.segments.location import Location, one_line
 from pgoutput.views import CHANGES, ChangesView, Recording, committed_changes, read
 
 
@@ -48,15 +48,21 @@ def retry_tables(recording: Place, target: Place) -> Iterator[Applied]:
 
 
 def _retry(source: Recording, target: Location, owner: Claim, table: Aside) -> Iterator[Applied]:
-    for missed in read_missed(target, table.oid):
-        error = ""
-        for applied in _apply(source, target, owner, table, missed):
-            yield applied
-            error = applied.error
-        if error:
-            set_aside(target, msgspec.structs.replace(table, error=error))
-            return
-        catch_up(target, table.oid, missed.batch)
+    try:
+        while missed := read_missed(target, table.oid):  # a query at work may note further batches
+            for one in missed:
+                error = ""
+                for applied in _apply(source, target, owner, table, one):
+                    yield applied
+                    error = applied.error
+                if error:
+                    set_aside(target, msgspec.structs.replace(table, error=error))
+                    return
+                catch_up(target, table.oid, one.batch)
+    except CaptureError as error:  # of the notes
+        set_aside(target, msgspec.structs.replace(table, error=str(error)))
+        yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
+        return
     take_back(target, table.oid)
 
 
@@ -65,8 +71,12 @@ def _apply(
 ) -> Iterator[Applied]:
     try:
         changes = _changes(source, table.oid, missed)
-    except (PgoutputError, OSError) as error:
+    except PgoutputError as error:
         yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
+        return
+    except Exception as error:  # as for a table whose changes cannot be applied
+        text = f"{table.namespace}.{table.name}: {one_line(error)}"
+        yield Applied(table.oid, table.namespace, table.name, {}, error=text)
         return
     yield from apply_changes(
         changes.to_batches(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+
 import pyarrow as pa
 from pyarrow import fs
 
@@ -54,16 +57,11 @@ def remove_file(place: Location) -> None:
         raise CaptureError(f"{place}: {one_line(error)}") from error
 
 
-def remove_folder(place: Location) -> None:
-    """Remove a folder with all that is in it.
-
-    Raises:
-        CaptureError: It cannot be removed.
-    """
-    try:
-        place.filesystem.delete_dir(place.path)
-    except (OSError, pa.ArrowException) as error:
-        raise CaptureError(f"{place}: {one_line(error)}") from error
+def remove_empty_folder(place: Location) -> None:
+    """Remove a folder of this machine if nothing is in it; do nothing in other filesystems."""
+    if isinstance(place.filesystem, fs.LocalFileSystem):
+        with suppress(OSError):  # another process has written into it
+            os.rmdir(place.path)
 
 
 def _write(filesystem: fs.FileSystem, path: str, text: str) -> None:
