@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,35 @@ def test_a_note_that_is_damaged_concerns_one_table_only(made: Recorded) -> None:
     assert failed.error.endswith("_set_aside/1/1: Input data was truncated. Begin anew, with an empty target")
     assert (applied.name, applied.changes) == ("b", {"Insert": 1})
     assert replica_tables(made.target)[1].error == failed.error
+
+
+def test_a_batch_larger_than_memory(made: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a table has missed is applied in order, and not held at once."""
+    folder = made.target / "public.b"
+    kept = folder.rename(made.target.parent / "kept")
+    for number in range(4):
+        made.send(*(m.Insert(2, (str(100 * number + key), "v" * (1 << 20))) for key in range(10, 20)))
+    missed = made.send(m.Update(2, ("10", "last")))
+    set_aside(locate(made.target), Aside(2, "public", "b", "gone"), Missed(1, 2, missed.last))
+    kept.rename(folder)
+    positions: list[int] = []
+
+    def count(batches: Iterable[pa.RecordBatch], *arguments: Any, **options: Any) -> Iterator[Applied]:
+        for batch in batches:
+            positions.extend(batch["position"].to_pylist())
+        return iter([Applied(2, "public", "b", {})])
+
+    monkeypatch.setattr(retry, "apply_changes", count)
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        assert [one.error for one in retry_tables(made.recording, made.target)] == [""]
+    finally:
+        pa.set_memory_pool(usual)
+    assert len(positions) == 41
+    assert positions == sorted(positions)
+    assert pool.max_memory() < 40 << 20
 
 
 def test_a_recording_that_cannot_be_read_for_it(made: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:

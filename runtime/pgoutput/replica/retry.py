@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from pgoutput.errors import CaptureError, PgoutputError
@@ -20,8 +23,8 @@ def retry_tables(recording: Place, target: Place) -> Iterator[Applied]:
     """Apply what the tables that were set aside have missed, batch by batch.
 
     The query of the target must not run at the same time. The changes are read from the recording: do not use
-    this for a query whose DataFrame filters or alters them. All changes that a batch has for one table are
-    in memory at once.
+    this for a query whose DataFrame filters or alters them. The changes that a batch has for one
+    table are written to a temporary file first, in `tempfile.gettempdir()`.
 
     Args:
         recording: The recording of which the target is a replica.
@@ -69,32 +72,56 @@ def _retry(source: Recording, target: Location, owner: Claim, table: Aside) -> I
 def _apply(
     source: Recording, target: Location, owner: Claim, table: Aside, missed: Missed
 ) -> Iterator[Applied]:
-    try:
-        changes = _changes(source, table.oid, missed)
-    except PgoutputError as error:
-        yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
-        return
-    except Exception as error:  # as for a table whose changes cannot be applied
-        text = f"{table.namespace}.{table.name}: {one_line(error)}"
-        yield Applied(table.oid, table.namespace, table.name, {}, error=text)
-        return
-    yield from apply_changes(
-        changes.to_batches(),
-        target.place,
-        owner.query,
-        missed.batch,
-        recording=owner.recording,
-        history=owner.keeps == "history",
-    )
+    with TemporaryDirectory(prefix="pgoutput-") as folder:
+        file = os.path.join(folder, "changes")
+        try:
+            _store(source, table.oid, missed, file)
+        except PgoutputError as error:
+            yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
+            return
+        except Exception as error:  # as for a table whose changes cannot be applied
+            text = f"{table.namespace}.{table.name}: {one_line(error)}"
+            yield Applied(table.oid, table.namespace, table.name, {}, error=text)
+            return
+        yield from apply_changes(
+            _in_order(file),
+            target.place,
+            owner.query,
+            missed.batch,
+            recording=owner.recording,
+            history=owner.keeps == "history",
+        )
 
 
-def _changes(source: Recording, oid: int, missed: Missed) -> pa.Table:
-    """The changes of a relation in a batch, in the order in which the query applies them."""
+def _store(source: Recording, oid: int, missed: Missed, file: str) -> None:
+    """Write the changes of a relation in a batch into a file: they can be more than memory holds."""
     numbers = range(missed.first, missed.last + 1)
     source.check(numbers)
-    batches: list[pa.RecordBatch] = []
-    for task in committed_changes(source, numbers):
-        with Segment(task.place) as segment:
-            batches += read(segment, ChangesView(segment, task, lambda shape: shape.relation.oid == oid))
-    changes = pa.Table.from_batches(batches, CHANGES)
-    return changes.sort_by([("commit_lsn", "ascending"), ("position", "ascending")])
+    with pa.ipc.new_file(file, CHANGES) as writer:
+        for task in committed_changes(source, numbers):
+            with Segment(task.place) as segment:
+                for batch in read(
+                    segment, ChangesView(segment, task, lambda shape: shape.relation.oid == oid)
+                ):
+                    writer.write_batch(batch)
+
+
+def _in_order(file: str) -> Iterator[pa.RecordBatch]:
+    """Return changes in the order in which the query applies them. They are not concatenated.
+
+    Arrow arrays of strings hold 2 GiB.
+    """
+    with pa.memory_map(file) as source, pa.ipc.open_file(source) as reader:
+        parts = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        if not parts:
+            return
+        lsns, positions = (
+            np.concatenate([part[name].to_numpy() for part in parts]) for name in ("commit_lsn", "position")
+        )
+        part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        row = np.concatenate([np.arange(len(part)) for part in parts])
+        order = np.lexsort((positions, lsns))
+        turns = np.flatnonzero(np.diff(part_of[order])) + 1
+        for some in np.split(order, turns):
+            if len(some):
+                yield parts[part_of[some[0]]].take(pa.array(row[some]))
