@@ -175,12 +175,14 @@ class _FileWriter:
         self._sink = store.open_output_stream(self._path)
         self._writer = pq.ParquetWriter(self._sink, schema)
         self._rows: list[pa.RecordBatch] = []
+        self._bytes = 0
         self._statistics = _Statistics()
 
     def write(self, batch: pa.RecordBatch) -> int:
         """Write rows; give how many bytes there are so far."""
         self._rows.append(batch)
-        if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS:
+        self._bytes += batch.nbytes
+        if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= FILE_BYTES:
             self._flush()
         return int(self._sink.tell())
 
@@ -199,6 +201,7 @@ class _FileWriter:
             self._writer.write_table(rows)
             self._statistics.add(rows)
             self._rows = []
+            self._bytes = 0
 
 
 class _Statistics:
