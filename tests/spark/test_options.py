@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pgoutput.segments import record_capture
+from pgoutput import messages as m
+from pgoutput.errors import CaptureError
+from pgoutput.segments import list_segments, record_capture
 from pgoutput.spark import PgoutputDataSource
 from tests.codec import corpus
+from tests.segments.recordings import PARALLEL, record
 
 TWO = StructType([StructField("operation", StringType()), StructField("position", LongType())])
 
@@ -36,3 +41,29 @@ def test_a_table_may_have_other_columns_than_when_it_was_asked_for(recording: st
     other = PgoutputDataSource({"path": recording, "view": "table", "table": "app.t_def"})
     assert other.schema() != source.schema()
     assert source.streamReader(other.schema()) is not None
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_recording_that_ends_before_the_checkpoint(last: int, tmp_path: Path) -> None:
+    """It was set back to a copy, say. New segments would get numbers that have been read."""
+    folder = tmp_path / "recording"
+    folder.mkdir()
+    for number in range(1, 4):
+        record(
+            folder,
+            m.Begin(100 * number, 1, 7),
+            m.Commit(100 * number, 100 * number + 10, 0),
+            lsn=100 * number,
+        )
+    offset = {"segment": 3, "recording": PARALLEL.recording}
+    assert latest(folder, offset) == offset
+    for segment in list_segments(folder)[last:]:
+        segment.unlink()
+    with pytest.raises(CaptureError, match="the checkpoint has read segment 3, but the last one"):
+        latest(folder, offset)
+
+
+def latest(folder: Path, start: dict[str, Any]) -> dict[str, Any]:
+    """Where a stream that begins at an offset could go now."""
+    source = PgoutputDataSource({"path": str(folder)})
+    return source.streamReader(source.schema()).latestOffset(start, ReadAllAvailable())

@@ -151,12 +151,19 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
         last = self._latest() if self._last is None else self._last
+        if last:
+            _require_same(self._recording, self._identity, start)
+        if last < start["segment"]:
+            raise CaptureError(
+                f"{self._recording.location}: the checkpoint has read segment {start['segment']}, but the "
+                f"last one that is here is {last or 'none'}: what is recorded next would be skipped. Put the "
+                "segments back, or begin anew with a new target and a new checkpoint"
+            )
         if not last:
             return start
-        _require_same(self._recording, self._identity, start)
         if isinstance(limit, ReadMaxFiles):
             last = min(last, start["segment"] + limit.max_files)
-        return {"segment": max(last, start["segment"]), "recording": self._identity}
+        return {"segment": last, "recording": self._identity}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         files = self._reading.options.max_files
