@@ -161,9 +161,10 @@ class _Batches:
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Work on a batch."""
+        session = rows.sparkSession
+        # For each batch: of several streams, one may have had no segments when the query began.
+        recording = _offset(session, self._checkpoint, batch).recording
         if self._owner is None:
-            session = rows.sparkSession
-            recording = _offset(session, self._checkpoint, batch).recording
             self._owner = Claim(_query_id(session, self._checkpoint), self._keeps, recording)
         claim(self._target, self._owner, batch=batch)
         self._run(rows, _Batch(batch, self._owner, self._checkpoint))

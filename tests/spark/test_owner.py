@@ -1,0 +1,35 @@
+"""Whose batches a query writes, without a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pgoutput.errors import CaptureError
+from pgoutput.spark import replication
+
+_EMPTY = '{"segment": 0, "recording": ""}'
+
+
+def test_a_second_recording_that_begins_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A union of two streams, one of which had no segments when the query began, is refused."""
+    monkeypatch.setattr(replication, "_read_text", lambda session, place: Path(place).read_text())
+    checkpoint, done = tmp_path / "checkpoint", []
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"query"}')
+    run = replication._Batches(
+        str(tmp_path / "target"), "tables", str(checkpoint), lambda rows, batch: done.append(batch.number)
+    )
+    rows: Any = SimpleNamespace(sparkSession=None)
+    for batch, other in enumerate([_EMPTY, '{"segment": 1, "recording": "two"}']):
+        offsets = ["v1", '{"batchWatermarkMs":0}', f'{{"segment": {batch + 1}, "recording": "one"}}', other]
+        (checkpoint / "offsets" / str(batch)).write_text("\n".join(offsets))
+        if batch:
+            with pytest.raises(CaptureError, match="the changes come from several streams"):
+                run(rows, batch)
+        else:
+            run(rows, batch)
+    assert done == [0]
