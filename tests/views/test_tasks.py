@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pgoutput import messages as m
 from pgoutput.segments import Segment
 from pgoutput.views import Recording, Task, every_message, put_together
 from tests.segments.conftest import Recorded
+from tests.segments.recordings import record
 
 MB = 1 << 20
 
@@ -37,3 +41,14 @@ def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
         with Segment(recording.path(number)) as segment:
             data = sum(batch["data"].nbytes for batch in segment.batches())
             assert data < task.size == segment.size < 2 * data + 10_000
+
+
+def test_metadata_of_earlier_segments_is_forgotten(tmp_path: Path) -> None:
+    """A follower looks at the last segment each second, for months."""
+    recording = Recording(tmp_path, may_be_empty=True)
+    for lsn in (100, 200, 300):
+        record(tmp_path, m.Begin(lsn, 1, 7), m.Commit(lsn, lsn + 10, 0), lsn=lsn)
+        recording.refresh()
+        assert recording.last is not None
+        assert recording.last.end_lsn == lsn + 10
+    assert len(recording._metadata) == 1

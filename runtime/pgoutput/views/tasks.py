@@ -65,7 +65,7 @@ ALL_LSNS: Final = Lsns()
 
 
 class Recording:
-    """A folder of segments, wherever it is; what its metadata says is read once.
+    """A folder of segments, wherever it is; what its metadata says is read once, until `refresh`.
 
     Args:
         place: The folder, or one segment: what its transactions have in others is read there.
@@ -109,7 +109,7 @@ class Recording:
         return self.last.source.recording if self.last else ""
 
     def refresh(self) -> None:
-        """See which segments there are now.
+        """See which segments there are now. Forget the metadata of all but the last one.
 
         Raises:
             CaptureError: A file has the name of no segment, two have the same, or the last ones that the
@@ -123,7 +123,9 @@ class Recording:
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
             raise CaptureError(f"{self.location}: two segments have one number")
-        for gap in find_missing_end(max(self._paths, default=0), last):
+        newest = max(self._paths, default=0)
+        self._metadata = {number: one for number, one in self._metadata.items() if number == newest}
+        for gap in find_missing_end(newest, last):
             raise CaptureError(f"{self.location}: {gap}")
 
     def metadata(self, numbers: Iterable[int]) -> list[Metadata]:
