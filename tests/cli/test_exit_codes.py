@@ -53,3 +53,13 @@ def test_130_ended_by_ctrl_c() -> None:
         process.send_signal(signal.SIGINT)
         assert process.communicate()[1] == b""
     assert process.returncode == 130
+
+
+def test_130_ended_by_sigterm() -> None:
+    """In every command, whatever it is doing."""
+    code = (
+        "import os, signal, time; from pgoutput import cli; "
+        "cli._run = lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(10)); cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"")

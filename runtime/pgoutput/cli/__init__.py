@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 
 from pgoutput.cli.printing import complain
@@ -30,6 +31,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the locale cannot show
     try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         _run()
     except KeyboardInterrupt:
         sys.exit(130)
