@@ -29,7 +29,8 @@ K, V, W = Column("k", 23, -1), Column("v", 25, -1), Column("w", 25, -1)
         ([K, V, W], [K, V, W], []),
         ([K, V, W], [K, W], []),
         ([K, V, W], [K, Column("x", 25, -1), W], []),
-        ([], [K, V], []),
+        (None, [K, V], []),
+        ([], [K], [ADDED.format("k")]),
         ([K, V], [K, V, W], [ADDED.format("w")]),
         ([K, V, W], [K, W, V], [AGAIN.format("v")]),
         ([K, V, W], [V, W, K], [AGAIN.format("k")]),
@@ -39,7 +40,7 @@ K, V, W = Column("k", 23, -1), Column("v", 25, -1), Column("w", 25, -1)
         ([K, V], [Column("id", 23, -1), Column("v", 1043, 9)], [ADDED.format("id"), RETYPED.format("v")]),
     ],
 )
-def test_altered_columns(old: list[Column], new: list[Column], reasons: list[str]) -> None:
+def test_altered_columns(old: list[Column] | None, new: list[Column], reasons: list[str]) -> None:
     assert altered_columns(old, new) == reasons
 
 
@@ -142,3 +143,14 @@ def test_a_truncated_table_cannot_differ(history: bool, tmp_path: Path) -> None:
     server.insert("2", "v")
     apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
     assert replica_tables(tmp_path)[1].may_differ == ()
+
+
+def test_a_table_without_columns_gets_one(tmp_path: Path) -> None:
+    """Its rows may have a default value there."""
+    server = Server(1, "t", {}, keys=0)
+    server.insert()
+    apply(server.take().to_batches(), tmp_path, "query", 0)
+    server.add_column("k", "int4")
+    server.insert("1")
+    apply(server.take().to_batches(), tmp_path, "query", 1)
+    assert replica_tables(tmp_path)[1].may_differ == (Difference(100, ADDED.format("k")),)

@@ -36,22 +36,24 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
     return msgspec.json.decode(text, type=tuple[Difference, ...]) if text else ()
 
 
-def altered_columns(old: Sequence[Column], new: Sequence[Column]) -> list[str]:
+def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list[str]:
     """Return what happened to columns so that existing rows may have values that were not sent.
 
     PostgreSQL keeps the order of columns, and puts a new one last: a column that others have overtaken was
     dropped and added again.
 
     Args:
-        old: The columns that the relation had; none if they are not known.
+        old: The columns that the relation had; None if they are not known.
         new: The columns that it has.
     """
+    if old is None:
+        return []
     reasons: list[str] = []
     places = {column.name: place for place, column in enumerate(old)}
     names = renamed_columns(old, new)
     reached = -1
     again = False
-    for column in new if old else ():
+    for column in new:
         place = places.get(names.get(column.name, column.name))
         if place is None:
             reasons.append(f"column {column.name} was added, and may have a default value in existing rows")

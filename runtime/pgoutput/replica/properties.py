@@ -34,7 +34,8 @@ def describe(table: DeltaTable, layout: Layout, chunk: Chunk) -> list[Difference
     known = decode_differences(there.get(MAY_DIFFER))
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
-    altered = altered_columns(layout.columns, chunk.columns)
+    is_known = bool(layout.columns) or not layout.values
+    altered = altered_columns(layout.columns if is_known else None, chunk.columns)
     if altered and not chunk.truncates and _has_rows(table, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
