@@ -57,10 +57,15 @@ class Directory:
         return os.listdir(self.descriptor)
 
     def create(self, name: str) -> BinaryIO:
-        """Open a new file that readers do not see before `publish`; one left by a crash is emptied."""
+        """Open a new file that readers do not see before `publish`; one left unfinished is removed.
+
+        It is not written to again: a writer of this process that was given up may still have it open, and ends
+        its file when it is collected as garbage.
+        """
+        self.remove(_partial(name))
         return open(
             _partial(name),
-            "wb",
+            "xb",
             opener=lambda path, flags: os.open(path, flags, 0o666, dir_fd=self.descriptor),
         )
 
