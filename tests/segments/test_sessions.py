@@ -112,8 +112,18 @@ def test_what_was_stored_is_not_stored_again(tmp_path: Path) -> None:
     record(tmp_path, *everything)
     said = record(tmp_path, T, *WHOLE, MESSAGE)
     assert recordings.stored(tmp_path) == encoded(*everything, T)
-    assert [(one.transactions, one.end_lsn) for one in said] == [(2, 500), (0, 500)]
+    assert [(one.transactions, one.end_lsn) for one in said] == [(2, 501), (0, 501)]
     assert rows(tmp_path) == [(5, ["whole"]), (9, ["prepared"])]
+    is_sound(tmp_path, said)
+
+
+def test_a_message_that_begins_where_the_last_commit_ended_is_stored_once(tmp_path: Path) -> None:
+    """Its LSN is where its record begins; that of a commit is where it ends."""
+    record(tmp_path, T, *WHOLE)
+    message = m.LogicalMessage(0, COMMIT.end_lsn, "prefix", b"content")
+    for _ in range(2):
+        said = record(tmp_path, message)
+    assert recordings.stored(tmp_path) == encoded(T, *WHOLE, message)
     is_sound(tmp_path, said)
 
 
@@ -130,13 +140,12 @@ def test_what_was_stored_is_not_stored_again(tmp_path: Path) -> None:
 )
 def test_there_is_no_file_for_what_was_stored(tmp_path: Path, again: tuple[Message, ...]) -> None:
     before = record(tmp_path, T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
-    writer = SegmentWriter(
-        tmp_path, PARALLEL, Start(session=2, number=2, position=before[0].next_position, lsn=500)
-    )
+    start = Start(session=2, number=2, position=before[0].next_position, lsn=before[0].end_lsn)
+    writer = SegmentWriter(tmp_path, PARALLEL, start)
     writer.write(recordings.wrapped(*again), 0)
     writer.rotate()
     assert [path.name for path in tmp_path.iterdir()] == ["0000000001.parquet"]
-    later = (T, m.Begin(500, 9, 11), m.Insert(1, ("new",)), m.Commit(500, 510, 9))
+    later = (T, m.Begin(508, 9, 11), m.Insert(1, ("new",)), m.Commit(508, 518, 9))
     writer.write(recordings.wrapped(*later), 0)
     writer.rotate()
     assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(*later)

@@ -376,10 +376,12 @@ class StreamState:
     def _logical_message(self, message: messages.LogicalMessage) -> Message | None:
         if message.flags & messages.MessageFlag.TRANSACTIONAL:
             return None if self.skipping else message
-        if message.lsn <= self._stored_lsn:
+        if message.lsn < self._stored_lsn:
             return None
-        # It stands in the WAL where it comes in the stream, so what comes later ends later.
-        self.end_lsn = max(self.end_lsn, message.lsn)
+        # Its LSN is where its record begins: often the end of the commit before. One byte more tells it from
+        # that one, and is before its end. It stands in the WAL where it comes in the stream, so what comes
+        # later ends later.
+        self.end_lsn = max(self.end_lsn, message.lsn + 1)
         return message
 
     # Opening, counting, closing
