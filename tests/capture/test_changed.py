@@ -112,6 +112,87 @@ def test_a_table_added_again_during_a_look_is_noted(table: Lab) -> None:
         assert [one.name for one in compare(before, during, 0, connection).incomplete] == ["t"]
 
 
+def incomplete(lab: Lab, *publications: str) -> list[str]:
+    """The tables that a run up to now reports as incomplete."""
+    return [one.table for one in lab.record(*publications) if isinstance(one, TableIncomplete)]
+
+
+MOVED = {
+    "to another publication": "ALTER PUBLICATION p DROP TABLE t; {}; ALTER PUBLICATION q ADD TABLE t",
+    "to one with fewer operations": "ALTER PUBLICATION p DROP TABLE t; {}; ALTER PUBLICATION q SET"
+    " (publish = 'insert'); ALTER PUBLICATION q ADD TABLE t",
+}
+
+
+@pytest.mark.parametrize("way", MOVED)
+def test_a_table_that_was_moved_to_another_recorded_publication_is_incomplete(table: Lab, way: str) -> None:
+    table.run("CREATE TABLE u (id int)", "CREATE PUBLICATION q FOR TABLE u")
+    table.record("p", "q", snapshot=True)
+    table.run(*MOVED[way].format("INSERT INTO t VALUES (1)").split("; "))
+    assert "public.t" in incomplete(table, "p", "q")
+
+
+@pytest.mark.parametrize(
+    ("operations", "tables"), [("insert, update, delete, truncate", []), ("insert", ["public.t"])]
+)
+def test_a_table_of_two_publications_loses_one(table: Lab, operations: str, tables: list[str]) -> None:
+    operations = operations.replace(", truncate", "" if table.version < 11 else ", truncate")
+    table.run(f"CREATE PUBLICATION q FOR TABLE t WITH (publish = '{operations}')")
+    table.record("p", "q", snapshot=True)
+    table.run("ALTER PUBLICATION p DROP TABLE t", "INSERT INTO t VALUES (1)", "UPDATE t SET a = 'x'")
+    assert incomplete(table, "p", "q") == tables
+
+
+def test_a_table_that_gets_another_publication_stays_complete(table: Lab) -> None:
+    table.run("CREATE TABLE u (id int)", "CREATE PUBLICATION q FOR TABLE u")
+    table.record(snapshot=True)
+    table.record("p", "q")
+    table.run("ALTER PUBLICATION q ADD TABLE t", "INSERT INTO t VALUES (1)")
+    assert incomplete(table, "p", "q") == []
+
+
+def test_a_table_that_other_publications_are_recorded_of_is_incomplete(table: Lab) -> None:
+    """They may have published it later than where the slot stands."""
+    table.run("CREATE TABLE u (id int)", "CREATE PUBLICATION q FOR TABLE u")
+    table.record(snapshot=True)
+    table.run("INSERT INTO t VALUES (1)", "ALTER PUBLICATION q ADD TABLE t", "INSERT INTO t VALUES (2)")
+    assert incomplete(table, "q") == ["public.t"]
+
+
+@pytest.mark.parametrize("root", [False, True])
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "ALTER PUBLICATION p DROP TABLE t; {}; ALTER PUBLICATION p ADD TABLE t",
+        "ALTER TABLE t DETACH PARTITION t1; {}; ALTER TABLE t ATTACH PARTITION t1 FOR VALUES FROM (0) TO (9)",
+    ],
+)
+def test_partitions_that_were_not_published_meanwhile_are_incomplete(
+    lab: Lab, root: bool, statements: str
+) -> None:
+    if lab.version < 13 or (root and "DETACH" in statements):
+        return
+    lab.run(
+        "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (9)",
+        f"CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root = {root})",
+    )
+    lab.record(snapshot=True)
+    assert incomplete(lab) == []
+    lab.run(*statements.format("INSERT INTO t1 VALUES (1)").split("; "))
+    assert incomplete(lab) == ["public.t" if root else "public.t1"]
+
+
+def test_a_schema_that_was_not_published_meanwhile_is_incomplete(lab: Lab) -> None:
+    if lab.version < 15:
+        return
+    lab.run("CREATE SCHEMA s", "CREATE TABLE s.t (id int)", "CREATE PUBLICATION p FOR TABLES IN SCHEMA s")
+    lab.record(snapshot=True)
+    lab.run("ALTER PUBLICATION p DROP TABLES IN SCHEMA s", "INSERT INTO s.t VALUES (1)")
+    lab.run("ALTER PUBLICATION p ADD TABLES IN SCHEMA s")
+    assert incomplete(lab) == ["s.t"]
+
+
 ALTERED = {
     "ALTER PUBLICATION p SET (publish = 'insert')": "altered (updates: on before, off now",
     "ALTER PUBLICATION p DROP TABLE t": "does not publish public.t any more",

@@ -17,8 +17,8 @@ from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.segments import Incomplete, PublicationChange
 from pgoutput.wire import format_lsn, parse_lsn, shown_text
 
-Membership: TypeAlias = tuple[int, str | None, str | None]
-"""A row of pg_publication_rel: its OID, column list and row filter."""
+Membership: TypeAlias = tuple[int | str, str | None, str | None]
+"""What makes a table a publication's: OIDs of rows of catalogs, column list and row filter."""
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True):
     columns: dict[str, int]
     """pg_attribute.attnum of each column: another one if it is dropped and added again."""
     memberships: dict[str, Membership]
-    """For each publication that names the table: OID in pg_publication_rel, column list and row filter."""
+    """For each publication that names the table, its schema, or a table that it is a partition of."""
     publications: tuple[str, ...]
     """All that publish it."""
     never_rewritten: bool
@@ -85,9 +85,26 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
 
 _MEMBERS: Final = {
-    10: "SELECT oid, prrelid, prpubid, NULL, NULL FROM pg_publication_rel",
-    15: "SELECT oid, prrelid, prpubid, prattrs::text, pg_get_expr(prqual, prrelid) FROM pg_publication_rel",
+    10: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS filter"
+    " FROM pg_publication_rel WHERE prpubid IN ({publications})",
+    15: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, prattrs::text AS columns,"
+    " pg_get_expr(prqual, prrelid) AS filter FROM pg_publication_rel WHERE prpubid IN ({publications})"
+    " UNION ALL SELECT pn.oid, 'schema', c.oid, pnpubid, NULL, NULL FROM pg_publication_namespace pn"
+    " JOIN pg_class c ON relnamespace = pnnspid WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
+_PARTITIONS: Final = """\
+WITH RECURSIVE members AS ({members}), found AS (
+    SELECT coalesce(schema || ' ', '') || oid AS rows, named AS relation, prpubid, columns, filter
+    FROM members
+    UNION ALL
+    SELECT rows || ' ' || i.xmin, inhrelid, prpubid, columns, filter
+    FROM found JOIN pg_inherits i ON inhparent = relation JOIN pg_class c ON c.oid = inhrelid
+    WHERE relispartition
+)
+SELECT string_agg(rows, ', ' ORDER BY rows), relation, prpubid, string_agg(columns, ', ' ORDER BY rows),
+    string_agg(filter, ', ' ORDER BY rows)
+FROM found GROUP BY relation, prpubid"""
+"""What names a partitioned table publishes its partitions; xmin tells whether one was attached anew."""
 
 _WRITERS: Final = "SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'"
 
@@ -95,6 +112,7 @@ _PLACE: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 WHERE c.oid = {oid}"""
 
+_SENT: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
 _OPERATIONS: Final = {
     "pubinsert": "inserts",
     "pubupdate": "updates",
@@ -141,9 +159,11 @@ def _look(connection: Connection, names: Sequence[str], lsn: int) -> Published:
             publishing.setdefault(int(str(oid)), []).append(one.name)
     members: dict[int, dict[str, Membership]] = {}
     query = _MEMBERS[15 if connection.server_version >= 150_000 else 10]
-    for row, relation, publication, columns, rows in connection.query(query):
-        if (name := by_oid.get(int(str(publication)))) is not None:
-            members.setdefault(int(str(relation)), {})[name] = int(str(row)), columns, rows
+    query = _PARTITIONS.format(members=query.format(publications=", ".join(map(str, by_oid)) or "NULL"))
+    for catalog_rows, relation, publication, columns, rows in connection.query(query):
+        of = str(catalog_rows)
+        member = int(of) if of.isdecimal() else of, columns, rows
+        members.setdefault(int(str(relation)), {})[by_oid[int(str(publication))]] = member
     tables = {
         int(str(oid)): Table(
             int(str(oid)),
@@ -308,6 +328,7 @@ class _Changes:
             reason = (
                 next((settings[name] for name in table.publications if settings.get(name)), None)
                 or self._membership(old, table)
+                or self._coverage(old, table)
                 or self._columns(old.columns, table.columns)
             )
             if reason is not None:
@@ -353,6 +374,32 @@ class _Changes:
             for text in _member_changes(old.memberships.get(name), new.memberships.get(name))
         ]
         return f"{', '.join(texts)} {self._since}" if texts else None
+
+    def _coverage(self, old: Table, new: Table) -> str | None:
+        """Say which publications of a table came or went, unless another one published the same always."""
+        had, has = {*old.publications}, {*new.publications}
+        publications = {one.name: one for one in (*self._after.publications, *self._before.publications)}
+
+        def is_covered(name: str) -> bool:
+            columns = (old if name in had else new).memberships.get(name, _NO_MEMBER)[1]
+            return any(
+                filter_ is None
+                and listed in (None, columns)
+                and all(
+                    publications[other].settings.get(operation)
+                    or not publications[name].settings.get(operation)
+                    for operation in _SENT
+                )
+                for other in had & has
+                for _, listed, filter_ in [new.memberships.get(other, _NO_MEMBER)]
+            )
+
+        texts = [
+            f"{'not published any more' if name in had else 'published'} by {name}"
+            for name in sorted(had ^ has)
+            if not is_covered(name)
+        ]
+        return f"{', '.join(texts)} {self._since}: changes may be missing" if texts else None
 
     def _columns(self, old: Mapping[str, int], new: Mapping[str, int]) -> str | None:
         names = [name for name in old.keys() & new.keys() if old[name] != new[name]]

@@ -59,8 +59,8 @@ class Directory:
     def create(self, name: str) -> BinaryIO:
         """Open a new file that readers do not see before `publish`; one left unfinished is removed.
 
-        It is not written to again: a writer of this process that was given up may still have it open, and ends
-        its file when it is collected as garbage.
+        It is not written to again: a writer of this process that was given up may still have it open, and
+        ends its file when it is collected as garbage.
         """
         self.remove(_partial(name))
         return open(
