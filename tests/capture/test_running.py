@@ -232,6 +232,29 @@ def test_an_acknowledgement_that_was_lost_doubles_nothing(lab: Lab) -> None:
     lab.assert_equal()
 
 
+def test_transactions_that_another_run_was_not_to_record_are_not_compared(table: Lab) -> None:
+    """A slot that stands where other publications were recorded: so after a crash of the server."""
+    table.run("CREATE PUBLICATION q FOR TABLE elsewhere")
+    table.record()
+    statements = ("INSERT INTO t VALUES (1)", "INSERT INTO elsewhere VALUES (1)")
+    table.run(*statements)
+    if table.version < 12:
+        return
+    table.run(f"SELECT pg_copy_logical_replication_slot('{table.slot}', '{table.slot}_copy')")
+    table.record()
+    table.record("p", "q")
+    table.run(*statements)
+    table.record("p", "q")
+    table.run(
+        f"SELECT pg_drop_replication_slot('{table.slot}')",
+        f"SELECT pg_copy_logical_replication_slot('{table.slot}_copy', '{table.slot}')",
+    )
+    table.run(*statements)
+    table.record("p", "q")
+    tables = table.replay()
+    assert {one.relation.name: len(list(one)) for one in tables.values()} == {"t": 3, "elsewhere": 2}
+
+
 RECORDING = (
     "import sys; from pgoutput.capture import Recorder\n"
     "Recorder(*sys.argv[1:3], ['p'], sys.argv[3]).run(until='now')\n"

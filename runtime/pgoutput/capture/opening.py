@@ -26,13 +26,13 @@ from pgoutput.capture.timelines import Timeline, check_fork, read_timelines
 from pgoutput.capture.waiting import SlotWait
 from pgoutput.errors import CaptureError, ConnectionLost, ReplicationError
 from pgoutput.segments import (
-    NOTHING_RECORDED,
     Incomplete,
     RecordedCommits,
     Resent,
     Source,
     Start,
     list_segments,
+    read_metadata,
     recorded_commits,
 )
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
@@ -147,13 +147,14 @@ class Opening:
         if request.strict:
             self._refuse_incomplete()
         start = self._folder.start(confirmed_lsn)
-        resent = Resent(self._recorded_since(confirmed_lsn, source))
+        begin_lsn, recorded = self._recorded_since(confirmed_lsn, source)
+        resent = Resent(recorded)
         again = not resent.settled
         return Opened(
             server=server,
             source=source,
             start=start,
-            begin_lsn=confirmed_lsn if again else start.lsn,
+            begin_lsn=begin_lsn if again else start.lsn,
             acknowledged_lsn=confirmed_lsn if again else max(start.lsn, confirmed_lsn),
             resent=resent,
             published=published,
@@ -337,14 +338,26 @@ class Opening:
         if incomplete := self._folder.state.incomplete:
             raise incomplete_error(self._folder.path, incomplete)
 
-    def _recorded_since(self, confirmed_lsn: int, source: Source) -> RecordedCommits:
-        """The commits that are recorded behind what the slot knows, so that the server sends them again."""
-        last = self._folder.last_segment()
-        if last is None or last.kind == "snapshot" or last.end_lsn <= confirmed_lsn:
-            return NOTHING_RECORDED
-        if any(getattr(last.source, name) != getattr(source, name) for name in _DECIDES_WHAT_COMES):
-            return NOTHING_RECORDED
-        return recorded_commits(list_segments(self._folder.path), confirmed_lsn)
+    def _recorded_since(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
+        """Where to begin, and the commits recorded behind it, which the server sends again from there.
+
+        What was recorded with other options or publications is not comparable, nor is what they left out
+        behind it: then it is compared from the first commit on that was recorded with these.
+        """
+        paths: list[Path] = []
+        has_others = False
+        for path in reversed(list_segments(self._folder.path) if self._folder.last_segment() else []):
+            metadata = read_metadata(path)
+            if metadata.kind == "snapshot" or metadata.end_lsn <= confirmed_lsn:
+                break
+            if any(getattr(metadata.source, name) != getattr(source, name) for name in _DECIDES_WHAT_COMES):
+                has_others = True
+                break
+            paths.insert(0, path)
+        recorded = recorded_commits(paths, metadata.end_lsn if has_others else confirmed_lsn)
+        if has_others and len(recorded):
+            confirmed_lsn = int(recorded["lsn"][0])
+        return confirmed_lsn, recorded
 
 
 def note(folder: Folder, published: Published, difference: Difference) -> None:
