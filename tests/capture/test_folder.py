@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from pgoutput.capture.folder import Folder, State
+from pgoutput.capture.opening import note
+from pgoutput.capture.publications import Difference, Published
 from pgoutput.errors import CaptureError
 from pgoutput.messages import Begin, Commit, XLogData
-from pgoutput.segments import SegmentWriter, segment_name
+from pgoutput.segments import PublicationChange, SegmentWriter, segment_name
 from pgoutput.stream import encode_for
 from tests.segments.recordings import FIRST, PARALLEL
 
@@ -50,3 +53,32 @@ def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
         assert folder.stored_lsn(state) == 30
         with pytest.raises(CaptureError, match="it is a recording of slot slot, not other"):
             folder.claim("other", *WHOSE[1:])
+
+
+def test_a_change_that_is_noted_while_the_state_is_saved_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment is stored in another thread, and the disk takes its time."""
+    old, new = (
+        PublicationChange(publication="p", after_lsn=1, before_lsn=2, time=time, changes=())
+        for time in (1, 2)
+    )
+    slot, system, database = WHOSE
+    with Folder(tmp_path) as folder:
+        folder.save(State(slot=slot, system_identifier=system, database=database))
+        folder.update(publication_changes=(old,))
+        look = Published(1, 1, (), {})
+        noting = Thread(target=note, args=(folder, look, Difference((new,), ())))
+        replace = folder.directory.replace
+
+        def slow(name: str, content: bytes) -> None:
+            if not noting.ident:
+                noting.start()
+                noting.join(0.2)  # it waits for this one
+            replace(name, content)
+
+        monkeypatch.setattr(folder.directory, "replace", slow)
+        folder.update(publication_changes=lambda state: ())  # a segment says it
+        noting.join()
+        assert folder.state is not None
+        assert folder.state.publication_changes == (new,)

@@ -157,13 +157,17 @@ class Folder:
     def update(self, **changes: Any) -> None:
         """Write the state to the disk with some of its fields changed.
 
+        Args:
+            changes: The new values; or functions that make them of the state, as no other thread changes it.
+
         Raises:
             CaptureError: As `save`.
             OSError: As `save`.
         """
         with self._saving:
             assert self.state is not None
-            self._save(msgspec.structs.replace(self.state, **changes))
+            values = {name: new(self.state) if callable(new) else new for name, new in changes.items()}
+            self._save(msgspec.structs.replace(self.state, **values))
 
     def _save(self, state: State) -> None:
         self.check_place()

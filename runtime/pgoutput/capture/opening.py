@@ -362,11 +362,10 @@ class Opening:
 
 def note(folder: Folder, published: Published, difference: Difference) -> None:
     """Keep a look, and what it found, on the disk: the findings first, since the look is not made twice."""
-    assert folder.state is not None
     if difference.changes or difference.incomplete:
         folder.update(
-            incomplete=_merged(folder.state.incomplete, difference.incomplete),
-            publication_changes=(*folder.state.publication_changes, *difference.changes),
+            incomplete=lambda state: _merged(state.incomplete, difference.incomplete),
+            publication_changes=lambda state: (*state.publication_changes, *difference.changes),
         )
     folder.save_published(published)
 

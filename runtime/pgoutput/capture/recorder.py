@@ -215,11 +215,12 @@ class Recorder:
         said: list[PublicationChange] = []
 
         def stored(path: Path, metadata: Metadata) -> None:
-            assert folder.state is not None
             told = metadata.publication_changes
             folder.update(
                 last_segment=metadata.number,
-                publication_changes=tuple(one for one in folder.state.publication_changes if one not in told),
+                publication_changes=lambda state: tuple(
+                    one for one in state.publication_changes if one not in told
+                ),
             )
             self._tell(
                 Stored(
