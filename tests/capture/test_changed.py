@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pgoutput.capture import Connected, PublicationAltered, Recorder, SnapshotKept, Stored, TableIncomplete
+from pgoutput.capture.alterations import compare
 from pgoutput.capture.connection import Connection
-from pgoutput.capture.publications import _look, compare, look
+from pgoutput.capture.publications import _look, look
 from pgoutput.errors import CaptureError
 from pgoutput.segments import Metadata
 from tests.capture.lab import Lab, wait_until
@@ -255,6 +256,33 @@ def test_the_last_column_dropped_and_added_again(table: Lab) -> None:
     table.run("ALTER TABLE t DROP b, ADD b text DEFAULT 'new'")
     told = [one for one in table.record() if isinstance(one, TableIncomplete)]
     assert told[0].reason.startswith('"b" dropped and added again after ')
+
+
+def test_values_that_using_changes_under_one_type(table: Lab) -> None:
+    """No Relation message differs, and nothing is sent of existing rows."""
+    table.run("INSERT INTO t VALUES (1, 'a', 'b')")
+    table.record(snapshot=True)
+    table.run("ALTER TABLE t ALTER a TYPE text USING upper(a)")
+    told = [one for one in table.record() if isinstance(one, TableIncomplete)]
+    assert told[0].reason.startswith('"a" rewritten (ALTER COLUMN … USING) after ')
+    table.run("VACUUM FULL t")
+    assert table.record()
+    table.run("ALTER TABLE t ALTER b SET NOT NULL")
+    (told_again,) = [one for one in table.record() if isinstance(one, TableIncomplete)]
+    assert told_again.reason == told[0].reason
+
+
+@pytest.mark.parametrize("type_", ["mood", "mood[]"])
+def test_a_renamed_value_of_an_enum(lab: Lab, type_: str) -> None:
+    lab.run("CREATE TYPE mood AS ENUM ('sad', 'happy')", f"CREATE TABLE t (id int PRIMARY KEY, m {type_})")
+    lab.run("CREATE TABLE other (id int)", "CREATE PUBLICATION p FOR ALL TABLES")
+    lab.record(snapshot=True)
+    lab.run("ALTER TYPE mood ADD VALUE 'calm'")
+    assert not [one for one in lab.record() if isinstance(one, TableIncomplete)]
+    lab.run("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
+    (told,) = [one for one in lab.record() if isinstance(one, TableIncomplete)]
+    assert told.table == "public.t"
+    assert told.reason.startswith('"m" of an enum of which a value was renamed after ')
 
 
 def test_other_alterations_of_tables_leave_them_complete(table: Lab) -> None:

@@ -7,9 +7,10 @@ from threading import Thread
 
 import pytest
 
+from pgoutput.capture.alterations import Difference
 from pgoutput.capture.folder import Folder, State
 from pgoutput.capture.opening import note
-from pgoutput.capture.publications import Difference, Published
+from pgoutput.capture.publications import Published
 from pgoutput.errors import CaptureError
 from pgoutput.messages import Begin, Commit, XLogData
 from pgoutput.segments import PublicationChange, SegmentWriter, segment_name
@@ -67,7 +68,7 @@ def test_a_change_that_is_noted_while_the_state_is_saved_stays(
     with Folder(tmp_path) as folder:
         folder.save(State(slot=slot, system_identifier=system, database=database))
         folder.update(publication_changes=(old,))
-        look = Published(1, 1, (), {})
+        look = Published(1, 1, (), {}, {})
         noting = Thread(target=note, args=(folder, look, Difference((new,), ())))
         replace = folder.directory.replace
 

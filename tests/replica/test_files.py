@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +15,13 @@ def test_large_rows_are_not_collected(tmp_path: Path) -> None:
     """They are written once they are as many bytes as a file has, however few rows they are."""
     schema = pa.schema([pa.field("v", pa.string())])
     files = Files(DeltaTable.create(tmp_path, schema), schema)
-    rows = (pa.record_batch([[f"{number}" * (1 << 20)]], schema=schema) for number in range(100, 200))
-    usual = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(usual)
-    pa.set_memory_pool(pool)
-    try:
-        files.write(rows)
-    finally:
-        pa.set_memory_pool(usual)
-    assert pool.max_memory() < 4 * FILE_BYTES
+    before = pa.total_allocated_bytes()
+    held: list[int] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number in range(100, 200):
+            yield pa.record_batch([[f"{number}" * (1 << 20)]], schema=schema)
+            held.append(pa.total_allocated_bytes() - before)
+
+    files.write(rows())
+    assert max(held) < 4 * FILE_BYTES

@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.capture import publications as catalogs
 from pgoutput.capture import server as servers
+from pgoutput.capture.alterations import Difference, check_identity, compare, without_snapshot
 from pgoutput.capture.connection import Connection
 from pgoutput.capture.events import Event, SnapshotKept
 from pgoutput.capture.folder import Folder, State
 from pgoutput.capture.options import Options
-from pgoutput.capture.publications import Difference, Published
+from pgoutput.capture.publications import Published, look
 from pgoutput.capture.server import Server
 from pgoutput.capture.snapshot import SchemaChanged, TableCopy
 from pgoutput.capture.timelines import Timeline, check_fork, read_timelines
@@ -127,7 +127,7 @@ class Opening:
         ]
         timelines = read_timelines(connection)
         state = self._check_history(state, timelines, str(server_start))
-        before = catalogs.look(self._catalogs, request.publications)
+        before = look(self._catalogs, request.publications)
         source = Source(
             recording=state.recording,
             system_identifier=server.system_identifier,
@@ -236,7 +236,7 @@ class Opening:
     def _adopt(self, state: State, before: Published, lsn: int) -> None:
         """Begin a recording with a slot that is there."""
         self._folder.save_published(before)
-        incomplete = catalogs.without_snapshot(before, self._catalogs)
+        incomplete = without_snapshot(before, self._catalogs)
         self._folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, incomplete=incomplete))
 
     def _begin(self, state: State, source: Source, before: Published) -> int:
@@ -261,7 +261,7 @@ class Opening:
         """Create the slot; or leave all as it was."""
         lsn, _ = self._create()
         try:
-            self._adopt(state, catalogs.look(self._catalogs, self._request.publications), lsn)
+            self._adopt(state, look(self._catalogs, self._request.publications), lsn)
         except BaseException:  # a slot that nobody reads keeps WAL for nothing
             self._undo(state)
             raise
@@ -285,8 +285,8 @@ class Opening:
             )
             copied = copy.run(self._tell, self._stop, request.segment_bytes)
             folder.finish_snapshot()
-            after = catalogs.look(self._catalogs, request.publications)
-            difference = catalogs.compare(before, after, _now(), self._catalogs, copied)
+            after = look(self._catalogs, request.publications)
+            difference = compare(before, after, _now(), self._catalogs, copied)
             folder.save_published(after)
             folder.save(
                 msgspec.structs.replace(
@@ -328,9 +328,9 @@ class Opening:
             raise CaptureError(
                 f"{folder.path}: _published.json is missing: put it back, or record anew in another folder"
             )
-        after = catalogs.look(self._catalogs, self._request.publications)
-        catalogs.check_identity(before, after)
-        note(folder, after, catalogs.compare(before, after, _now(), self._catalogs))
+        after = look(self._catalogs, self._request.publications)
+        check_identity(before, after)
+        note(folder, after, compare(before, after, _now(), self._catalogs))
         return after
 
     def _refuse_incomplete(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pgoutput.capture import server as servers
+from pgoutput.capture.alterations import Difference
 from pgoutput.capture.attempts import Attempts
 from pgoutput.capture.connection import Connection, Interrupted, parse_dsn
 from pgoutput.capture.events import (
@@ -28,7 +29,6 @@ from pgoutput.capture.failures import CredentialsRefused, UndefinedObject
 from pgoutput.capture.folder import Folder
 from pgoutput.capture.opening import Opened, Opening, Request, incomplete_error, note
 from pgoutput.capture.options import Options
-from pgoutput.capture.publications import Difference
 from pgoutput.capture.session import Session
 from pgoutput.capture.watch import Watch
 from pgoutput.errors import ConnectionLost, ReplicationError

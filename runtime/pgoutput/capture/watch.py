@@ -9,15 +9,9 @@ from typing import Final
 
 import msgspec
 
+from pgoutput.capture.alterations import Difference, PublicationReplaced, check_identity, compare
 from pgoutput.capture.connection import Connection
-from pgoutput.capture.publications import (
-    Difference,
-    PublicationReplaced,
-    Published,
-    check_identity,
-    compare,
-    look,
-)
+from pgoutput.capture.publications import Published, look
 from pgoutput.capture.timelines import Timeline, read_timelines
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput.errors import CaptureError, PgoutputError
@@ -111,17 +112,20 @@ def _in_order(file: str) -> Iterator[pa.RecordBatch]:
 
     Arrow arrays of strings hold 2 GiB.
     """
-    with pa.memory_map(file) as source, pa.ipc.open_file(source) as reader:
-        parts = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        if not parts:
+    with pa.OSFile(file) as source, pa.ipc.open_file(source) as reader:
+        keys = [_keys(reader.get_batch(number)) for number in range(reader.num_record_batches)]
+        if not keys:
             return
-        lsns, positions = (
-            np.concatenate([part[name].to_numpy() for part in parts]) for name in ("commit_lsn", "position")
-        )
-        part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        row = np.concatenate([np.arange(len(part)) for part in parts])
-        order = np.lexsort((positions, lsns))
+        part_of = np.repeat(np.arange(len(keys)), [len(lsns) for lsns, _ in keys])
+        row = np.concatenate([np.arange(len(lsns)) for lsns, _ in keys])
+        order = np.lexsort([np.concatenate(column) for column in reversed([*zip(*keys, strict=True)])])
         turns = np.flatnonzero(np.diff(part_of[order])) + 1
         for some in np.split(order, turns):
             if len(some):
-                yield parts[part_of[some[0]]].take(pa.array(row[some]))
+                part = reader.get_batch(int(part_of[some[0]]))
+                yield part.take(pa.array(row[some]))
+
+
+def _keys(part: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The columns by which changes are ordered, copied out of the batch."""
+    return part["commit_lsn"].to_numpy().copy(), part["position"].to_numpy().copy()
