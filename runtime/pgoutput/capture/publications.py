@@ -96,25 +96,22 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
 
 _MEMBERS: Final = {
-    10: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS filter"
+    10: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS condition"
     " FROM pg_publication_rel WHERE prpubid IN ({publications})",
     15: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, prattrs::text AS columns,"
-    " pg_get_expr(prqual, prrelid) AS filter FROM pg_publication_rel WHERE prpubid IN ({publications})"
+    " pg_get_expr(prqual, prrelid) AS condition FROM pg_publication_rel WHERE prpubid IN ({publications})"
     " UNION ALL SELECT pn.oid, 'schema', c.oid, pnpubid, NULL, NULL FROM pg_publication_namespace pn"
     " JOIN pg_class c ON relnamespace = pnnspid WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
 _PARTITIONS: Final = """\
-WITH RECURSIVE members AS ({members}), found AS (
-    SELECT coalesce(schema || ' ', '') || oid AS rows, named AS relation, prpubid, columns, filter
-    FROM members
+WITH RECURSIVE found AS (
+    SELECT coalesce(schema || ' ', '') || oid AS place, named, prpubid, columns, condition FROM ({members}) m
     UNION ALL
-    SELECT rows || ' ' || i.xmin, inhrelid, prpubid, columns, filter
-    FROM found JOIN pg_inherits i ON inhparent = relation JOIN pg_class c ON c.oid = inhrelid
-    WHERE relispartition
+    SELECT place || ' ' || i.xmin, inhrelid, prpubid, columns, condition
+    FROM found JOIN pg_inherits i ON inhparent = named JOIN pg_class c ON c.oid = inhparent
+    WHERE relkind = 'p'
 )
-SELECT string_agg(rows, ', ' ORDER BY rows), relation, prpubid, string_agg(columns, ', ' ORDER BY rows),
-    string_agg(filter, ', ' ORDER BY rows)
-FROM found GROUP BY relation, prpubid"""
+SELECT place, named, prpubid, columns, condition FROM found ORDER BY place"""
 """What names a partitioned table publishes its partitions; xmin tells whether one was attached anew."""
 
 _WRITERS: Final = "SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'"
@@ -160,10 +157,13 @@ def _look(connection: Connection, names: Sequence[str], lsn: int) -> Published:
     members: dict[int, dict[str, Membership]] = {}
     query = _MEMBERS[15 if connection.server_version >= 150_000 else 10]
     query = _PARTITIONS.format(members=query.format(publications=", ".join(map(str, by_oid)) or "NULL"))
-    for catalog_rows, relation, publication, columns, rows in connection.query(query):
-        of = str(catalog_rows)
-        member = int(of) if of.isdecimal() else of, columns, rows
-        members.setdefault(int(str(relation)), {})[by_oid[int(str(publication))]] = member
+    for place, relation, publication, columns, rows in connection.query(query):
+        of = members.setdefault(int(str(relation)), {})
+        name, known = by_oid[int(str(publication))], str(place)
+        if name in of:  # by its schema as well
+            known = f"{of[name][0]}, {known}"
+            columns, rows = (one or other for one, other in zip(of[name][1:], (columns, rows), strict=True))
+        of[name] = int(known) if known.isdecimal() else known, columns, rows
     tables = {
         int(str(oid)): Table(
             int(str(oid)),

@@ -188,6 +188,8 @@ CATALOGS: Final[Mapping[str, tuple[Mapping[str, int], Callable[[View], Iterable[
         {"oid": OID, "prpubid": OID, "prrelid": OID, "prqual": TEXT, "prattrs": TEXT},
         lambda view: (),
     ),
+    "pg_publication_namespace": ({"oid": OID, "pnpubid": OID, "pnnspid": OID}, lambda view: ()),
+    "pg_inherits": ({"xmin": XID, "inhrelid": OID, "inhparent": OID}, lambda view: ()),
     "pg_stat_replication": (_SENDER, _senders),
     "pg_settings": ({"name": TEXT, "setting": TEXT}, lambda view: view.settings.rows().items()),
     "pg_database": (
