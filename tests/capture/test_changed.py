@@ -12,6 +12,7 @@ from pgoutput.capture.connection import Connection
 from pgoutput.capture.publications import _look, look
 from pgoutput.errors import CaptureError
 from pgoutput.segments import Metadata
+from tests.capture.conftest import Command
 from tests.capture.lab import Lab, wait_until
 
 
@@ -217,7 +218,8 @@ def test_an_altered_publication_is_noted(table: Lab, statements: str, running: b
         with table.recording() as recording:
             recording.wait(Connected)
             table.run(*statements.split("; "))
-            recording.wait(TableIncomplete)
+            # A look can fall between the two tables that a statement alters.
+            wait_until(lambda: "public.t" in [one.table for one in recording.told(TableIncomplete)])
             table.run("INSERT INTO other VALUES (2)")
             recording.wait(Stored)
     else:
@@ -227,15 +229,17 @@ def test_an_altered_publication_is_noted(table: Lab, statements: str, running: b
         table.record()
     segments = table.segments()
     assert "t" in reasons(segments)
-    assert any(ALTERED[statements] in text for text in changes(segments)), changes(segments)
+    expected = [ALTERED[statements]]
+    if running and "; " in statements:
+        expected.append(ALTERED[statements.split("; ")[0]])  # a look can fall between the statements
+    assert any(one in text for text in changes(segments) for one in expected), changes(segments)
 
 
 def test_a_publication_that_was_altered_and_set_back(table: Lab) -> None:
     table.record(snapshot=True)
-    table.run(
-        "ALTER PUBLICATION p SET (publish = 'insert')",
-        "ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')",
-    )
+    everything = "insert, update, delete" + (", truncate" if table.version >= 11 else "")
+    for operations in ("insert", everything):
+        table.run(f"ALTER PUBLICATION p SET (publish = '{operations}')")
     assert [one.table for one in table.record() if isinstance(one, TableIncomplete)] == ["public.t"]
 
 
@@ -328,12 +332,13 @@ def test_a_folder_that_is_moved_or_removed(lab: Lab, tmp_path: Path, removed: bo
 
 def test_a_segment_is_never_replaced(lab: Lab) -> None:
     lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
-    lab.record()
-    path = lab.folder / "0000000001.parquet"
-    lab.run("INSERT INTO t VALUES (1)")
+    path = lab.folder / "0000000002.parquet"
     with pytest.raises(FileExistsError), lab.recording() as recording:  # noqa: PT012
         recording.wait(Connected)
+        lab.run("INSERT INTO t VALUES (1)")
+        recording.wait(Stored)
         path.write_bytes(b"of another")
+        lab.run("INSERT INTO t VALUES (2)")
         recording.join()
     assert path.read_bytes() == b"of another"
 
@@ -371,3 +376,14 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_a_slot_is_made(lab: L
     with pytest.raises((OSError, CaptureError)):
         Recorder(lab.dsn, lab.slot, ["p"], read_only, create_slot=True).run(until="now")
     wait_until(lambda: lab.slots() == [])
+
+
+def test_a_look_does_not_wait_for_a_locked_table_in_silence(table: Lab, capture: Command) -> None:
+    """Since PostgreSQL 16, the server opens each published table for it."""
+    table.record()
+    with table.connect() as other:
+        other.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        code, _, err = capture("--until=now", "--retry-for=1")
+        assert code == (3 if table.version >= 16 else 0)
+        assert table.version < 16 or "a transaction holds a published table exclusively" in err
+    assert capture("--until=now")[0] == 0

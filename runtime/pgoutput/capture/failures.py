@@ -19,7 +19,6 @@ _TRANSIENT: Final = (
 )
 """SQLSTATEs of retryable errors, or how they begin."""
 
-_UNDEFINED_OBJECT: Final = "42704"
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 
 _ALLOWED_PLUGINS: Final = "output_plugin_libraries"
@@ -44,6 +43,10 @@ _SEVERAL: Final = "\nMultiple connection attempts failed. All failures were:\n- 
 
 class UndefinedObject(ReplicationError):
     """The server does not know an object by the given name."""
+
+
+class LockNotAvailable(ReplicationError):
+    """Another transaction holds a lock for longer than lock_timeout."""
 
 
 class CredentialsRefused(ReplicationError):
@@ -88,7 +91,11 @@ def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
         )
     if state.startswith(_TRANSIENT) or not state:  # libpq's own errors have none
         return ConnectionLost(text)
-    return (UndefinedObject if state == _UNDEFINED_OBJECT else ReplicationError)(text)
+    return _KINDS.get(state, ReplicationError)(text)
+
+
+_KINDS: Final = {"42704": UndefinedObject, "55P03": LockNotAvailable}
+"""Classes of errors by SQLSTATE."""
 
 
 def field(result: pq.abc.PGresult, name: pq.DiagnosticField) -> str:

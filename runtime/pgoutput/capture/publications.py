@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pgoutput.capture.connection import Connection, quote_literal
+from pgoutput.capture.failures import LockNotAvailable
 from pgoutput.capture.published import published_relations
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.wire import parse_lsn, shown_text
@@ -114,7 +115,13 @@ WITH RECURSIVE found AS (
 SELECT place, named, prpubid, columns, condition FROM found ORDER BY place"""
 """What names a partitioned table publishes its partitions; xmin tells whether one was attached anew."""
 
-_WRITERS: Final = "SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'"
+_LOCK_SECONDS: Final = 5
+"""How long a look waits for a table: since PostgreSQL 16, pg_get_publication_tables opens each."""
+
+_WRITERS: Final = """\
+SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'
+UNION ALL SELECT 1 WHERE pg_is_in_recovery()"""
+"""Whether somebody writes to a table; a standby does not know the locks of its primary."""
 
 _PLACE: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -134,7 +141,13 @@ def look(connection: Connection, names: Sequence[str]) -> Published:
     lsn = parse_lsn(str(connection.query(_LSN)[0][0]))
     connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
+        connection.query(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
         return _look(connection, names, lsn)
+    except LockNotAvailable:
+        raise ConnectionLost(
+            "the catalogs cannot be read: a transaction holds a published table exclusively (VACUUM FULL, or "
+            "an ALTER TABLE that has not ended or is prepared)"
+        ) from None
     finally:
         connection.query("COMMIT")
 

@@ -29,7 +29,8 @@ _STATUS_SECONDS: Final = 10.0
 """Between two status updates, where the server does not want them sooner (wal_receiver_status_interval)."""
 
 _SILENCE_SECONDS: Final = 60.0
-"""After which a server that does not answer is taken for gone (wal_receiver_timeout)."""
+"""After which a server that does not answer is taken for gone (wal_receiver_timeout), unless its own
+wal_sender_timeout is longer."""
 
 _FAREWELL_SECONDS: Final = 5.0
 """That the server has to end the stream when it is asked to."""
@@ -82,6 +83,7 @@ class Session:
         self._segment_seconds = segment_seconds
         self._tell_stored = stored
         self._acknowledging = acknowledging
+        self._silence_seconds = max(_SILENCE_SECONDS, sender_timeout)
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
         self._stored_lsn = acknowledged_lsn
         """What may be acknowledged; set by the disk's thread."""
@@ -163,8 +165,8 @@ class Session:
         elif now - self._status_sent >= (_TICK if hurry else self._status_seconds):
             # The answer says how far the server has read, and that it is alive.
             self._acknowledge(reply_requested=True)
-        if now - self._heard > _SILENCE_SECONDS:
-            raise ConnectionLost(f"the server has been silent for {_SILENCE_SECONDS:.0f} seconds")
+        if now - self._heard > self._silence_seconds:
+            raise ConnectionLost(f"the server has been silent for {self._silence_seconds:.0f} seconds")
 
     def _take(self, payloads: list[bytes]) -> None:
         """Store what has come."""

@@ -87,14 +87,14 @@ def _attributes(view: View) -> Iterator[Sequence[Cell]]:
     for table in view.source.tables:
         for number, column in enumerate(table.columns, 1):
             key = bool(column.flags & ColumnFlag.KEY)
-            yield table.oid, column.name, column.type_oid, number, column.type_modifier, key, False
+            yield table.oid, column.name, column.type_oid, number, column.type_modifier, key, False, 3
 
 
 def _types(view: View) -> Iterator[Sequence[Cell]]:
     for one in TYPES:
-        yield one.oid, one.name, 11, one.array_oid, 0, "b"
+        yield one.oid, one.name, 11, one.array_oid, 0, "b", 0
         if one.array_oid:
-            yield one.array_oid, f"_{one.name}", 11, 0, one.oid, "b"
+            yield one.array_oid, f"_{one.name}", 11, 0, one.oid, "b", 0
 
 
 def _namespace(table: Relation) -> str:
@@ -162,6 +162,7 @@ _ATTRIBUTE: Final = {
     "atttypmod": INT4,
     "attnotnull": BOOL,
     "attisdropped": BOOL,
+    "xmin": XID,
 }
 _CLASS: Final = {
     "oid": OID,
@@ -178,6 +179,7 @@ _TYPE: Final = {
     "typarray": OID,
     "typelem": OID,
     "typtype": 18,
+    "typbasetype": OID,
 }
 
 CATALOGS: Final[Mapping[str, tuple[Mapping[str, int], Callable[[View], Iterable[Sequence[Cell]]]]]] = {
@@ -190,6 +192,7 @@ CATALOGS: Final[Mapping[str, tuple[Mapping[str, int], Callable[[View], Iterable[
     ),
     "pg_publication_namespace": ({"oid": OID, "pnpubid": OID, "pnnspid": OID}, lambda view: ()),
     "pg_inherits": ({"xmin": XID, "inhrelid": OID, "inhparent": OID}, lambda view: ()),
+    "pg_enum": ({"oid": OID, "enumtypid": OID, "enumlabel": NAME}, lambda view: ()),
     "pg_stat_replication": (_SENDER, _senders),
     "pg_settings": ({"name": TEXT, "setting": TEXT}, lambda view: view.settings.rows().items()),
     "pg_database": (

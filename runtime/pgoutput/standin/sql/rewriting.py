@@ -18,7 +18,7 @@ _TOKEN: Final = re.compile(
     | (?P<tables> \bpg_get_publication_tables\s*(?=\() )
     | (?P<row> \b(?:to_jsonb?|row_to_json)\s*\(\s*(?P<alias>\w+)\s*\)(?P<without>(?:\s*-\s*'\w+')*) )
     | (?P<any> =\s*ANY\s*\(\s*ARRAY\s*\[ )
-    | (?P<aggregate> \bjson_object_agg\b )
+    | (?P<json> \b(?:json_object_agg|json_build_array)\b )
     | (?P<bracket> \] )
     | (?P<semicolon> ; )
     | (?P<rest> \w+ | . )""",
@@ -41,6 +41,10 @@ def statements(sql: str) -> Iterator[str]:
 
 _NO_TABLES: Final = "(SELECT NULL AS relid, NULL AS attrs, NULL AS qual WHERE 0)"
 """What pg_get_publication_tables gives: a stand-in has no tables."""
+
+
+_JSON: Final = {"json_object_agg": "json_group_object", "json_build_array": "json_array"}
+"""Functions that SQLite has under other names."""
 
 
 def rewrite(sql: str, row: Callable[[str, str, frozenset[str]], str], *, nested: bool = False) -> str:
@@ -66,8 +70,8 @@ def rewrite(sql: str, row: Callable[[str, str, frozenset[str]], str], *, nested:
             parts.append(_NO_TABLES)
         elif kind == "any":
             parts.append("IN (")
-        elif kind == "aggregate":
-            parts.append("json_group_object")
+        elif kind == "json":
+            parts.append(_JSON[text.lower()])
         elif kind == "string" and text[0] in "eE":
             parts.append(_unescaped(text))
         elif kind == "parameter":
