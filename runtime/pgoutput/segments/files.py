@@ -82,7 +82,6 @@ class SegmentFile:
         writer.add_key_value_metadata({METADATA_KEY: said, CHECKSUM_KEY: checksum(said)})
         with self._resources:
             writer.close()
-            file.flush()
             os.fsync(file.fileno())
             directory.publish(self._path.name)
         return self._path
@@ -91,7 +90,9 @@ class SegmentFile:
         if self._opened is None:
             directory = self._directory or self._resources.enter_context(Directory(self._path.parent))
             file = self._resources.enter_context(directory.create(self._path.name))
-            writer = pq.ParquetWriter(file, SCHEMA, **_WRITING)
+            # Arrow writes to its own descriptor of the file without the GIL, and to one of Python's with it.
+            sink = self._resources.enter_context(pa.OSFile(f"/dev/fd/{file.fileno()}", "wb"))
+            writer = pq.ParquetWriter(sink, SCHEMA, **_WRITING)
             self._resources.callback(writer.close)
             self._opened = directory, file, writer
         return self._opened
