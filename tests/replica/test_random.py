@@ -32,7 +32,7 @@ NEXT_TYPE = {"int4": "int8", "int8": "text"}
 """What a column of a type can be retyped to, with all its values as they are."""
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The process is gone."""
 
 

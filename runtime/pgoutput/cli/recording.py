@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from functools import singledispatch
@@ -110,6 +111,7 @@ def record(
             complain(str(error))
             raise typer.Exit(2) from None
         stop_at_signals(recorder.stop)
+        gc.freeze()  # what was imported stays: looking for garbage there, and at exit, is in vain
         recorder.run(until=until, seconds=seconds)
 
 
