@@ -56,7 +56,7 @@ matrix: $(READY) ## Record servers of PostgreSQL 10 to 18, which it fetches into
 	@for server in $(or $(SERVERS),10 11 12 13 14 15 16 17 18); do \
 	    export PGOUTPUT_SERVERS=$(CURDIR)/.servers PGOUTPUT_TEST_VERSION=$$server; \
 	    echo "==> PostgreSQL $$server"; \
-	    .venv/bin/python -m pytest -q tests/capture tests/crash && $(CRASH) --version $$server || exit; \
+	    .venv/bin/python -m pytest -q tests/recorder tests/crash && $(CRASH) --version $$server || exit; \
 	done
 
 crash: $(READY) ## Kill a recorder 50 times, restart and replace its server, alter publications, lose nothing; SEED=1

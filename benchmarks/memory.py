@@ -98,7 +98,7 @@ main()
 def record(server: Server, slot: str, options: list[str]) -> Measured:
     """Record what a slot has."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-memory-") as folder:
-        command = [sys.executable, "-c", RECORDER, "capture", "--dsn", server.dsn, "--slot", slot]
+        command = [sys.executable, "-c", RECORDER, "record", "--dsn", server.dsn, "--slot", slot]
         command += ["--publication", "p", "--out", folder, "--until", "now", *options]
         began = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -29,10 +29,10 @@ def main() -> int:
     slots = [f"bench_{i}" for i in range(2 * ROUNDS)]
     with Server(logical_decoding_work_mem="64MB", max_wal_size="8GB") as server:
         end = prepare(server, slots)
-        times: dict[str, list[float]] = {"pg_recvlogical": [], "pgoutput capture": []}
+        times: dict[str, list[float]] = {"pg_recvlogical": [], "pgoutput record": []}
         for _ in range(ROUNDS):
             times["pg_recvlogical"].append(seconds(lambda: receive(server, slots.pop(), end)))
-            times["pgoutput capture"].append(seconds(lambda: record(server, slots.pop(), end)))
+            times["pgoutput record"].append(seconds(lambda: record(server, slots.pop(), end)))
     print(f"pgoutput runs {compiled.HOW}.")
     for name, taken in times.items():
         print(f"{name:18} {ROWS / statistics.median(taken):11,.0f} rows a second")
@@ -81,7 +81,7 @@ def receive(server: Server, slot: str, end: str) -> None:
 def record(server: Server, slot: str, end: str) -> None:
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
         stream = ["--dsn", server.dsn, "--slot", slot, "--publication", "p", "--until", end]
-        command = [sys.executable, "-m", "pgoutput.cli", "capture", *stream, "--out", f"{folder}/out"]
+        command = [sys.executable, "-m", "pgoutput.cli", "record", *stream, "--out", f"{folder}/out"]
         subprocess.run([*command, "--log", "json"], check=True, stdout=subprocess.DEVNULL)
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from benchmarks.memory import RECORDER
 from benchmarks.recording import receive, seconds
-from pgoutput.segments import list_segments, read_metadata
+from pgoutput.recording import list_segments, read_metadata
 from pgoutput.synth.workload import Workload
 from tests.server import Server
 from tests.synth.workloads import create_tables, statements, stream

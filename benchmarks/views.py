@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pgoutput import messages as m
 from pgoutput import v4
 from pgoutput.messages import Message, XLogData
-from pgoutput.segments import SegmentWriter, Source, Start
+from pgoutput.recording import SegmentWriter, Source, Start
 from pgoutput.spark import local_session
 
 SIZES = 1_000_000, 10_000_000

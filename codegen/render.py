@@ -24,7 +24,7 @@ from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
 
-_MODULES = ("messages", "versions", "layouts", "catalog", "strategies", "schemas/spark", "schemas/arrow")
+_MODULES = ("messages", "versions", "_protocols", "catalog", "strategies", "schemas/spark", "schemas/arrow")
 
 _RUFF = (
     "--isolated", "--no-cache", "--quiet", "--target-version", "py311", "--line-length", str(filters.WIDTH),

@@ -27,9 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from examples import shop
-from pgoutput.capture import Connected, Event, Options, Recorder
 from pgoutput.cli import replication
-from pgoutput.segments import find_gaps, list_segments, read_metadata
+from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
+from pgoutput.recording import find_gaps, list_segments, read_metadata
 from pgoutput.spark import local_session, replica_tables
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
@@ -66,7 +66,7 @@ def main() -> int:
 def record(server: Server, folder: Path) -> None:
     """Record the shop while it is at work; then what is left, in a second session."""
     arguments = (server.dsn, "shop", ["shop"], folder)
-    options = Options(two_phase=True, messages=True)
+    options = RecorderOptions(two_phase=True, messages=True)
     with recording(*arguments, options=options, snapshot=True), server.connect() as connection:
         for event, statements in shop.WORKLOAD.items():
             console.print(f"  {event}")

@@ -7,7 +7,7 @@ every change carries the xid of its transaction or subtransaction. Servers 14+.
 
 Both directions are optimistic: fixed-width neighbours are read by one `struct.Struct`, lengths are
 read unsigned, so that a wrong one overruns, and the end is compared once. Where anything does not
-fit, the generic walk over `pgoutput.layouts` finds and names the field. Where the compiled kernel is
+fit, the generic walk over `pgoutput._protocols` finds and names the field. Where the compiled kernel is
 installed, its functions take the places of these (see `pgoutput.compiled`).
 """
 
@@ -18,10 +18,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, TypeAlias, get_args
 
-from pgoutput import layouts, messages
+from pgoutput import _protocols, messages
+from pgoutput._problems import explain_encode
+from pgoutput._walk import explain_decode
 from pgoutput.compiled import kernel
-from pgoutput.problems import explain_encode
-from pgoutput.walk import explain_decode
 from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, known_bits, read_string, write_string
 
 Message: TypeAlias = (
@@ -42,7 +42,7 @@ Message: TypeAlias = (
 )
 """Any message of this version."""
 
-_LAYOUT = layouts.V2
+_LAYOUT = _protocols.V2
 
 _RUN_COLUMN_FLAG = Struct(">B")
 _RUN_LSN = Struct(">Q")

@@ -7,7 +7,8 @@
     │   └── StreamError    a message where no server sends it
     ├── EncodeError    an object that has no place on the wire of the chosen version
     ├── ScenarioError  what no database does, asked of a synthetic one
-    ├── CaptureError   a file or folder that does not hold what it should, or is in use
+    ├── RecordingError    a recording or capture file that is damaged, in use, or another than expected
+    ├── ReplicaError      a replica that cannot be continued
     └── ReplicationError   a server that does not give the stream that was asked for
         └── ConnectionLost     connection lost or refused; retryable
 
@@ -68,8 +69,12 @@ class ScenarioError(PgoutputError):
     """What no database does, asked of a synthetic one: it would refuse it, or wait for somebody else."""
 
 
-class CaptureError(PgoutputError):
-    """A file or folder that does not hold what it should, or is in use: the text names it, and the line."""
+class RecordingError(PgoutputError):
+    """A recording or capture file is damaged, in use, or not the expected one; the text names it."""
+
+
+class ReplicaError(PgoutputError):
+    """A replica cannot be continued; the text names the target and what to do."""
 
 
 class ReplicationError(PgoutputError):

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import layouts, messages
+from pgoutput import _protocols, messages
+from pgoutput._layout import Field
+from pgoutput._problems import find_problem
 from pgoutput.errors import EncodeError
-from pgoutput.layout import Field
 from pgoutput.messages import Message
-from pgoutput.problems import find_problem
 from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, is_utf8, parse_lsn, to_datetime
 
 _FIELDS: Final = {
     message.name: message.members
-    for protocol in (layouts.ALL_VERSIONS, layouts.ENVELOPE)
+    for protocol in (_protocols.ALL_VERSIONS, _protocols.ENVELOPE)
     for message in protocol.messages
 }
-_PROTOCOLS: Final = (*reversed([*layouts.VERSIONS.values()]), layouts.ENVELOPE)
+_PROTOCOLS: Final = (*reversed([*_protocols.VERSIONS.values()]), _protocols.ENVELOPE)
 
 
 def to_json(message: Message) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], 
         if key not in known:
             raise _error(root, path + key, f"{name} has no such field; it has {', '.join(known) or 'none'}")
     values = {key: _from_value(known[key], value, root, path + key) for key, value in data.items()}
-    made = layouts.CLASSES[name]
+    made = _protocols.CLASSES[name]
     for member in msgspec.structs.fields(made) if len(values) < len(known) else ():
         if member.required and member.name not in values:
             raise _error(root, path + member.name, "is missing")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgoutput.captures import Header
-from pgoutput.stream.check import Checker, Options, Violation
+from pgoutput.capturefile import Header
+from pgoutput.stream.check import Checker, CheckOptions, Violation
 from tests.codec.corpus import read
 
 
-def options(header: Header) -> Options:
+def options(header: Header) -> CheckOptions:
     """What the client of a capture asked for."""
-    return Options(
+    return CheckOptions(
         proto_version=header.proto_version,
         streaming=header.streaming,
         two_phase=header.slot_two_phase,
@@ -20,7 +20,7 @@ def options(header: Header) -> Options:
     )
 
 
-def checker(asked: Options) -> Checker:
+def checker(asked: CheckOptions) -> Checker:
     return Checker(
         asked.proto_version,
         streaming=asked.streaming,

@@ -11,12 +11,12 @@ import pytest
 
 from pgoutput import envelope, v4
 from pgoutput import messages as m
-from pgoutput.captures import Header, write_header, write_record
-from pgoutput.segments import record_capture
+from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.recording import record_capture_file
 from pgoutput.stream.check import RULES
 from pgoutput.stream.check import samples as s
 from tests.codec.corpus import CAPTURES, path, read
-from tests.segments import recordings
+from tests.recording import recordings
 
 Run = Callable[..., SimpleNamespace]
 
@@ -113,7 +113,7 @@ def test_rules_are_printed_with_their_examples(run: Run) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CAPTURES if name.startswith(("pg10", "pg14", "pg18"))])
 def test_recordings_are_legal_and_so_is_each_segment(run: Run, tmp_path: Path, name: str) -> None:
-    files = record_capture(path(name), tmp_path / "recording", segment_bytes=40_000)
+    files = record_capture_file(path(name), tmp_path / "recording", segment_bytes=40_000)
     done = run("check", tmp_path / "recording", *files)
     assert (done.code, done.out.count(": legal, ")) == (0, len(files) + 1)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from pgoutput import messages as m
 from pgoutput import v4
 from pgoutput.errors import DecodeError
-from pgoutput.stream.check import Options, Violation
+from pgoutput.stream.check import CheckOptions, Violation
 from pgoutput.stream.check import samples as s
 from pgoutput.testing.faults import FAULTS, Corruption, Fault, Stream, corruptions
 from tests.check.chance import why_dropped, why_flipped, why_repeated, why_swapped
@@ -41,12 +41,12 @@ def stream(name: str) -> Stream:
 
 TWO_PREPARED = Stream(
     tuple(map(v4.encode, (*s.PREPARED, *s.BLOCK, m.StreamPrepare(4_000, 4_048, 0, s.TOP, "h")))),
-    Options(streaming="on", two_phase=True),
+    CheckOptions(streaming="on", two_phase=True),
 )
 """No capture has two prepared transactions at once."""
 
 
-def first(messages: tuple[bytes, ...], asked: Options) -> Violation | None:
+def first(messages: tuple[bytes, ...], asked: CheckOptions) -> Violation | None:
     held = checker(asked)
     return next((found for data in messages if (found := held.feed(data)) is not None), None)
 
@@ -145,7 +145,7 @@ def test_faults_have_names_of_their_own_and_say_what_they_are() -> None:
 
 SMALL = Stream(
     tuple(map(v4.encode, (*s.transaction(s.RELATION, s.INSERT, s.DELETE), *s.BLOCK, s.STREAM_COMMIT))),
-    Options(streaming="on", two_phase=True, binary=False),
+    CheckOptions(streaming="on", two_phase=True, binary=False),
 )
 
 
@@ -169,4 +169,4 @@ def test_corruptions_of_a_real_stream_are_drawn(corruption: Corruption) -> None:
 
 def test_a_stream_that_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(DecodeError):
-        corruptions(Stream((b"B\0",), Options()))
+        corruptions(Stream((b"B\0",), CheckOptions()))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pgoutput import envelope, strategies, v4
 from pgoutput import messages as m
 from pgoutput.messages import Streaming
-from pgoutput.stream.check import RULES, Checker, Options, check
+from pgoutput.stream.check import RULES, Checker, CheckOptions, check
 from pgoutput.stream.check import samples as s
 
 NAMES = {rule.name for rule in RULES}
@@ -99,7 +99,7 @@ OIDS = tuple(range(16_384, 16_384 + 300_000))
 )
 def test_wide_messages_take_no_longer_than_they_are_wide(changes: tuple[m.Message, ...]) -> None:
     start = time.process_time()
-    list(check(s.transaction(*changes), Options()))
+    list(check(s.transaction(*changes), CheckOptions()))
     assert time.process_time() - start < 5
 
 

@@ -10,12 +10,12 @@ import pytest
 from pgoutput import envelope, v4
 from pgoutput import messages as m
 from pgoutput.stream import StreamDecoder
-from pgoutput.stream.check import RULES, Checker, Options, Rule, Violation, check
+from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check
 from pgoutput.stream.check import samples as s
 from tests.check.streams import checked, checker, options
 from tests.codec.corpus import CAPTURES, read
 
-STREAMED = Options(streaming="on", two_phase=True)
+STREAMED = CheckOptions(streaming="on", two_phase=True)
 
 
 def names(violations: list[Violation]) -> list[str]:
@@ -64,7 +64,7 @@ def test_lsns_are_told_as_postgresql_writes_them(rule: str) -> None:
             m.RollbackPrepared(0x1_000003E9, 0x1_00000400, 0, 0, 760, "g"),
         ),
     }
-    (found,) = check(streams[rule], Options(proto_version=2, two_phase=True))
+    (found,) = check(streams[rule], CheckOptions(proto_version=2, two_phase=True))
     assert found.rule == rule
     assert found.because.endswith(" 1/3E8, not 1/3E9") or found.because.endswith(" 1/3F0, not 1/3E9")
 
@@ -189,9 +189,9 @@ def test_a_stream_may_stop_anywhere() -> None:
 
 def test_an_abort_for_what_was_not_streamed_is_named_in_any_version() -> None:
     raw = v4.encode(s.SAVEPOINT_ABORT)
-    for asked in (Options(proto_version=1), Options(proto_version=2), STREAMED):
+    for asked in (CheckOptions(proto_version=1), CheckOptions(proto_version=2), STREAMED):
         assert names(list(check((raw,), asked))) == ["savepoint-of-streamed"]
-    assert names(list(check((raw,), Options(streaming="parallel")))) == ["message"]
+    assert names(list(check((raw,), CheckOptions(streaming="parallel")))) == ["message"]
 
 
 def test_relations_of_a_streamed_transaction_are_known_when_it_commits() -> None:

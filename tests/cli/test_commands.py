@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import layouts, messages, v4
-from pgoutput.captures import write_record
+from pgoutput import _protocols, messages, v4
+from pgoutput.capturefile import write_record
 from tests.truth import CAPTURES
 
 HEADER = b'{"proto_version":1,"options":{}}\n'
@@ -200,10 +200,10 @@ def test_inspect_shows_a_bad_message_up_to_the_fault(run: Run, capture: Callable
     assert lines[-1].strip() == "Insert.new[0] at byte 13: 10 bytes of text are expected, 1 are left"
 
 
-@pytest.mark.parametrize("version", layouts.VERSIONS)
+@pytest.mark.parametrize("version", _protocols.VERSIONS)
 def test_spec_prints_every_message_of_the_version(run: Run, version: int) -> None:
     told = json.loads(run("spec", "--proto", str(version), "--json").out)
-    names = [message.name for message in layouts.VERSIONS[version].messages]
+    names = [message.name for message in _protocols.VERSIONS[version].messages]
     assert told["protocol"] == version
     assert [message["name"] for message in told["messages"]] == names
     for message in told["messages"]:

@@ -39,7 +39,7 @@ def test_2_bad_usage_and_bad_input(run: Run, tmp_path: Path) -> None:
 
 def test_3_the_server_refuses(run: Run, tmp_path: Path) -> None:
     done = run(
-        *("capture", "--dsn", "service=nowhere", "--slot", "s", "--publication", "p", "--until", "now"),
+        *("record", "--dsn", "service=nowhere", "--slot", "s", "--publication", "p", "--until", "now"),
         *("--out", tmp_path / "out"),
     )
     assert (done.code, done.err.count("\n")) == (3, 1)

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 
 from pgoutput import messages as m
 from pgoutput.cli import replication
-from pgoutput.segments import record_capture
+from pgoutput.recording import record_capture_file
 from pgoutput.spark import replica_tables
-from tests.segments.recordings import PARALLEL, record, wrapped, write
-from tests.segments.test_damage import rewrite
+from tests.recording.recordings import PARALLEL, record, wrapped, write
+from tests.recording.test_damage import rewrite
 from tests.truth import CAPTURES, equals_typed, true_tables
 
 pytestmark = pytest.mark.spark
@@ -38,7 +38,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "pg18"
-    record_capture(CAPTURES / "pg18_p4_par_2pc.jsonl.gz", folder, segment_bytes=20_000)
+    record_capture_file(CAPTURES / "pg18_p4_par_2pc.jsonl.gz", folder, segment_bytes=20_000)
     return folder
 
 
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_one_line(recording: Path, tmp_path: Path) -> None:
     none = run("--segments", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
-        f"pgoutput: {tmp_path}/none: no segments are here; `pgoutput capture` writes them"
+        f"pgoutput: {tmp_path}/none: no segments are here; `pgoutput record` writes them"
     ]
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -205,7 +205,7 @@ def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
             "bucket.example",
         ),
         (
-            "failed\npgoutput.errors.CaptureError: /lake: the file is damaged\n\nCaused by: a.BError: b",
+            "failed\npgoutput.errors.RecordingError: /lake: the file is damaged\n\nCaused by: a.BError: b",
             "/lake: the file is damaged",
         ),
         (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.segments import record_capture
+from pgoutput.recording import record_capture_file
 from tests.conftest import Run
 from tests.truth import CAPTURES
 
@@ -66,7 +66,7 @@ def test_a_width_of_0_is_no_width(arguments: list[str]) -> None:
 def odd(tmp_path: Path) -> dict[str, Path]:
     """A capture file, a recording and a segment whose names are not valid UTF-8."""
     folder = tmp_path / f"recording{BAD}"
-    record_capture(CAPTURE, tmp_path / "recording")
+    record_capture_file(CAPTURE, tmp_path / "recording")
     (tmp_path / "recording").rename(folder)
     segment = tmp_path / f"{BAD}.parquet"
     shutil.copy(next(folder.glob("*.parquet")), segment)
@@ -110,7 +110,7 @@ def test_serve_and_encode_and_synth_with_odd_names(run: Run, odd: dict[str, Path
 
 
 def test_an_odd_name_inside_a_recording_is_one_line(run: Run, tmp_path: Path) -> None:
-    record_capture(CAPTURE, tmp_path / "recording")
+    record_capture_file(CAPTURE, tmp_path / "recording")
     (tmp_path / "recording" / f"x{BAD}").touch()
     done = run("segments", tmp_path / "recording")
     assert done.code == 2

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from pgoutput import messages
-from pgoutput.captures import Capture, Header
-from pgoutput.reading import Decoded
+from pgoutput._stored_stream import Decoded
+from pgoutput.capturefile import CaptureFile, Header
 
 DIRECTORY = Path(__file__).parents[1] / "captures"
 CAPTURES = sorted(path.name.removesuffix(".jsonl.gz") for path in DIRECTORY.glob("*.jsonl.gz"))
@@ -42,7 +42,7 @@ def read(name: str) -> tuple[Header, list[Decoded], list[Sample]]:
     """A capture: its header, all its lines, and the messages of pgoutput among them."""
     lines: list[Decoded] = []
     samples: list[Sample] = []
-    with Capture(path(name)) as capture:
+    with CaptureFile(path(name)) as capture:
         header = capture.header
         in_stream = capture.decoder.in_stream
         for line in capture.messages():

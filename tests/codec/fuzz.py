@@ -12,23 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
-from pgoutput import envelope, layouts
+from pgoutput import _protocols, envelope
+from pgoutput._layout import Protocol
+from pgoutput._walk import walk
 from pgoutput.errors import DecodeError
-from pgoutput.layout import Protocol
 from pgoutput.messages import Streaming
 from pgoutput.versions import CODECS, Codec
-from pgoutput.walk import walk
 from tests.codec import corpus
 from tests.codec.cases import CASES, CONTEXTS
 
 Context = tuple[Codec, Protocol, bool, Streaming]
 
 VERSIONED: list[Context] = [
-    (CODECS[version], layouts.VERSIONS[version], in_stream, streaming)
+    (CODECS[version], _protocols.VERSIONS[version], in_stream, streaming)
     for version, contexts in CONTEXTS.items()
     for in_stream, streaming in contexts
 ]
-OUTER: Context = (envelope, layouts.ENVELOPE, False, "off")
+OUTER: Context = (envelope, _protocols.ENVELOPE, False, "off")
 BOUNDARIES = bytes([0x00, 0x01, 0x7F, 0x80, 0xFF, *b"NKOntub"])
 LONGEST = 4096  # longer messages are left out: they say nothing that shorter ones do not
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.captures import Capture, Header, write_header, write_record
-from pgoutput.errors import CaptureError
+from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
+from pgoutput.errors import RecordingError
 
 HEADER = b'{"proto_version":1}\n'
 BEGIN = b'{"data":"42 0000000000000001 0000000000000002 00000003"}\n'
@@ -114,8 +114,8 @@ def write(directory: Path, content: bytes) -> Path:
 
 
 def read(path: Path, *, skip_bad: bool = False) -> tuple[list[m.Message | None], list[str]]:
-    skipped: list[CaptureError] = []
-    with Capture(path, on_bad=skipped.append if skip_bad else None) as capture:
+    skipped: list[RecordingError] = []
+    with CaptureFile(path, on_bad=skipped.append if skip_bad else None) as capture:
         return [line.message for line in capture.messages()], [str(error) for error in skipped]
 
 
@@ -123,7 +123,7 @@ def read(path: Path, *, skip_bad: bool = False) -> tuple[list[m.Message | None],
 def test_rubbish_is_refused_in_one_clear_line(name: str, tmp_path: Path) -> None:
     content, text = RUBBISH[name]
     path = write(tmp_path, content)
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(RecordingError) as caught:
         read(path)
     assert str(caught.value) == f"{path}:{text}"
 
@@ -133,7 +133,7 @@ def test_skip_bad_counts_what_is_behind_a_header_and_refuses_the_rest(name: str,
     content, text = RUBBISH[name]
     path = write(tmp_path, content)
     if text.startswith("1:"):
-        with pytest.raises(CaptureError) as caught:
+        with pytest.raises(RecordingError) as caught:
             read(path, skip_bad=True)
         assert str(caught.value) == f"{path}:{text}"
     else:
@@ -147,7 +147,7 @@ def test_a_flipped_byte_of_gzip_is_never_another_error(position: int, tmp_path: 
     path = write(tmp_path, bytes(damaged))
     try:
         messages, _ = read(path)
-    except CaptureError as error:
+    except RecordingError as error:
         text = str(error)
         assert re.match(rf"{re.escape(str(path))}:\d+: ", text)
         assert "\n" not in text
@@ -157,8 +157,8 @@ def test_a_flipped_byte_of_gzip_is_never_another_error(position: int, tmp_path: 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     for path, text in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
-        with pytest.raises(CaptureError) as caught:
-            Capture(path)
+        with pytest.raises(RecordingError) as caught:
+            CaptureFile(path)
         assert str(caught.value) == f"{path}: {text}"
 
 
@@ -184,7 +184,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     reply = b"p" + bytes(8)
     written = [("data", payload), ("copydata", wrapped), ("sent", reply)]
     content = write_header(header) + b"".join(write_record(channel, data) for channel, data in written)  # type: ignore[arg-type]
-    with Capture(write(tmp_path, content)) as capture:
+    with CaptureFile(write(tmp_path, content)) as capture:
         lines = list(capture.messages())
     assert header == capture.header
     assert written == [(line.record.channel, line.record.data) for line in lines]

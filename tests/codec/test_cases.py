@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgoutput import envelope, layouts, messages
+from pgoutput import _protocols, envelope, messages
+from pgoutput._walk import walk
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import Streaming
 from pgoutput.versions import CODECS, Codec
-from pgoutput.walk import walk
 from tests.codec.cases import CAME_WITH, CASES, CONTEXTS, Case
 from tests.codec.paths import value_at
 
@@ -51,7 +51,7 @@ missing = pytest.mark.parametrize(
 def test_the_table_has_every_message_of_every_version_in_every_context() -> None:
     expected = {
         (message.name, version, context)
-        for version, layout in layouts.VERSIONS.items()
+        for version, layout in _protocols.VERSIONS.items()
         for message in layout.messages
         for context in CONTEXTS[version]
     }
@@ -63,7 +63,7 @@ def test_the_table_has_every_message_of_every_version_in_every_context() -> None
         if case.looks_so(*context)
     }
     assert expected == actual
-    assert {message.name for message in layouts.ENVELOPE.messages} == {
+    assert {message.name for message in _protocols.ENVELOPE.messages} == {
         type(case.message).__name__ for case in CASES if not case.versions
     }
 
@@ -122,7 +122,7 @@ def test_refuses_a_trailing_byte(
 def test_walk_covers_all_bytes_and_agrees_with_the_object(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
-    layout = layouts.ENVELOPE if version is None else layouts.VERSIONS[version]
+    layout = _protocols.ENVELOPE if version is None else _protocols.VERSIONS[version]
     end = 0
     named = set()
     for piece in walk(layout, case.bytes, in_stream, streaming):
@@ -162,7 +162,7 @@ def test_earlier_versions_refuse_to_encode(case: Case, version: int) -> None:
 def test_refuses_flags_that_the_server_refuses(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
-    layout = layouts.ENVELOPE if version is None else layouts.VERSIONS[version]
+    layout = _protocols.ENVELOPE if version is None else _protocols.VERSIONS[version]
     for piece in walk(layout, case.bytes, in_stream, streaming):
         if piece.path.endswith("flags"):
             for value in (2, 4, 0x80, 0xFF):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgoutput import envelope, v1, v2, v3, v4
 from pgoutput import messages as m
-from pgoutput.errors import CaptureError, DecodeError, EncodeError, PgoutputError, StreamError
+from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.versions import CODECS, Codec
 
@@ -527,7 +527,7 @@ def test_a_long_value_is_not_repeated_in_the_error() -> None:
         DecodeError("text", message="Begin", field="xid", offset=7),
         StreamError.at(BEGIN, "text"),
         EncodeError("text", message="Begin", field="xid"),
-        CaptureError("text"),
+        RecordingError("text"),
     ],
 )
 def test_errors_survive_the_way_to_another_process(error: PgoutputError) -> None:

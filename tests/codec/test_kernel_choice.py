@@ -50,7 +50,7 @@ def test_python_takes_over_where_nothing_is_compiled() -> None:
 
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 def test_a_kernel_of_another_spec_is_not_used() -> None:
-    said = python("from pgoutput import layouts; layouts.KERNEL = 'other'\n" + IN_PYTHON)
+    said = python("from pgoutput import _protocols; _protocols.KERNEL = 'other'\n" + IN_PYTHON)
     assert "RuntimeWarning: pgoutput runs in Python only, as its compiled kernel cannot be used: " in said
     assert "compiled from another spec" in said
     assert "install it anew (in a checkout: make setup)" in said

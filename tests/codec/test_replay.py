@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from pgoutput.captures import Capture
+from pgoutput.capturefile import CaptureFile
 from pgoutput.stream import Tables, Transactions
 from tests.codec import corpus
 from tests.truth import TrueTable, true_tables
@@ -28,7 +28,7 @@ COMPARED = {
 
 def comparable(name: str) -> bool:
     """Whether a capture has all changes, and as text, as truth/ has it."""
-    with Capture(corpus.path(name)) as capture:
+    with CaptureFile(corpus.path(name)) as capture:
         options = capture.header.options
         return options.get("origin", "any") == "any" and options.get("binary") != "true"
 
@@ -39,7 +39,7 @@ TEXT_CAPTURES = [name for name in corpus.CAPTURES if comparable(name)]
 @cache
 def replayed(name: str) -> Tables:
     tables = Tables()
-    with Capture(corpus.path(name)) as capture:
+    with CaptureFile(corpus.path(name)) as capture:
         transactions = Transactions(capture.decoder)
         for line in capture.messages():
             if line.message is not None and (transaction := transactions.feed(line.message)) is not None:

@@ -136,11 +136,11 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
         from pathlib import Path
         import pyarrow as pa
         from pgoutput import messages, v4, v5
-        from pgoutput.captures import Capture, Header, write_header, write_record
+        from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
         from pgoutput.cli.encoding import to_capture
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
-        from pgoutput.segments import Segment, record_capture
+        from pgoutput.recording import SegmentReader, record_capture_file
         from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, read
 
         column = messages.RelationColumn(1, "id", 23, -1)
@@ -156,18 +156,18 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
             assert headers["flush_lsn"].to_pylist()[3] == last.flush_lsn
             lines = [write_record("data", codec.encode(message)) for message in stream]
             content = write_header(Header(version)) + b"".join(lines)
-            with Capture("stream.jsonl", content=content) as capture:
+            with CaptureFile("stream.jsonl", content=content) as capture:
                 assert [one.message for one in capture.messages()] == stream
             with tempfile.TemporaryDirectory() as folder:
                 capture = Path(folder, "stream.jsonl")
                 capture.write_bytes(content)
-                record_capture(capture, f"{folder}/recording")
+                record_capture_file(capture, f"{folder}/recording")
                 recording = Recording(f"{folder}/recording")
                 (task,) = committed_changes(recording, recording.numbers)
-                with Segment(task.place) as segment:
+                with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, ChangesView(segment, task, lambda shape: True))
                     assert rows["after"].to_pylist() == [[("id", "5")]]
-                with Segment(task.place) as segment:
+                with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, MessagesView(segment))
                     assert rows["type"].to_pylist() == [type(message).__name__ for message in stream]
             with tempfile.NamedTemporaryFile("w") as file:
@@ -232,15 +232,15 @@ def test_schemas_layouts_and_reference_have_it(five: Path) -> None:
         five,
         """
         import pyarrow as pa
-        from pgoutput import layouts, versions
+        from pgoutput import _protocols, versions
         from pgoutput.schemas import arrow, spark
 
         assert arrow.MESSAGES.field("flush_lsn").type == pa.int64()
         assert arrow.BY_MESSAGE["Sequence"].names == ["xid", "lsn", "namespace", "relation_oids"]
         assert spark.MESSAGES["flush_lsn"].dataType.typeName() == "long"
         assert spark.BY_MESSAGE["Sequence"].names == ["xid", "lsn", "namespace", "relation_oids"]
-        assert "Sequence" in layouts.VERSIONS[5].by_name
-        assert "Sequence" not in layouts.VERSIONS[4].by_name
+        assert "Sequence" in _protocols.VERSIONS[5].by_name
+        assert "Sequence" not in _protocols.VERSIONS[4].by_name
         assert (versions.LATEST, versions.LATEST_RELEASED) == (5, 4)
         """,
     )
@@ -383,13 +383,13 @@ def test_what_a_version_dropped(harder: Path) -> None:
     python(
         harder,
         """
-        from pgoutput import layouts, messages, v4, v5
+        from pgoutput import _protocols, messages, v4, v5
         from pgoutput.errors import EncodeError
 
         old, new = messages.Begin(1, 2, final_lsn=3), messages.Begin(1, 2)
         assert v4.decode(v4.encode(old)) == old
         assert v5.decode(v5.encode(new)) == new
-        assert "RollbackPrepared" not in layouts.VERSIONS[5].by_name
+        assert "RollbackPrepared" not in _protocols.VERSIONS[5].by_name
         gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
         assert v4.decode(v4.encode(gone)) == gone
         for codec, message, text in (

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgoutput import catalog, compiled, layouts, v1, v2
+from pgoutput import _protocols, catalog, compiled, v1, v2
 from pgoutput import messages as m
 from pgoutput.columns.index import Index
 from pgoutput.columns.kernel import KernelIndex
@@ -29,7 +29,7 @@ from tests.values import in_binary, in_text
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
-FIELDS = {field.name: field for message in layouts.ALL_VERSIONS.messages for field in message.members}
+FIELDS = {field.name: field for message in _protocols.ALL_VERSIONS.messages for field in message.members}
 TUPLES = [name for name, field in FIELDS.items() if field.kind == "tuple"]
 STRINGS = [name for name, field in FIELDS.items() if field.kind in ("string", "bytes")]
 NUMBERS = [name for name, field in FIELDS.items() if field.kind in ("integer", "bool", "enum", "flags")]

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.capture import Event, Options, Recorder
+from pgoutput.recorder import Event, Recorder, RecorderOptions
 
 SLOT: Final = "crash"
 PUBLICATION: Final = "crash"
@@ -30,7 +30,7 @@ def main() -> None:
         SLOT,
         publications.split(","),
         folder,
-        options=msgspec.json.decode(options, type=Options),
+        options=msgspec.json.decode(options, type=RecorderOptions),
         snapshot=True,
         failover=failover == "failover",
         segment_bytes=int(size),

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import pq
 
 from pgoutput.messages import Cell, Insert
-from pgoutput.segments import Segments, find_gaps, list_segments, read_metadata
+from pgoutput.recording import RecordingReader, find_gaps, list_segments, read_metadata
 from pgoutput.stream import Tables
 from tests.crash import publisher
 from tests.server import Server
@@ -64,7 +64,7 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
     """
     metadata = [read_metadata(path) for path in list_segments(folder)]
     tables, inserted, transactions = Tables(), Counter[object](), 0
-    with Segments(folder) as segments:
+    with RecordingReader(folder) as segments:
         for transaction in segments.transactions():
             transactions += 1
             tables.apply(transaction)

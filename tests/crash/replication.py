@@ -23,8 +23,8 @@ import msgspec
 from deltalake import DeltaTable
 
 from examples import shop
-from pgoutput.capture import Options
-from pgoutput.segments import find_segments, locate
+from pgoutput.recorder import RecorderOptions
+from pgoutput.recording import find_segments, locate
 from pgoutput.spark import replica_tables
 from tests.crash.recorder import PUBLICATION
 from tests.crash.shapes import Tables
@@ -169,7 +169,7 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
     began = time.monotonic()
     random = Random(seed)
     recording, target = folder / "recording", folder / "replica"
-    options = msgspec.json.encode(Options(two_phase=True)).decode()
+    options = msgspec.json.encode(RecorderOptions(two_phase=True)).decode()
     with Server() as server:
         recorder = Process(
             "recorder",

@@ -22,7 +22,7 @@ from typing import Self
 
 import msgspec
 
-from pgoutput.capture import Options
+from pgoutput.recorder import RecorderOptions
 from tests.crash import publisher
 from tests.crash.recorder import PUBLICATION, SLOT
 from tests.crash.replay import Comparison, compare
@@ -241,9 +241,9 @@ class Crash:
         return self._log.read_text(errors="replace")[-4000:]
 
 
-def draw_options(version: int, random: Random) -> Options:
+def draw_options(version: int, random: Random) -> RecorderOptions:
     """What a recorder asks a server of this version for."""
-    return Options(
+    return RecorderOptions(
         binary=version >= 14 and random.random() < 0.5,
         two_phase=version >= 15 and random.random() < 0.5,
         streaming=random.choice([None, None, "off"]),

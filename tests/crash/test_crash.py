@@ -36,7 +36,7 @@ def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path
     with Server(VERSION) as server:
         with server.connect() as connection:
             prepare(connection, VERSION, 20_000)
-        command = [sys.executable, "-m", "pgoutput.cli", "capture", "--dsn", server.dsn, "--slot", "s"]
+        command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", server.dsn, "--slot", "s"]
         command += ["--publication", PUBLICATION, "--out", str(folder), "--snapshot", "--log", "json"]
         with (
             Workload(server.dsn, VERSION, 2) as workload,

@@ -9,9 +9,9 @@ from threading import Thread
 import psycopg
 import pytest
 
-from pgoutput.capture import Options, Recorder
 from pgoutput.messages import Insert, Streaming, StreamPrepare
-from pgoutput.segments import Segments
+from pgoutput.recorder import Recorder, RecorderOptions
+from pgoutput.recording import RecordingReader
 from tests.server import Server
 
 
@@ -43,11 +43,11 @@ def test_a_transaction_older_than_the_slot_is_recorded_when_it_is_committed(
             "s",
             ["p"],
             tmp_path / "recording",
-            options=Options(two_phase=True, streaming=streaming, proto_version=proto_version),
+            options=RecorderOptions(two_phase=True, streaming=streaming, proto_version=proto_version),
         ).run(until="now")
-    with Segments(tmp_path / "recording") as segments:
+    with RecordingReader(tmp_path / "recording") as segments:
         streamed = any(isinstance(one.message, StreamPrepare) for one in segments.messages())
-    with Segments(tmp_path / "recording") as segments:
+    with RecordingReader(tmp_path / "recording") as segments:
         found = [
             change.message.new[0]
             for transaction in segments.transactions()

@@ -21,13 +21,13 @@ from random import Random
 from typing import Any, Final
 from unittest import mock
 
-from pgoutput.capture import Connected, Options, Recorder, Stored
 from pgoutput.errors import DecodeError, PgoutputError
-from pgoutput.segments import Segments, find_gaps, list_segments, read_metadata
+from pgoutput.recorder import Connected, Recorder, RecorderOptions, Stored
+from pgoutput.recording import RecordingReader, find_gaps, list_segments, read_metadata
 from pgoutput.standin import Faults, RecordedSource, StandIn
-from tests.capture.lab import Lab
 from tests.crash.replication import replicate
 from tests.crash.run import crash
+from tests.recorder.lab import Lab
 from tests.server import WHEEL_VERSION, Server
 
 LONGEST: Final = 1800
@@ -94,7 +94,7 @@ def stand_in_round(random: Random, folder: Path) -> str:
                 "torture",
                 source.publications,
                 recorded,
-                options=Options(proto_version=source.proto_version, streaming=streaming),
+                options=RecorderOptions(proto_version=source.proto_version, streaming=streaming),
                 create_slot=True,
                 segment_seconds=0.2,
             )
@@ -196,7 +196,7 @@ def fill(random: Random, lab: Lab) -> None:
     for _ in range(5):
         change(random, lab)
     run_cli(
-        *("capture", "--dsn", lab.dsn, "--slot", lab.slot, "--publication", "p", "--out", lab.folder),
+        *("record", "--dsn", lab.dsn, "--slot", lab.slot, "--publication", "p", "--out", lab.folder),
         *("--until", "now"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
@@ -275,7 +275,7 @@ def run_cli(*arguments: object, **options: Any) -> subprocess.CompletedProcess[s
 
 def committed(folder: Path) -> list[tuple[object, ...]]:
     """The transactions of a recording."""
-    with Segments(folder) as segments:
+    with RecordingReader(folder) as segments:
         return [
             (one.xid, one.commit_lsn, one.commit_time, one.gid, [change.message for change in one.changes])
             for one in segments.transactions()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.views import CHANGES, ChangesView, Recording, committed_changes, read
-from tests.segments.recordings import sent, source, write
+from tests.recording.recordings import sent, source, write
 
 
 def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Table:
@@ -24,7 +24,7 @@ def recorded(folder: Path) -> Iterator[pa.RecordBatch]:
     """The changes of a recording."""
     recording = Recording(folder)
     for task in committed_changes(recording, recording.numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             yield from read(segment, ChangesView(segment, task, lambda shape: True))
 
 

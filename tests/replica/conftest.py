@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.lab import Lab
+from tests.recorder.lab import Lab
 from tests.server import Server
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.replica import Applied, apply_changes, replica_tables
 from pgoutput.replica.convert import shown_by
 from tests.truth import TrueTable, equals_typed
@@ -22,7 +22,7 @@ def apply(
     applied = list(apply_changes(batches, target, query, batch, **options))
     for one in applied:
         if one.error:
-            raise CaptureError(one.error)
+            raise RecordingError(one.error)
     return applied
 
 

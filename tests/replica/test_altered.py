@@ -9,7 +9,7 @@ import pytest
 from deltalake import Field
 from deltalake.schema import MapType, PrimitiveType
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from tests.replica.replicas import apply
 from tests.replica.simulator import Server
 from tests.replica.test_replica import follows, table_of
@@ -132,7 +132,7 @@ def test_a_table_has_a_column_of_others(server: Server, tmp_path: Path) -> None:
     table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
     server.insert("2", "v", "w")
     with pytest.raises(
-        CaptureError, match=r"public\.t: the Delta table has columns that are not of the relation"
+        RecordingError, match=r"public\.t: the Delta table has columns that are not of the relation"
     ):
         send(tmp_path, server, 1, history=False)
 

@@ -12,16 +12,16 @@ import pytest
 from deltalake import DeltaTable
 
 from pgoutput import messages as m
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
+from pgoutput.recording import list_segments, locate
 from pgoutput.replica import Applied, apply_changes, files, replica_tables, retry, retry_tables, table
 from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside
 from pgoutput.replica.claim import Claim, claim
 from pgoutput.replica.fold import Fold
-from pgoutput.segments import list_segments, locate
+from tests.recording.recordings import PARALLEL, record
 from tests.replica.changes import in_order, recorded
 from tests.replica.simulator import Server
-from tests.segments.recordings import PARALLEL, record
 
 COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))
 RELATIONS = [
@@ -282,7 +282,7 @@ def test_another_recording_is_not_read_for_it(made: Recorded) -> None:
     made.apply(made.send(m.Insert(2, ("10", "v"))))
     claimed = made.target / "_query.json"
     claimed.write_text(claimed.read_text().replace(PARALLEL.recording, "another"))
-    with pytest.raises(CaptureError, match=f"not a replica of recording {PARALLEL.recording}"):
+    with pytest.raises(RecordingError, match=f"not a replica of recording {PARALLEL.recording}"):
         list(retry_tables(made.recording, made.target))
 
 

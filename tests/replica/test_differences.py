@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pgoutput.replica import Difference, replica_tables
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.differences import altered_columns
-from tests.capture.lab import Lab
+from tests.recorder.lab import Lab
 from tests.replica.changes import in_order, recorded
 from tests.replica.replicas import apply
 from tests.replica.simulator import Server

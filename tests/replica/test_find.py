@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from tests.replica.replicas import apply
 from tests.replica.simulator import Server
 from tests.replica.test_replica import follows, table_of
@@ -81,7 +81,7 @@ def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bo
     else:
         server.delete(0)
     with pytest.raises(
-        CaptureError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
+        RecordingError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
     ):
         apply(server.take().to_batches(), tmp_path, "query", 2, history=history)
     assert table_of(tmp_path).to_pyarrow_table().equals(before)

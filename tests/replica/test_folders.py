@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.replica import replica_tables
 from pgoutput.replica.claim import Claim, claim
 from pgoutput.replica.folders import folder_name
-from tests.capture.lab import Lab
+from tests.recorder.lab import Lab
 from tests.replica.changes import in_order, recorded
 from tests.replica.replicas import apply
 from tests.replica.simulator import Server
@@ -50,7 +50,7 @@ def test_a_table_is_gone(servers: list[Server], tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "public.a")
     match = r"public\.a: the Delta table of relation 1 is gone\. Put it back, or begin anew"
     assert re.search(match, replica_tables(tmp_path)[1].error)
-    with pytest.raises(CaptureError, match=match):
+    with pytest.raises(RecordingError, match=match):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
@@ -58,7 +58,7 @@ def test_the_log_of_a_table_is_damaged(servers: list[Server], tmp_path: Path) ->
     servers[0].insert("2")
     for entry in (tmp_path / "public.a" / "_delta_log").glob("*.json"):
         entry.write_text("{")
-    with pytest.raises(CaptureError, match=r"public\.a: the Delta table cannot be read"):
+    with pytest.raises(RecordingError, match=r"public\.a: the Delta table cannot be read"):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
@@ -72,7 +72,7 @@ def test_a_file_of_a_table_is_gone(servers: list[Server], tmp_path: Path) -> Non
     (file,) = (tmp_path / "public.a").glob("*.parquet")
     file.unlink()
     servers[0].delete(0)
-    with pytest.raises(CaptureError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
+    with pytest.raises(RecordingError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 

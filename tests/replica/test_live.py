@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.lab import Lab
+from tests.recorder.lab import Lab
 from tests.replica.changes import in_order, recorded
 from tests.replica.replicas import apply
 from tests.replica.test_replica import table_of

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
+from pgoutput.recording import locate
 from pgoutput.replica import Applied, replica_tables
 from pgoutput.replica.chunks import cut
 from pgoutput.replica.claim import Claim, claim
 from pgoutput.replica.table import CHUNK_BITS, Replica
-from pgoutput.segments import locate
 from tests.replica.changes import captured_changes
 from tests.replica.replicas import apply, different, replica, texts
 from tests.replica.simulator import Server
@@ -328,16 +328,16 @@ def test_a_target_is_one_querys(tmp_path: Path) -> None:
     one = Claim("one", "tables", "a")
     claim(tmp_path, one, batch=0)
     claim(tmp_path, one, batch=1)
-    with pytest.raises(CaptureError, match="the query one writes here, and this is two"):
+    with pytest.raises(RecordingError, match="the query one writes here, and this is two"):
         claim(tmp_path, Claim("two", "tables", "a"), batch=0)
-    with pytest.raises(CaptureError, match="keeps tables here, and cannot keep history"):
+    with pytest.raises(RecordingError, match="keeps tables here, and cannot keep history"):
         claim(tmp_path, Claim("one", "history", "a"), batch=0)
-    with pytest.raises(CaptureError, match=r"belongs to recording a, and this is recording b\. Repl"):
+    with pytest.raises(RecordingError, match=r"belongs to recording a, and this is recording b\. Repl"):
         claim(tmp_path, Claim("one", "tables", "b"), batch=0)
     (tmp_path / "other" / "something").mkdir(parents=True)
-    with pytest.raises(CaptureError, match="here is something"):
+    with pytest.raises(RecordingError, match="here is something"):
         claim(tmp_path / "other", one, batch=0)
-    with pytest.raises(CaptureError, match="is empty, but by its checkpoint the query has written 7"):
+    with pytest.raises(RecordingError, match="is empty, but by its checkpoint the query has written 7"):
         claim(tmp_path / "gone", one, batch=7)
 
 
@@ -384,5 +384,5 @@ def test_a_batch_has_so_many_commits(server: Server, tmp_path: Path, monkeypatch
     monkeypatch.setattr("pgoutput.replica.apply.CHUNK_BITS", 2)
     for key in range(5):
         server.insert(str(key), None, None)
-    with pytest.raises(CaptureError, match=r"public\.t: a batch has more than 4 commits"):
+    with pytest.raises(RecordingError, match=r"public\.t: a batch has more than 4 commits"):
         apply(server.take().to_batches(), tmp_path, "query", 0, max_rows=1)

@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from pgoutput import messages as m
+from pgoutput.recording import SegmentReader
 from pgoutput.schemas import spark as schemas
-from pgoutput.segments import Segment
 from pgoutput.spark import decode, local_session
 from pgoutput.stream import encode_for
 from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, every_message, read
 from pgoutput.views.decoded import CHANGE
 from tests.codec import corpus
-from tests.segments.conftest import Recorded, recorded
+from tests.recording.conftest import Recorded, recorded
 
 __all__ = ["recorded"]
 
@@ -115,7 +115,7 @@ def test_messages_and_changes_are_those_of_the_views(
 
     messages: list[dict[str, Any]] = []
     for task in every_message(recording, recording.numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             messages += [row for batch in read(segment, MessagesView(segment)) for row in batch.to_pylist()]
     for row in messages:
         del row["wal_start"], row["received_at"]
@@ -126,7 +126,7 @@ def test_messages_and_changes_are_those_of_the_views(
     }
     compared = 0
     for task in committed_changes(recording, recording.numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             view = ChangesView(segment, task, lambda shape: True)
             for batch in read(segment, view):
                 for row in batch.to_pylist():

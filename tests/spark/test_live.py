@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pgoutput.capture import Connected, Options
+from pgoutput.recorder import Connected, RecorderOptions
 from pgoutput.spark import local_session
 from pgoutput.views import RESCUED, Recording, epochs
-from tests.capture import workload
-from tests.capture.conftest import lab, server
-from tests.capture.lab import Lab, wait_until
+from tests.recorder import workload
+from tests.recorder.conftest import lab, server
+from tests.recorder.lab import Lab, wait_until
 from tests.truth import TrueTable, equals_typed
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, table, without
 
@@ -49,7 +49,7 @@ def record_while_it_changes(lab: Lab) -> None:
     workload.create(lab)
     workload.work(lab, 1)
     workload.finish(lab, 1)
-    options = Options(streaming="parallel", two_phase=True)
+    options = RecorderOptions(streaming="parallel", two_phase=True)
     with lab.recording(options=options, snapshot=True, segment_bytes=20_000) as recording:
         recording.wait(Connected)
         workload.work(lab, 21)

@@ -10,11 +10,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pgoutput import messages as m
-from pgoutput.errors import CaptureError
-from pgoutput.segments import list_segments, record_capture
+from pgoutput.errors import RecordingError
+from pgoutput.recording import list_segments, record_capture_file
 from pgoutput.spark import PgoutputDataSource
 from tests.codec import corpus
-from tests.segments.recordings import PARALLEL, record
+from tests.recording.recordings import PARALLEL, record
 
 TWO = StructType([StructField("operation", StringType()), StructField("position", LongType())])
 
@@ -22,7 +22,7 @@ TWO = StructType([StructField("operation", StringType()), StructField("position"
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("recorded") / "pg18"
-    record_capture(corpus.path("pg18_p1"), folder)
+    record_capture_file(corpus.path("pg18_p1"), folder)
     return str(folder)
 
 
@@ -59,7 +59,7 @@ def test_a_recording_that_ends_before_the_checkpoint(last: int, tmp_path: Path) 
     assert latest(folder, offset) == offset
     for segment in list_segments(folder)[last:]:
         segment.unlink()
-    with pytest.raises(CaptureError, match="the checkpoint has read segment 3, but the last one"):
+    with pytest.raises(RecordingError, match="the checkpoint has read segment 3, but the last one"):
         latest(folder, offset)
 
 

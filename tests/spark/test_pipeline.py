@@ -16,10 +16,10 @@ from pyspark.pipelines.output import Output
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.pipeline import run
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.spark import local_session
 from pgoutput.views import ChangesView, Recording, committed_changes, read
-from tests.segments import recordings
+from tests.recording import recordings
 from tests.truth import true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -35,7 +35,7 @@ def changes(recording: Path) -> Counter[tuple[str, str]]:
     counted: Counter[tuple[str, str]] = Counter()
     opened = Recording(recording)
     for task in committed_changes(opened, opened.numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             for batch in read(segment, ChangesView(segment, task, lambda shape: True)):
                 for row in batch.select(["relation", "operation"]).to_pylist():
                     relation = row["relation"]

@@ -20,9 +20,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pgoutput.replica import Applied
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
 from pgoutput.views import CHANGES
+from tests.recording.recordings import sent, source, write
 from tests.replica.replicas import different, texts
 from tests.replica.simulator import Server
-from tests.segments.recordings import sent, source, write
 from tests.truth import true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from pgoutput import catalog, layouts, messages, strategies, v4
+from pgoutput import _protocols, catalog, messages, strategies, v4
 from pgoutput.columns.messages import message_columns
 from pgoutput.columns.read import index_messages
 from pgoutput.messages import Message
@@ -43,7 +43,7 @@ def test_every_message_class_has_a_schema_with_its_fields() -> None:
 
 
 def test_the_table_of_all_messages_has_every_field_once() -> None:
-    names = [field.name for message in layouts.V4.messages for field in message.members]
+    names = [field.name for message in _protocols.V4.messages for field in message.members]
     assert spark.MESSAGES.names == ["type", *dict.fromkeys(names), "_rescued_data"]
 
 

@@ -26,13 +26,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.segments import list_segments, segment_name
+from pgoutput.recording import list_segments, segment_name
 from pgoutput.spark import PgoutputDataSource, local_session
 from pgoutput.views import CHANGES, RESCUED
-from tests.capture.lab import wait_until
 from tests.codec.test_replay import truth
-from tests.segments import recordings
-from tests.segments.recordings import PARALLEL, record
+from tests.recorder.lab import wait_until
+from tests.recording import recordings
+from tests.recording.recordings import PARALLEL, record
 from tests.truth import equals_typed
 from tests.views import rows
 from tests.views.rows import Row, in_order, replay
@@ -168,13 +168,13 @@ def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: 
     path = forged(tmp_path / "forged", *of_both, begin, wide, insert, commit)
     of_one = load(session, tmp_path / "forged").where("relation.name = 'u' AND relation.oid >= 2")
     assert [row["after"] for row in found(of_one)] == [[("id", "x")]]
-    with pytest.raises(PySparkException, match=rf"CaptureError: .*{path}: position 3: Insert: new has 2"):
+    with pytest.raises(PySparkException, match=rf"RecordingError: .*{path}: position 3: Insert: new has 2"):
         found(load(session, tmp_path / "forged"))
     session.conf.set(PUSHDOWN, "false")
     try:
         assert in_order(found(load(session, folder).where(by_range))) == wanted
         with pytest.raises(
-            PySparkException, match=f"CaptureError: {copy / segment_name(1)}: the file is damaged"
+            PySparkException, match=f"RecordingError: {copy / segment_name(1)}: the file is damaged"
         ):
             found(load(session, copy).where(by_range))
     finally:
@@ -204,7 +204,7 @@ def test_what_cannot_be_read(session: SparkSession, folder: Path, tmp_path: Path
             {"maxFilesPerTrigger": "0"},
             "maxFilesPerTrigger is a number of segments, 1 or more, not '0'",
         ),
-        (tmp_path / "empty", {}, "empty: no segments are here; `pgoutput capture` writes them"),
+        (tmp_path / "empty", {}, "empty: no segments are here; `pgoutput record` writes them"),
         (tmp_path / "gap", {}, "gap: segment 1 is missing"),
     ]
     for place, options, words in cases:

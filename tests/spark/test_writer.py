@@ -25,14 +25,21 @@ from pyspark.sql.types import StructField, StructType
 
 from pgoutput import messages as m
 from pgoutput import v4
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
-from pgoutput.segments import Segment, Segments, find_gaps, list_segments, read_metadata, segment_name
+from pgoutput.recording import (
+    RecordingReader,
+    SegmentReader,
+    find_gaps,
+    list_segments,
+    read_metadata,
+    segment_name,
+)
 from pgoutput.spark import local_session, target, transactions
 from pgoutput.spark.target import find_place, read_target
 from pgoutput.spark.writer import RecordingWriter, Written
-from pgoutput.stream.check import Checker, Options
-from tests.segments import recordings
+from pgoutput.stream.check import Checker, CheckOptions
+from tests.recording import recordings
 from tests.views.rows import in_order, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -108,7 +115,7 @@ def see_legal(folder: Path) -> None:
     assert list(find_gaps([read_metadata(path) for path in paths])) == []
     together: Checker | None = None
     for path in paths:
-        with Segment(path) as segment:
+        with SegmentReader(path) as segment:
             version = segment.metadata.source.proto_version
             all_rows = [row for batch in segment.batches() for row in batch.to_pylist()]
         rows = [row for row in all_rows if row["position"] is not None]  # no keyframe
@@ -116,11 +123,11 @@ def see_legal(folder: Path) -> None:
         if together is None:
             together = Checker(version)
         else:
-            together.reconnect(Options(proto_version=version))
+            together.reconnect(CheckOptions(proto_version=version))
         for checker in (alone, together):
             sent = (XLogData(row["lsn"], row["lsn"], 0, row["data"]) for row in rows)
             assert [checker.feed(one) for one in sent] == [None] * len(rows)
-        with Segments(path) as one:
+        with RecordingReader(path) as one:
             assert len(list(one.transactions())) == read_metadata(path).transactions
 
 
@@ -160,7 +167,7 @@ def test_operations_in_their_order(session: SparkSession, tmp_path: Path) -> Non
     assert left == {number: text for number, text in texts.items() if number not in gone}
     deleted = next(row for row in found if row["operation"] == "Delete" and row["before"]["id"] == 3)
     assert (deleted["before"]["text"], deleted["after"]) == (None, None)
-    with Segments(tmp_path) as segments:
+    with RecordingReader(tmp_path) as segments:
         assert segments.decoder.proto_version == 1
 
 
@@ -313,7 +320,7 @@ def test_a_batch_is_a_transaction_and_a_large_one_several(
     one = writer(tmp_path)
     one.commit([write(one, 0, 7, 3, 0, 100, 5), write(one, 1, 8, 1)])
     see_legal(tmp_path)
-    with Segments(tmp_path) as segments:
+    with RecordingReader(tmp_path) as segments:
         found = list(segments.transactions())
     sizes = [len(transaction.changes) for transaction in found]
     assert (sizes[0], sizes[-2:], sum(sizes)) == (3, [5, 1], 109)
@@ -435,7 +442,7 @@ def test_two_writers_at_a_time(tmp_path: Path) -> None:
     one, other = writer(tmp_path), writer(tmp_path)
     written, late = write(one, 0, 1, 1), write(other, 0, 2, 2)
     one.commit([written])
-    with pytest.raises(CaptureError, match="another writer was at work here at the same time"):
+    with pytest.raises(RecordingError, match="another writer was at work here at the same time"):
         other.commit([late])
     other.abort([late])
     see_legal(tmp_path)

@@ -17,9 +17,9 @@ import psycopg2.extras
 from psycopg import pq
 
 from pgoutput import envelope
-from pgoutput.capture import Options, Recorder
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.segments import Segment, list_segments
+from pgoutput.recorder import Recorder, RecorderOptions
+from pgoutput.recording import SegmentReader, list_segments
 from pgoutput.wire import format_lsn
 from tests.server import WHEEL_VERSION, _installation
 
@@ -107,13 +107,13 @@ def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
 
 
 def with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[list[bytes]]:
-    """`pgoutput capture`, which connects again by itself; what it has stored, connection by connection."""
-    options = Options(proto_version=1, streaming="off")
+    """`pgoutput record`, which connects again by itself; what it has stored, connection by connection."""
+    options = RecorderOptions(proto_version=1, streaming="off")
     recorder = Recorder(dsn, SLOT, ["p"], folder / "recording", options=options, segment_seconds=0.1)
     recorder.run(until=end_lsn, seconds=PATIENCE)
     stored: dict[int, list[bytes]] = {}
     for path in list_segments(folder / "recording"):
-        with Segment(path) as segment:
+        with SegmentReader(path) as segment:
             session = stored.setdefault(segment.metadata.session, [])
             for batch in segment.batches():
                 rows = zip(batch["lsn"].to_pylist(), batch["data"].to_pylist(), strict=True)

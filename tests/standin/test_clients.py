@@ -25,7 +25,7 @@ from tests.standin.clients import (
     with_psycopg3,
     with_recorder,
 )
-from tests.standin.streams import STEP, Asking, Repeated, write_capture
+from tests.standin.streams import STEP, Asking, Repeated, write_capture_file
 
 STREAM = Repeated(1_000)
 PAYLOADS = STREAM.payloads()
@@ -38,7 +38,7 @@ CLIENTS = [with_psycopg2, with_psycopg3]
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedSource:
     """The same stream, from a capture file without envelopes."""
-    return RecordedSource(write_capture(tmp_path_factory.mktemp("capture") / "c.jsonl", PAYLOADS))
+    return RecordedSource(write_capture_file(tmp_path_factory.mktemp("capture") / "c.jsonl", PAYLOADS))
 
 
 def confirmed(server: StandIn) -> int:

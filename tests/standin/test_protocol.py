@@ -14,7 +14,7 @@ from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatu
 from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.standin.raw import Raw, fields, replication
-from tests.standin.streams import STEP, Repeated, inserts, write_capture
+from tests.standin.streams import STEP, Repeated, inserts, write_capture_file
 
 START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
 CREATE = "CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT"
@@ -156,7 +156,7 @@ def test_what_a_server_refuses_is_refused_alike(
 
 
 def test_who_asks_for_another_publication_is_told_which_there_are(tmp_path: Path) -> None:
-    source = RecordedSource(write_capture(tmp_path / "p.jsonl", list(inserts(1))))
+    source = RecordedSource(write_capture_file(tmp_path / "p.jsonl", list(inserts(1))))
     with StandIn(source) as server, replication(server) as raw:
         raw.ask(CREATE)
         (_, body), _ = raw.ask(START.replace("'p'", "'q'"))

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from pgoutput import messages, v2, v3
-from pgoutput.captures import Capture, Header, write_header, write_record
-from pgoutput.errors import CaptureError, ReplicationError
+from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
+from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import XLogData
-from pgoutput.segments import SegmentWriter, Source, Start, list_segments, record_capture
+from pgoutput.recording import SegmentWriter, Source, Start, list_segments, record_capture_file
 from pgoutput.standin import RecordedSource, Wanted
 from pgoutput.standin.recorded import plan
 from pgoutput.standin.recorded.recordings import open_recording
@@ -29,7 +29,7 @@ def sent(source: RecordedSource, path: Path, after_lsn: int) -> list[XLogData]:
 
 
 def payloads(path: Path) -> list[bytes]:
-    with Capture(path) as capture:
+    with CaptureFile(path) as capture:
         return [one.data for one in capture.messages() if one.message is not None]
 
 
@@ -77,7 +77,7 @@ def _read(path: Path, *connections: list[XLogData]) -> list[Transaction]:
 def test_envelopes_have_the_lsns_that_were_recorded(name: str) -> None:
     path = CAPTURES / f"{name}.jsonl.gz"
     source = RecordedSource(path)
-    with Capture(path) as capture:
+    with CaptureFile(path) as capture:
         envelopes = [one.envelope for one in capture.messages()]
     recorded = [(one.wal_start, one.data) for one in envelopes if isinstance(one, XLogData)]
     assert [(one.wal_start, one.data) for one in sent(source, path, source.start_lsn)] == recorded
@@ -100,7 +100,7 @@ def test_messages_without_envelopes_get_lsns_that_are_in_them() -> None:
 
 def test_segments_are_served_like_the_capture_that_they_are_of(tmp_path: Path) -> None:
     path = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
-    record_capture(path, tmp_path / "r", segment_bytes=4096)
+    record_capture_file(path, tmp_path / "r", segment_bytes=4096)
     assert len(list_segments(tmp_path / "r")) > 3
     source = RecordedSource(tmp_path / "r")
     full = sent(source, tmp_path / "r", source.start_lsn)
@@ -117,7 +117,7 @@ def test_what_segments_say_of_themselves_is_enough_where_transactions_came_whole
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = CAPTURES / f"{name}.jsonl.gz"
-    record_capture(path, tmp_path, segment_bytes=2048)
+    record_capture_file(path, tmp_path, segment_bytes=2048)
     assert any(one.ends for one in open_recording(tmp_path).metadata)  # some lie in several segments
     known = RecordedSource(tmp_path)
     with monkeypatch.context() as patch:
@@ -135,7 +135,7 @@ def test_what_segments_say_of_themselves_is_enough_where_transactions_came_whole
 
 
 def test_segments_that_end_in_a_transaction_are_served_up_to_it(tmp_path: Path) -> None:
-    record_capture(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=2048)
+    record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=2048)
     segments = list_segments(tmp_path)
     ending = next(n for n, one in enumerate(open_recording(tmp_path).metadata) if one.ends)
     for later in segments[ending:]:
@@ -145,12 +145,12 @@ def test_segments_that_end_in_a_transaction_are_served_up_to_it(tmp_path: Path) 
 
 
 def test_part_of_a_recording_is_refused(tmp_path: Path) -> None:
-    record_capture(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=4096)
+    record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=4096)
     segments = list_segments(tmp_path)
-    with pytest.raises(CaptureError, match="begins in the middle of a recording: serve the whole"):
+    with pytest.raises(RecordingError, match="begins in the middle of a recording: serve the whole"):
         RecordedSource(segments[-1])
     segments[1].unlink()
-    with pytest.raises(CaptureError, match="segment 2 is missing"):
+    with pytest.raises(RecordingError, match="segment 2 is missing"):
         RecordedSource(tmp_path)
 
 

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from pgoutput import v1
-from pgoutput.capture import Options, Recorder
 from pgoutput.messages import Begin, XLogData
-from pgoutput.segments import Segments
+from pgoutput.recorder import Recorder, RecorderOptions
+from pgoutput.recording import RecordingReader
 from pgoutput.standin import Faults, StandIn
-from pgoutput.synth import Scenario, Table
+from pgoutput.synth import Scenario, ScenarioTable
 from pgoutput.wire import format_lsn
 from tests.standin.raw import fields, replication
 
@@ -44,7 +44,7 @@ def shop() -> Scenario:
     return db
 
 
-def more(db: Scenario, orders: Table, round_: int) -> None:
+def more(db: Scenario, orders: ScenarioTable, round_: int) -> None:
     first = 1_000 * round_
     with db.transaction() as transaction:
         transaction.insert(orders, id=first, note="x")
@@ -72,12 +72,12 @@ def payloads(db: Scenario, options: dict[str, Any]) -> list[bytes]:
 
 
 def stored(folder: Path) -> list[bytes]:
-    with Segments(folder) as segments:
+    with RecordingReader(folder) as segments:
         return [record.data for record in segments.records()]
 
 
 def recorder(server: StandIn, folder: Path, options: dict[str, Any], slot: str = "lake") -> Recorder:
-    asked = Options(**{"streaming": "off"} | options)
+    asked = RecorderOptions(**{"streaming": "off"} | options)
     return Recorder(
         server.dsn, slot, ["any name"], folder, options=asked, create_slot=True, segment_seconds=0.1
     )
@@ -159,7 +159,7 @@ def test_nothing_is_lost_where_drops_and_new_deeds_meet(tmp_path: Path) -> None:
         for round_ in range(3, 12):
             more(db, orders, round_)
         acknowledged(db.end_lsn)
-    with Segments(tmp_path / "0") as segments:
+    with RecordingReader(tmp_path / "0") as segments:
         found = [transaction.xid for transaction in segments.transactions()]
     begun = (v1.decode(one) for one in payloads(db, options))
     assert found == [one.xid for one in begun if isinstance(one, Begin)]

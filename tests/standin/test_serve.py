@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import Run
 from tests.standin.clients import create_slot, with_psycopg3
-from tests.standin.streams import Repeated, write_capture
+from tests.standin.streams import Repeated, write_capture_file
 
 CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
 
@@ -61,7 +61,7 @@ def serving(
 
 def test_a_recording_until_sigterm(tmp_path: Path) -> None:
     stream = Repeated(5)
-    recording = write_capture(tmp_path / "c.jsonl", stream.payloads())
+    recording = write_capture_file(tmp_path / "c.jsonl", stream.payloads())
     with serving("--from", recording, "--fault", "drop-after=300", folder=tmp_path) as (dsn, _):
         assert dsn.startswith("host=127.0.0.1 port=")
         create_slot(dsn)

@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 
 from pgoutput.messages import XLogData
-from pgoutput.synth import Options, Scenario
+from pgoutput.synth import Scenario, StreamOptions
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
 from tests.server import Server
@@ -63,7 +63,7 @@ class Difference(msgspec.Struct):
     """A program whose streams are not equal."""
 
     program: Program
-    options: Options
+    options: StreamOptions
     synthetic: list[tuple[str, ...]]
     real: list[tuple[str, ...]]
 

@@ -10,11 +10,11 @@ import msgspec
 from pgoutput import messages
 from pgoutput.messages import Message, TupleData, XLogData
 from pgoutput.stream import StreamDecoder
-from pgoutput.synth import Options
+from pgoutput.synth import StreamOptions
 
 
 def normal(
-    stream: Iterable[XLogData], options: Options, *, namespace: str, ignored: str | None = None
+    stream: Iterable[XLogData], options: StreamOptions, *, namespace: str, ignored: str | None = None
 ) -> list[tuple[str, ...]]:
     """What a stream says, to be compared.
 
@@ -32,7 +32,7 @@ def normal(
 
 
 class _Normal:
-    def __init__(self, options: Options, namespace: str, ignored: str | None) -> None:
+    def __init__(self, options: StreamOptions, namespace: str, ignored: str | None) -> None:
         self._decoder = StreamDecoder(options.proto_version, streaming=options.streaming)
         self._namespace, self._ignored = namespace, ignored
         self._names: dict[tuple[str, int], str] = {}

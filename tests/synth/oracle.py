@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from pgoutput import envelope
 from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.synth import Options
+from pgoutput.synth import StreamOptions
 from pgoutput.testing import programs
 from pgoutput.testing.chosen import LABELS
 from pgoutput.testing.programs import Program, Step, TableOf, Values
@@ -60,7 +60,7 @@ class Oracle:
         return f"p{self._number}"
 
     def play(
-        self, program: Program, options: Options, via_root: bool, *, immediate: bool = True
+        self, program: Program, options: StreamOptions, via_root: bool, *, immediate: bool = True
     ) -> list[XLogData]:
         """What the server sends of a program.
 
@@ -81,7 +81,13 @@ class _Run:
     """One program on the server: its connections, and what came from the walsender."""
 
     def __init__(
-        self, server: Server, program: Program, options: Options, via_root: bool, immediate: bool, name: str
+        self,
+        server: Server,
+        program: Program,
+        options: StreamOptions,
+        via_root: bool,
+        immediate: bool,
+        name: str,
     ) -> None:
         self._server, self._program, self._options, self._via_root = server, program, options, via_root
         self._immediate, self._name = immediate, name

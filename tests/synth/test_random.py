@@ -11,7 +11,7 @@ import pytest
 
 from pgoutput.messages import XLogData
 from pgoutput.stream import Tables
-from pgoutput.stream.check import Checker, Options, check
+from pgoutput.stream.check import Checker, CheckOptions, check
 from pgoutput.synth import Scenario
 from pgoutput.testing import FAULTS, Stream
 from pgoutput.testing.programs import Alter, Program
@@ -165,7 +165,7 @@ def at_once(stream: Iterable[XLogData], options: dict[str, Any]) -> list[int]:
     ]
 
 
-def violations(options: Options, before: Iterable[XLogData], rest: Iterable[XLogData]) -> Iterator[Any]:
+def violations(options: CheckOptions, before: Iterable[XLogData], rest: Iterable[XLogData]) -> Iterator[Any]:
     checker = Checker(
         options.proto_version,
         streaming=options.streaming,

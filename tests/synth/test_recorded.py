@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pgoutput.captures import Capture
-from pgoutput.errors import CaptureError, ScenarioError
+from pgoutput.capturefile import CaptureFile
+from pgoutput.errors import RecordingError, ScenarioError
 from pgoutput.messages import PrimaryKeepalive, XLogData
-from pgoutput.segments import Segments
+from pgoutput.recording import RecordingReader
 from pgoutput.standin import RecordedSource, Wanted
-from pgoutput.synth import Scenario, write_capture, write_segments
+from pgoutput.synth import Scenario, write_capture_file, write_recording
 from pgoutput.testing import shop
 from tests.synth.choices import ASKED
 
@@ -29,16 +29,16 @@ def sent(db: Scenario, **options: Any) -> list[XLogData]:
 @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])
 def test_a_capture_file_holds_what_is_sent(options: dict[str, Any], name: str, tmp_path: Path) -> None:
     db = shop()
-    write_capture(db, tmp_path / name, **options)
+    write_capture_file(db, tmp_path / name, **options)
     assert os.listdir(tmp_path) == [name]
     assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
-    with Capture(tmp_path / name) as capture:
+    with CaptureFile(tmp_path / name) as capture:
         header = capture.header
         assert [one.envelope for one in capture.messages()] == list(db.stream(**options))
     said = (header.proto_version, header.streaming, header.slot_two_phase)
     wanted = (options["proto_version"], options.get("streaming", "off"), options.get("two_phase", False))
     assert said == wanted
-    write_capture(db, tmp_path / "again" / name, **options)
+    write_capture_file(db, tmp_path / "again" / name, **options)
     assert (tmp_path / "again" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
@@ -46,13 +46,13 @@ def test_a_capture_file_holds_what_is_sent(options: dict[str, Any], name: str, t
 @pytest.mark.parametrize("size", [None, 20_000])
 def test_a_recording_holds_what_is_sent(options: dict[str, Any], size: int | None, tmp_path: Path) -> None:
     db = shop(**options)
-    paths = write_segments(db, tmp_path / "r", segment_bytes=size)
+    paths = write_recording(db, tmp_path / "r", segment_bytes=size)
     assert os.listdir(tmp_path) == ["r"]
     assert sorted(os.listdir(tmp_path / "r")) == [path.name for path in paths]
     assert (len(paths) > 1) == (size is not None)
-    with Segments(tmp_path / "r") as segments:
+    with RecordingReader(tmp_path / "r") as segments:
         assert [record.data for record in segments.records()] == [one.data for one in sent(db)]
-    with Segments(tmp_path / "r") as segments:
+    with RecordingReader(tmp_path / "r") as segments:
         ends = [(one.xid, one.gid, one.end_lsn, one.commit_time) for one in segments.transactions()]
     if options.get("two_phase"):
         assert ends == [(one.xid, one.gid, one.end_lsn, one.commit_time) for one in db.history()]
@@ -61,7 +61,7 @@ def test_a_recording_holds_what_is_sent(options: dict[str, Any], size: int | Non
 
 
 @each
-@pytest.mark.parametrize("write", [write_capture, write_segments])
+@pytest.mark.parametrize("write", [write_capture_file, write_recording])
 def test_a_stand_in_serves_both(write: Callable[..., Any], options: dict[str, Any], tmp_path: Path) -> None:
     db = shop(**options)
     write(db, tmp_path / "it.jsonl")
@@ -72,16 +72,16 @@ def test_a_stand_in_serves_both(write: Callable[..., Any], options: dict[str, An
     assert [(one.wal_start, one.data) for one in served] == messages
 
 
-@pytest.mark.parametrize("write", [write_capture, write_segments])
+@pytest.mark.parametrize("write", [write_capture_file, write_recording])
 def test_what_is_there_is_left_alone(write: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
-    with pytest.raises(CaptureError, match=r"there: (it is there already|a new folder is wanted)"):
+    with pytest.raises(RecordingError, match=r"there: (it is there already|a new folder is wanted)"):
         write(shop(), tmp_path / "there")
     assert os.listdir(tmp_path / "there") == ["file"]
 
 
-@pytest.mark.parametrize("write", [write_capture, write_segments])
+@pytest.mark.parametrize("write", [write_capture_file, write_recording])
 def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) -> None:
     db = shop()
     t = db.table("public.t", id="int8 key", owner="regclass")
@@ -98,7 +98,7 @@ def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) ->
 
 
 def test_nothing_is_a_stream_too(tmp_path: Path) -> None:
-    write_capture(Scenario(), tmp_path / "c.jsonl")
-    with Capture(tmp_path / "c.jsonl") as capture:
+    write_capture_file(Scenario(), tmp_path / "c.jsonl")
+    with CaptureFile(tmp_path / "c.jsonl") as capture:
         assert [type(one.envelope) for one in capture.messages()] == [PrimaryKeepalive]
-    assert write_segments(Scenario(), tmp_path / "r") == []
+    assert write_recording(Scenario(), tmp_path / "r") == []

@@ -20,7 +20,7 @@ from pgoutput.messages import (
     ReplicaIdentity,
     XLogData,
 )
-from pgoutput.synth import Committed, Savepoint, Scenario, Table, Transaction
+from pgoutput.synth import Committed, Savepoint, Scenario, ScenarioTable, Transaction
 
 INT8, TEXT = BY_NAME["int8"].oid, BY_NAME["text"].oid
 
@@ -33,7 +33,7 @@ def last(db: Scenario) -> Committed:
     return list(db.history())[-1]
 
 
-def relation(table: Table, xid: int | None = None) -> m.Relation:
+def relation(table: ScenarioTable, xid: int | None = None) -> m.Relation:
     """Of a table with a key `id` and a text `v`."""
     columns = (RelationColumn(ColumnFlag.KEY, "id", INT8, -1), RelationColumn(ColumnFlag(0), "v", TEXT, -1))
     return m.Relation(table.shape.oid, "public", "t", ReplicaIdentity.DEFAULT, columns, xid)

@@ -20,19 +20,26 @@ import pytest
 
 from pgoutput import envelope
 from pgoutput import messages as m
-from pgoutput.captures import Capture
-from pgoutput.errors import CaptureError
+from pgoutput._stored_stream import StoredStream
+from pgoutput.capturefile import CaptureFile
+from pgoutput.errors import RecordingError
 from pgoutput.messages import XLogData
-from pgoutput.reading import Recorded
-from pgoutput.segments import Segment, Segments, SegmentWriter, find_gaps, list_segments, read_metadata
+from pgoutput.recording import (
+    RecordingReader,
+    SegmentReader,
+    SegmentWriter,
+    find_gaps,
+    list_segments,
+    read_metadata,
+)
 from pgoutput.stream import StreamDecoder, Tables
-from pgoutput.stream.check import Options, check
+from pgoutput.stream.check import CheckOptions, check
 from pgoutput.synth import workload_run
 from pgoutput.synth.workload import Mix, Range, Workload
 from pgoutput.synth.workload_batches import Made
 from pgoutput.synth.workload_outputs import ToFrames
-from pgoutput.synth.workload_run import TRUTH, write_capture, write_frames, write_segments
-from tests.segments import recordings
+from pgoutput.synth.workload_run import TRUTH, write_capture_file, write_frames, write_recording
+from tests.recording import recordings
 from tests.server import Server
 from tests.synth.workloads import create_tables, statements, stream
 
@@ -75,7 +82,7 @@ def sent(workload: Workload) -> list[XLogData]:
     return found
 
 
-def is_the_truth(recorded: Recorded, truth: Path) -> None:
+def is_the_truth(recorded: StoredStream, truth: Path) -> None:
     tables = Tables()
     for transaction in recorded.transactions():
         tables.apply(transaction)
@@ -92,18 +99,18 @@ def is_the_truth(recorded: Recorded, truth: Path) -> None:
 
 @each
 def test_segments_end_in_the_truth(workload: Workload, tmp_path: Path) -> None:
-    write_segments(workload, tmp_path / "out", silent, WINDOW)
+    write_recording(workload, tmp_path / "out", silent, WINDOW)
     metadata = [read_metadata(path) for path in list_segments(tmp_path / "out")]
     assert list(find_gaps(metadata)) == []
     assert os.listdir(tmp_path) == ["out"]
-    with Segments(tmp_path / "out") as segments:
+    with RecordingReader(tmp_path / "out") as segments:
         is_the_truth(segments, tmp_path / "out" / TRUTH)
 
 
 @each
 def test_no_rule_is_broken(workload: Workload) -> None:
     messages = sent(workload)
-    options = Options(proto_version=workload.proto_version, streaming=workload.streaming)
+    options = CheckOptions(proto_version=workload.proto_version, streaming=workload.streaming)
     assert list(check(messages, options)) == []
     ends = [message.wal_start for message in messages if message.data[:1] in b"Cc"]
     assert ends == sorted(set(ends))
@@ -111,7 +118,7 @@ def test_no_rule_is_broken(workload: Workload) -> None:
 
 @each
 def test_segments_are_those_of_a_segment_writer(workload: Workload, tmp_path: Path) -> None:
-    write_segments(workload, tmp_path / "out", silent, WINDOW)
+    write_recording(workload, tmp_path / "out", silent, WINDOW)
     paths = list_segments(tmp_path / "out")
     wanted = tmp_path / "wanted"
     wanted.mkdir()
@@ -123,7 +130,7 @@ def test_segments_are_those_of_a_segment_writer(workload: Workload, tmp_path: Pa
         writer.write(messages[metadata.first_position : metadata.next_position], 0)
         writer.rotate()
     for path, other in zip(paths, list_segments(wanted), strict=True):
-        with Segment(path) as one, Segment(other) as another:
+        with SegmentReader(path) as one, SegmentReader(other) as another:
             assert one.metadata == another.metadata
             for batch, other_batch in zip(one.batches(), another.batches(), strict=True):
                 for name in ("position", "lsn", "data"):
@@ -133,12 +140,12 @@ def test_segments_are_those_of_a_segment_writer(workload: Workload, tmp_path: Pa
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_a_capture_file_holds_the_same_and_ends_in_the_truth(name: str, tmp_path: Path) -> None:
     workload = WORKLOADS["parallel"]
-    write_capture(workload, tmp_path / name, silent, WINDOW)
+    write_capture_file(workload, tmp_path / name, silent, WINDOW)
     assert sorted(os.listdir(tmp_path)) == sorted([name, f"out.{TRUTH}"])
     assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
-    with Capture(tmp_path / name) as capture:
+    with CaptureFile(tmp_path / name) as capture:
         assert [line.envelope for line in capture.messages()] == sent(workload)
-    with Capture(tmp_path / name) as capture:
+    with CaptureFile(tmp_path / name) as capture:
         is_the_truth(capture, tmp_path / f"out.{TRUTH}")
 
 
@@ -213,13 +220,13 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "full" / "x").touch()
     (tmp_path / "there.jsonl").touch()
     (tmp_path / "beside.truth").mkdir()
-    with pytest.raises(CaptureError, match=r"full: a new folder is wanted, or an empty one"):
-        write_segments(workload, tmp_path / "full", silent)
+    with pytest.raises(RecordingError, match=r"full: a new folder is wanted, or an empty one"):
+        write_recording(workload, tmp_path / "full", silent)
     for name in ("there", "beside"):
-        with pytest.raises(CaptureError, match=r"it is there already"):
-            write_capture(workload, tmp_path / f"{name}.jsonl", silent)
+        with pytest.raises(RecordingError, match=r"it is there already"):
+            write_capture_file(workload, tmp_path / f"{name}.jsonl", silent)
     (tmp_path / "empty").mkdir()
-    write_segments(workload, tmp_path / "empty", silent)
+    write_recording(workload, tmp_path / "empty", silent)
     assert list_segments(tmp_path / "empty")
 
 
@@ -230,10 +237,10 @@ def test_what_was_killed_is_made_anew_and_what_is_being_made_is_not(tmp_path: Pa
     lock = os.open(stage, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     workload = WORKLOADS["one transaction"]
-    with pytest.raises(CaptureError, match="another is making it"):
-        write_segments(workload, tmp_path / "out", silent)
+    with pytest.raises(RecordingError, match="another is making it"):
+        write_recording(workload, tmp_path / "out", silent)
     os.close(lock)
-    write_segments(workload, tmp_path / "out", silent)
+    write_recording(workload, tmp_path / "out", silent)
     assert os.listdir(tmp_path) == ["out"]
     assert len(list_segments(tmp_path / "out")) == 2
 
@@ -247,7 +254,7 @@ def disk_full(transactions: int, messages: int) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("write", [write_segments, write_capture])
+@pytest.mark.parametrize("write", [write_recording, write_capture_file])
 @pytest.mark.parametrize(
     ("told", "error", "text"),
     [

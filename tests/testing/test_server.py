@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.standin import Faults
 from pgoutput.synth import Scenario
 from pgoutput.testing import Server, Stream, shop
@@ -57,7 +57,7 @@ def test_a_password() -> None:
 
 def test_what_cannot_be_served_is_said_here(tmp_path: Path) -> None:
     with (
-        pytest.raises(CaptureError, match=r"nothing\.jsonl: No such file"),
+        pytest.raises(RecordingError, match=r"nothing\.jsonl: No such file"),
         Server(tmp_path / "nothing.jsonl"),
     ):
         raise AssertionError("unreachable")

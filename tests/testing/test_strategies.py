@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from pgoutput import messages as m
-from pgoutput.stream.check import Options, check
+from pgoutput.stream.check import CheckOptions, check
 from pgoutput.synth import Scenario
 from pgoutput.synth.scenario import WORK_MEM
 from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
@@ -125,7 +125,7 @@ def test_the_shop_has_what_readers_must_take(options: dict[str, Any]) -> None:
     db = shop(**options)
     stream = Stream.of(db)
     assert list(check(stream.messages, stream.options)) == []
-    assert stream.options == Options(**{"binary": False, "messages": False} | options)
+    assert stream.options == CheckOptions(**{"binary": False, "messages": False} | options)
     there = {type(place.message).__name__ for place in stream.places}
     wanted = {"Begin", "Commit", "Relation", "Type", "Insert", "Update", "Delete", "Truncate"}
     if options.get("streaming", "off") != "off":

@@ -9,9 +9,9 @@ from hypothesis.strategies import SearchStrategy
 from pyspark.sql.types import StructType
 
 from pgoutput import envelope, messages, strategies, v1, v2, v4
-from pgoutput.captures import Capture
+from pgoutput._stored_stream import Decoded
+from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity, Streaming, TupleData, Unchanged
-from pgoutput.reading import Decoded
 from pgoutput.schemas import spark
 from pgoutput.stream import StreamDecoder, Table, Tables, Transaction, Transactions
 from pgoutput.versions import CODECS
@@ -71,7 +71,7 @@ def cells_narrow(insert: messages.Insert) -> None:
             assert_type(cell, bytes)
 
 
-def streams(data: bytes, message: Message, capture: Capture) -> None:
+def streams(data: bytes, message: Message, capture: CaptureFile) -> None:
     decoder = StreamDecoder(4, streaming="parallel", two_phase=True)
     assert_type(decoder.decode(memoryview(data)), Message)
     assert_type(decoder.relations, dict[int, messages.Relation])

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import pytest
 
-from pgoutput.captures import Capture
+from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import Cell, Relation
 from pgoutput.stream import Tables
 from pgoutput.values import Rescued, base_types, to_arrow, to_text
@@ -50,7 +50,7 @@ UNTOLD = {
 def columns_of(name: str) -> dict[str, tuple[int, int, list[Cell]]]:
     """The columns of all tables in the end: type, modifier and cells, by the names of table and column."""
     tables = Tables()
-    with Capture(corpus.path(name)) as capture:
+    with CaptureFile(corpus.path(name)) as capture:
         for transaction in capture.transactions():
             tables.apply(transaction)
         types = dict(capture.decoder.types)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgoutput import catalog
-from pgoutput.captures import Capture
+from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import Insert, Update
 from pgoutput.values import arrow_type, to_arrow, to_text
 from tests.codec import corpus
@@ -35,7 +35,7 @@ BYTES = st.lists(st.one_of(NUMBERS, st.binary(max_size=12)), max_size=12).map(b"
 def real_cells() -> dict[int, list[bytes]]:
     """What a server sent in binary format, by type."""
     cells: dict[int, set[bytes]] = {}
-    with Capture(corpus.path("pg18_p1_binary")) as capture:
+    with CaptureFile(corpus.path("pg18_p1_binary")) as capture:
         for line in capture.messages():
             if isinstance(line.message, Insert | Update):
                 relation = capture.decoder.relations[line.message.relation_oid]

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from pgoutput.messages import ColumnFlag, Relation, TupleData
-from pgoutput.segments import Place, Segment, Segments, list_segments, read_metadata
+from pgoutput.recording import Place, RecordingReader, SegmentReader, list_segments, read_metadata
 from pgoutput.stream import Change, Transaction, encode_for
 from pgoutput.values import base_types, to_text
 from pgoutput.views import (
@@ -55,7 +55,7 @@ def expected_changes(folder: Path) -> list[Expected]:
     version = said[0].source.proto_version
     snapshot_end = max((one.end_lsn for one in said if one.kind == "snapshot"), default=-1)
     found = []
-    with Segments(folder) as segments:
+    with RecordingReader(folder) as segments:
         for transaction in segments.transactions():
             snapshot = transaction.xid == 0 and transaction.commit_lsn <= snapshot_end
             for change in transaction.changes:
@@ -142,7 +142,7 @@ def changes(
     for task in committed_changes(
         recording, recording.numbers if numbers is None else numbers, lsns or Lsns()
     ):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             found += rows_of(read(segment, ChangesView(segment, task, wanted)), CHANGES)
     return found
 
@@ -162,7 +162,7 @@ def messages(place: Place, numbers: Sequence[int] | None = None) -> list[Row]:
     recording = Recording(place)
     found = []
     for task in every_message(recording, recording.numbers if numbers is None else numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             found += rows_of(read(segment, MessagesView(segment)), MESSAGES)
     return found
 
@@ -201,7 +201,7 @@ def table(
         )
     batches = []
     for task in committed_changes(recording, recording.numbers if numbers is None else numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             view: View = TableView(segment, task, lambda shape: shape.name == name, schema)
             batches += list(read(segment, view))
     return sorted_table(batches, schema)

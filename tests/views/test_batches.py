@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.views import (
     CHANGES,
     ChangesView,
@@ -23,7 +23,7 @@ from pgoutput.views import (
     table_schema,
 )
 from pgoutput.wire import UNCHANGED
-from tests.segments.recordings import record
+from tests.recording.recordings import record
 from tests.views.rows import Row, changes, expected_changes, rows_of, shapes, table, without
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -116,7 +116,7 @@ def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
         of_name = (one for of_oid in shapes(folder).values() for one in of_oid if one.name == name)
         schema = table_schema(row_type(of_name))
     for task in committed_changes(recording, recording.numbers):
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             view: View = ChangesView(segment, task, lambda shape: name in (None, shape.name))
             if name is not None:
                 view = TableView(segment, task, lambda shape: shape.name == name, schema)

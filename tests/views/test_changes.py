@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from pgoutput import compiled
-from pgoutput.segments import Segments
+from pgoutput.recording import RecordingReader
 from pgoutput.views import Lsns, Recording, committed_changes
 from tests.codec import corpus
 from tests.codec.test_replay import TEXT_CAPTURES, truth
-from tests.segments import recordings
-from tests.segments.conftest import Recorded
+from tests.recording import recordings
+from tests.recording.conftest import Recorded
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, without
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -173,5 +173,5 @@ def test_the_corpus_has_all_that_there_can_be(recorded: Recorded) -> None:
     texts = [text for row in found for _, text in row["after"] or ()]
     assert "after rollback to s2" in texts
     assert not [text for text in texts if text and ("undone" in text or "abort" in text)]
-    with Segments(recorded("pg18_p4_par_2pc", 151)) as segments:
+    with RecordingReader(recorded("pg18_p4_par_2pc", 151)) as segments:
         assert any(transaction.gid for transaction in segments.transactions())

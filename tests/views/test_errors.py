@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.segments import Location, Metadata, Segment, SegmentFile, segment_name
-from pgoutput.segments.files import sent
+from pgoutput.recording import Location, Metadata, SegmentFile, SegmentReader, segment_name
+from pgoutput.recording.files import sent
 from pgoutput.stream import encode_for
 from pgoutput.views import Recording, committed_changes, tasks
 from pgoutput.wire import UNCHANGED
-from tests.segments.conftest import Recorded
-from tests.segments.recordings import PARALLEL, record
+from tests.recording.conftest import Recorded
+from tests.recording.recordings import PARALLEL, record
 from tests.views.rows import changes, messages, table
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -77,7 +77,7 @@ INSERT = encode_for(m.Insert(1, ("x",)), 4)
 )
 def test_a_message_that_is_damaged(tmp_path: Path, bad: bytes, words: str) -> None:
     path = forged(tmp_path, T, BEGIN, bad, COMMIT)
-    with pytest.raises(CaptureError, match=f"^{re.escape(str(path))}: {words}") as caught:
+    with pytest.raises(RecordingError, match=f"^{re.escape(str(path))}: {words}") as caught:
         changes(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -90,26 +90,26 @@ def test_the_first_error_is_told(tmp_path: Path, wrong: tuple[bytes | Message, .
     """Whatever is wrong behind it."""
     forged(tmp_path, T, BEGIN, INSERT, *wrong, COMMIT)
     words = {b"I": r"Insert\.relation_oid", WIDE: "Insert: new has 2 columns", UNKNOWN: "Insert: no Relation"}
-    with pytest.raises(CaptureError, match=f"position 3: {words[wrong[0]]}"):
+    with pytest.raises(RecordingError, match=f"position 3: {words[wrong[0]]}"):
         changes(tmp_path)
 
 
 def test_an_lsn_that_no_column_holds(tmp_path: Path) -> None:
     forged(tmp_path, T, m.Begin(2**63, 1, 5), INSERT, COMMIT)
-    with pytest.raises(CaptureError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
+    with pytest.raises(RecordingError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
         changes(tmp_path)
 
 
 def test_a_message_of_the_view_messages(tmp_path: Path) -> None:
     path = forged(tmp_path, T, BEGIN, INSERT[:-1])
-    with pytest.raises(CaptureError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
+    with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
         messages(tmp_path)
 
 
 def test_a_keyframe_that_is_damaged(tmp_path: Path) -> None:
     path = forged(tmp_path, T, b"R\0", BEGIN, COMMIT, keyframe=2)
     for read in (changes, messages):
-        with pytest.raises(CaptureError, match=rf"^{re.escape(str(path))}: keyframe: Relation\.oid"):
+        with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: keyframe: Relation\.oid"):
             read(tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_what_is_not_wanted_is_not_looked_at_closely(tmp_path: Path) -> None:
     assert changes(tmp_path) == []
     path.unlink()
     forged(tmp_path, T, BEGIN, INSERT[:-1], COMMIT)
-    with pytest.raises(CaptureError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
+    with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
         changes(tmp_path, wanted=lambda shape: False)
 
 
@@ -147,7 +147,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
     """Whatever byte of a message changes: rows, or the one error."""
     generator, refused = random.Random(18), 0
     (original,) = recorded("pg18_p4_par_2pc", 10_000).glob("*.parquet")
-    with Segment(original) as segment:
+    with SegmentReader(original) as segment:
         said = segment.metadata
         data = [one for batch in segment.batches() for one in batch["data"].to_pylist()]
     for number in range(25):
@@ -164,7 +164,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
         for read in (changes, messages, lambda place: table(place, "t_num")):
             try:
                 read(folder)
-            except CaptureError as error:
+            except RecordingError as error:
                 refused += str(error).startswith(f"{folder / segment_name(1)}: position ")
     assert refused > 25
 
@@ -176,16 +176,16 @@ def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: 
         if path.name != segment_name(missing):
             (tmp_path / path.name).symlink_to(path)
     recording = Recording(tmp_path)
-    with pytest.raises(CaptureError, match=f"segment {missing} is missing"):
+    with pytest.raises(RecordingError, match=f"segment {missing} is missing"):
         recording.check()
-    with pytest.raises(CaptureError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
+    with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
         committed_changes(recording, range(1, 15))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda folder: None, "no segments are here; `pgoutput capture` writes them"),
+        (lambda folder: None, "no segments are here; `pgoutput record` writes them"),
         (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: no Parquet file"),
         (lambda folder: (folder / "0000000001.parquet").touch(), "0000000001.parquet: no Parquet file"),
         (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: no segment has such a name"),
@@ -197,7 +197,7 @@ def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: 
 )
 def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
     make(tmp_path)
-    with pytest.raises(CaptureError, match=f"^{tmp_path}.*{words}") as caught:
+    with pytest.raises(RecordingError, match=f"^{tmp_path}.*{words}") as caught:
         changes(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -205,7 +205,7 @@ def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], o
 @pytest.mark.parametrize("place", ["no/such/folder", "no/such/0000000001.parquet", "nofs://here/it/is"])
 def test_places_that_are_not_there(tmp_path: Path, place: str) -> None:
     for may_be_empty in (False, True):
-        with pytest.raises(CaptureError, match=f"^{place}: "):
+        with pytest.raises(RecordingError, match=f"^{place}: "):
             Recording(place, may_be_empty=may_be_empty).check()
 
 
@@ -226,12 +226,12 @@ def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.
 def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[int]()
 
-    def open_slowly(path: Location) -> Segment:
+    def open_slowly(path: Location) -> SegmentReader:
         threads.append(threading.get_ident())
         time.sleep(0.02)
-        return Segment(path)
+        return SegmentReader(path)
 
-    monkeypatch.setattr(tasks, "Segment", open_slowly)
+    monkeypatch.setattr(tasks, "SegmentReader", open_slowly)
     recording = Recording(recorded("pg18_p4_par_2pc", 40))
     assert [one.number for one in recording.metadata(recording.numbers)] == recording.numbers
     assert len({*threads}) > 2
@@ -248,7 +248,7 @@ def test_segments_whose_names_were_swapped(recorded: Recorded, tmp_path: Path) -
     other.rename(one)
     (tmp_path / "third").rename(other)
     recording = Recording(folder)
-    with pytest.raises(CaptureError, match=r"0000000003\.parquet: .* wrong name: it is segment 4"):
+    with pytest.raises(RecordingError, match=r"0000000003\.parquet: .* wrong name: it is segment 4"):
         recording.check([2, 3])
 
 
@@ -258,7 +258,7 @@ def test_some_segments_are_checked_by_themselves(recorded: Recorded, tmp_path: P
     (folder / segment_name(1)).unlink()
     Recording(folder).check([2, 3, 4])
     Recording(folder / segment_name(5)).check()
-    with pytest.raises(CaptureError, match="segment 1 is missing"):
+    with pytest.raises(RecordingError, match="segment 1 is missing"):
         Recording(folder).check()
-    with pytest.raises(CaptureError, match="segment 3 is missing"):
+    with pytest.raises(RecordingError, match="segment 3 is missing"):
         Recording(folder).check([2, 4])

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
+from pgoutput.recording import RecordingReader
 from pgoutput.schemas import arrow as schemas
-from pgoutput.segments import Segments
 from pgoutput.views import MESSAGES, SCHEMA, epochs_batch
 from pgoutput.wire import to_datetime
 from tests.codec import corpus
-from tests.segments import recordings
-from tests.segments.conftest import Recorded
-from tests.segments.recordings import record
+from tests.recording import recordings
+from tests.recording.conftest import Recorded
+from tests.recording.recordings import record
 from tests.views.rows import messages, schema_rows
 from tests.views.test_errors import forged
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("way")
 def test_rows_are_all_messages(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 151)
     rows = messages(folder)
-    with Segments(folder) as segments:
+    with RecordingReader(folder) as segments:
         sent = [(one.record.number, one.message) for one in segments.messages()]
     assert [row["position"] for row in rows] == [position for position, _ in sent]
     assert [row["wal_start"] for row in rows] == [one.wal_start for one in recordings.sent(name)]
@@ -76,7 +76,7 @@ def test_a_message_that_is_damaged_only_in_part_of_what_is_asked(tmp_path: Path)
 
 def test_the_first_message_that_is_wrong_is_told(tmp_path: Path) -> None:
     forged(tmp_path, m.Begin(5, 0, 1), b"?", b"", m.Commit(5, 6, 0))
-    with pytest.raises(CaptureError, match=r"position 1: .*'\?'"):
+    with pytest.raises(RecordingError, match=r"position 1: .*'\?'"):
         messages(tmp_path)
 
 

@@ -10,14 +10,14 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
-from pgoutput.segments import SNAPSHOT, Epoch, Metadata, SegmentFile, Start, segment_name
-from pgoutput.segments.files import sent
+from pgoutput.recording import SNAPSHOT, Epoch, Metadata, SegmentFile, Start, segment_name
+from pgoutput.recording.files import sent
 from pgoutput.stream import encode_for
 from pgoutput.views import Lsns, Recording, committed_changes
 from pgoutput.wire import to_datetime
-from tests.segments import recordings
-from tests.segments.recordings import PARALLEL, record
-from tests.segments.test_sessions import (
+from tests.recording import recordings
+from tests.recording.recordings import PARALLEL, record
+from tests.recording.test_sessions import (
     BLOCKS,
     COMMIT_PREPARED,
     PREPARED,

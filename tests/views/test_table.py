@@ -14,12 +14,12 @@ import pytest
 from pgoutput import compiled
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.views import RESCUED, Recording, TableView, committed_changes, read, row_type, table_schema
 from pgoutput.wire import UNCHANGED
 from tests.codec.test_replay import TEXT_CAPTURES, truth
-from tests.segments.conftest import Recorded
-from tests.segments.recordings import record
+from tests.recording.conftest import Recorded
+from tests.recording.recordings import record
 from tests.truth import equals_typed
 from tests.values.test_captures import NOT_SENT, PAIRS, UNTOLD
 from tests.views.rows import Row, changes, replay, shapes, sorted_table, table
@@ -43,7 +43,7 @@ def _tables(folder: Path, pure: bool) -> dict[int, pa.Table]:
     schemas = {oid: table_schema(row_type(of_oid)) for oid, of_oid in shapes(folder).items()}
     batches: dict[int, list[pa.RecordBatch]] = {oid: [] for oid in schemas}
     for task in tasks:
-        with Segment(task.place) as segment:
+        with SegmentReader(task.place) as segment:
             for oid, schema in schemas.items():
                 view = TableView(segment, task, lambda shape: shape.relation.oid == oid, schema)  # noqa: B023
                 batches[oid] += read(segment, view)

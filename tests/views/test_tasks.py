@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.views import Recording, Task, every_message, put_together
-from tests.segments.conftest import Recorded
-from tests.segments.recordings import record
+from tests.recording.conftest import Recorded
+from tests.recording.recordings import record
 
 MB = 1 << 20
 
@@ -38,7 +38,7 @@ def test_tasks_that_are_put_together(sizes: list[int], least: int, wanted: list[
 def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_p1", 100))
     for number, task in zip(recording.numbers, every_message(recording, recording.numbers), strict=True):
-        with Segment(recording.path(number)) as segment:
+        with SegmentReader(recording.path(number)) as segment:
             data = sum(batch["data"].nbytes for batch in segment.batches())
             assert data < task.size == segment.size < 2 * data + 10_000
 

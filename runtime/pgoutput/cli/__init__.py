@@ -13,8 +13,8 @@ from pgoutput.cli.printing import complain
 _EXTRAS = {
     "typer": "cli",
     "rich": "cli",
-    "psycopg": "cli,capture",
-    "pyarrow": "cli,capture",
+    "psycopg": "cli,recorder",
+    "pyarrow": "cli,recorder",
     "numpy": "cli,synth",
     "pyspark": "cli,spark",
     "deltalake": "cli,spark",

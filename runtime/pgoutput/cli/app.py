@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from pgoutput.captures import Capture
+from pgoutput._stored_stream import StoredStream
+from pgoutput.capturefile import CaptureFile
 from pgoutput.cli import encoding, inspection, specification, tabular
 from pgoutput.cli.printing import complain
 from pgoutput.compiled import HOW
-from pgoutput.errors import CaptureError
-from pgoutput.reading import Recorded
+from pgoutput.errors import RecordingError
 from pgoutput.versions import LATEST, LATEST_RELEASED
 
 app = typer.Typer(
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 if TYPE_CHECKING:
-    from pgoutput.segments import Segments
+    from pgoutput.recording import RecordingReader
 
 Files = Annotated[
     list[Path],
@@ -115,7 +115,7 @@ def spec(
 
 
 @app.command()
-def capture(
+def record(
     slot: Annotated[str, typer.Option(help="The replication slot.", show_default=False)],
     publication: Annotated[
         list[str],
@@ -175,10 +175,10 @@ def capture(
     ] = "text",
 ) -> None:
     """Record a replication slot into a folder of segments; Ctrl-C ends it with all stored."""
-    from pgoutput.capture import Options
     from pgoutput.cli import recording
+    from pgoutput.recorder import RecorderOptions
 
-    options = Options(
+    options = RecorderOptions(
         proto_version=proto,
         streaming=streaming,
         two_phase=two_phase,
@@ -369,11 +369,11 @@ def synth(
 
 
 @contextmanager
-def _opened(path: Path, skip_bad: bool) -> Iterator[Recorded]:
+def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
     """A recorded stream. What is skipped of it is told and counted."""
     skipped = 0
 
-    def skip(error: CaptureError) -> None:
+    def skip(error: RecordingError) -> None:
         nonlocal skipped
         skipped += 1
         complain(f"skipped: {error}")
@@ -385,10 +385,10 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[Recorded]:
         complain(f"{path}: {skipped} skipped")
 
 
-def _kind(path: Path) -> type[Capture] | type[Segments]:
+def _kind(path: Path) -> type[CaptureFile] | type[RecordingReader]:
     """What is stored there. Only segments need pyarrow."""
     if not path.is_dir() and path.suffix != ".parquet":
-        return Capture
-    from pgoutput.segments import Segments
+        return CaptureFile
+    from pgoutput.recording import RecordingReader
 
-    return Segments
+    return RecordingReader

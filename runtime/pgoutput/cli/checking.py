@@ -10,17 +10,17 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pgoutput.captures import Capture, Header
+from pgoutput._stored_stream import Record, StoredStream
+from pgoutput.capturefile import CaptureFile, Header
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message, XLogData
-from pgoutput.reading import Record, Recorded
 from pgoutput.stream import StreamDecoder
-from pgoutput.stream.check import RULES, Checker, Options
+from pgoutput.stream.check import RULES, Checker, CheckOptions
 from pgoutput.versions import LATEST
 
 if TYPE_CHECKING:
-    from pgoutput.segments import Segments, Source
+    from pgoutput.recording import RecordingReader, Source
 
 RESUMED: Final = frozenset(
     (
@@ -41,17 +41,17 @@ SNAPSHOT: Final = RESUMED | {"commit-order", "end-beyond-start", "xid-normal"}
 class _Session(NamedTuple):
     """What came over one connection, or more of it."""
 
-    options: Options
+    options: CheckOptions
     without: Collection[str]
     begins: bool
     records: Iterator[Record]
 
 
-def check_stream(console: Console, recorded: Recorded, json: bool) -> bool:
+def check_stream(console: Console, recorded: StoredStream, json: bool) -> bool:
     """Print what is illegal in a recorded stream, or that it is legal; say whether it is.
 
     Raises:
-        CaptureError: It cannot be read.
+        RecordingError: It cannot be read.
     """
     illegal = messages = 0
     checker: Checker | None = None
@@ -101,21 +101,21 @@ def show_rules(console: Console, json: bool) -> None:
         console.print()
 
 
-def _sessions(recorded: Recorded) -> Iterator[_Session]:
-    if isinstance(recorded, Capture):
+def _sessions(recorded: StoredStream) -> Iterator[_Session]:
+    if isinstance(recorded, CaptureFile):
         header = recorded.header
         options = _options(header, header.options, "publication_names" in header.options)
         yield _Session(options, (), True, recorded.records())
         return
-    from pgoutput.segments import Segments
+    from pgoutput.recording import RecordingReader
 
-    assert isinstance(recorded, Segments)
+    assert isinstance(recorded, RecordingReader)
     yield from _segments(recorded)
 
 
-def _segments(recorded: Segments) -> Iterator[_Session]:
+def _segments(recorded: RecordingReader) -> Iterator[_Session]:
     """The segments, one by one: each says how its session was asked for."""
-    from pgoutput.segments import Segments, read_metadata
+    from pgoutput.recording import RecordingReader, read_metadata
 
     session: int | None = None
     for path in recorded.paths:
@@ -128,15 +128,15 @@ def _segments(recorded: Segments) -> Iterator[_Session]:
         elif keyframe or metadata.session > 1:
             without = RESUMED
         options = _options(source, source.options, bool(source.publications))
-        with Segments(path) as one:
+        with RecordingReader(path) as one:
             records = (record for record in one.records() if record.number is not None or keyframe)
             yield _Session(options, without, metadata.session != session, records)
         session = metadata.session
 
 
-def _options(asked: Header | Source, said: Mapping[str, Any], known: bool) -> Options:
+def _options(asked: Header | Source, said: Mapping[str, Any], known: bool) -> CheckOptions:
     """What a client asked for; of streams made by hand it is not known whether values may be binary."""
-    return Options(
+    return CheckOptions(
         proto_version=asked.proto_version,
         streaming=asked.streaming,
         two_phase=asked.slot_two_phase,

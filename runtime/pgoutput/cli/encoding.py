@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from pgoutput import envelope, layouts
-from pgoutput.captures import Header, write_header, write_record
-from pgoutput.errors import CaptureError, DecodeError, EncodeError
+from pgoutput import _protocols, envelope
+from pgoutput._stored_stream import Channel, Decoded
+from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.errors import DecodeError, EncodeError, RecordingError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import Message, Streaming, XLogData
-from pgoutput.reading import Channel, Decoded
 from pgoutput.stream import StreamDecoder, encode_for
 
 
@@ -36,13 +36,13 @@ def to_capture(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
     Every message is read back before it is given out, so what is written is a stream that can be decoded.
 
     Raises:
-        CaptureError: A line is not such an object, or its message cannot stand in this stream there.
+        RecordingError: A line is not such an object, or its message cannot stand in this stream there.
     """
     header = Header(proto, {"streaming": streaming}, slot_two_phase=True)
     try:
         decoder = header.decoder()
     except ValueError as error:
-        raise CaptureError(f"{file}: {error}") from None
+        raise RecordingError(f"{file}: {error}") from None
     try:
         with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as lines:
             yield write_header(header)
@@ -50,7 +50,7 @@ def to_capture(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
                 if line.strip():
                     yield _line(file, number, line, proto, decoder)
     except OSError as error:
-        raise CaptureError(f"{file}: {error.strerror or error}") from None
+        raise RecordingError(f"{file}: {error.strerror or error}") from None
 
 
 def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecoder) -> bytes:
@@ -62,10 +62,10 @@ def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecod
         text = str(error)
     except DecodeError as error:
         text = f"it cannot stand here in such a stream (are --proto and --streaming right?): {error}"
-    raise CaptureError(f"{file}:{number}: {text}")
+    raise RecordingError(f"{file}:{number}: {text}")
 
 
-_ENVELOPES = {message.name: message for message in layouts.ENVELOPE.messages}
+_ENVELOPES = {message.name: message for message in _protocols.ENVELOPE.messages}
 
 
 def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:

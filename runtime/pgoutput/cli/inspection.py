@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from pgoutput import envelope, layouts
+from pgoutput import _protocols, envelope
+from pgoutput._stored_stream import Record, StoredStream
+from pgoutput._walk import Piece, walk
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
-from pgoutput.reading import Record, Recorded
-from pgoutput.walk import Piece, walk
 from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
 
 _BYTES = 8
@@ -21,13 +21,13 @@ _PATH = 24
 """Characters that most paths fit into."""
 
 
-def show(console: Console, capture: Recorded, record: Record) -> None:
+def show(console: Console, capture: StoredStream, record: Record) -> None:
     """Print the pieces of a record: of its envelope, then of the message inside.
 
     A message that cannot be decoded is shown up to the fault.
 
     Raises:
-        CaptureError: It cannot be decoded, and bad messages are not to be skipped.
+        RecordingError: It cannot be decoded, and bad messages are not to be skipped.
     """
     place = "keyframe" if record.number is None else f"{capture.numbered_by} {record.number}"
     console.print(Text(f"{place}, {record.channel}, {len(record.data)} bytes", style="bold"))
@@ -45,12 +45,12 @@ def show(console: Console, capture: Recorded, record: Record) -> None:
     console.print()
 
 
-def _pieces(capture: Recorded, record: Record) -> Iterator[tuple[int, Piece]]:
+def _pieces(capture: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
     """The pieces of a record, each with the offset where its message begins."""
     data = record.data
     if record.channel != "data":
         yield from (
-            (0, piece) for piece in walk(layouts.ENVELOPE, data, False, "off") if piece.path != "data"
+            (0, piece) for piece in walk(_protocols.ENVELOPE, data, False, "off") if piece.path != "data"
         )
         outer = envelope.decode(data)
         if not isinstance(outer, XLogData):

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pgoutput.cli.printing import printable
-from pgoutput.errors import CaptureError
-from pgoutput.segments import (
+from pgoutput.errors import RecordingError
+from pgoutput.recording import (
     Epoch,
     Metadata,
     encode_metadata,
@@ -27,7 +27,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
     """Print the segments of a recording, and what changed in its relations.
 
     Raises:
-        CaptureError: There are no segments, one cannot be read, or they do not join.
+        RecordingError: There are no segments, one cannot be read, or they do not join.
     """
     last = last_acknowledged(locate(folder))
     segments = [read_metadata(path) for path in list_segments(folder)]
@@ -41,7 +41,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
                 console.print(table, "", sep="\n")
     gaps = list(find_gaps(segments, last=last))
     if gaps:
-        raise CaptureError(f"{folder}: {'; '.join(gaps)}")
+        raise RecordingError(f"{folder}: {'; '.join(gaps)}")
     if not json:
         console.print(f"{len(segments)} segments, which join without a gap.")
 

@@ -1,4 +1,4 @@
-"""What `pgoutput capture` shows, and how it is stopped."""
+"""What `pgoutput record` shows, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pgoutput.capture import (
+from pgoutput.cli.printing import complain, printable
+from pgoutput.cli.signals import stop_at_signals
+from pgoutput.recorder import (
     Connected,
     Event,
     Notice,
-    Options,
     Progress,
     PublicationAltered,
     Reconnecting,
     Recorder,
+    RecorderOptions,
     SnapshotKept,
     Snapshotted,
     Stopped,
@@ -30,8 +32,6 @@ from pgoutput.capture import (
     TableIncomplete,
     Waiting,
 )
-from pgoutput.cli.printing import complain, printable
-from pgoutput.cli.signals import stop_at_signals
 from pgoutput.wire import parse_lsn
 
 _LASTING = (
@@ -66,7 +66,7 @@ def record(
     slot: str,
     publications: Sequence[str],
     out: Path,
-    options: Options,
+    options: RecorderOptions,
     create_slot: bool,
     failover: bool,
     snapshot: bool,

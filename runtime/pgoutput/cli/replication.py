@@ -21,7 +21,7 @@ from rich.table import Table
 
 from pgoutput.cli.printing import printable
 from pgoutput.cli.signals import stop_at_signals
-from pgoutput.errors import CaptureError, PgoutputError
+from pgoutput.errors import PgoutputError, RecordingError
 from pgoutput.replica import Applied, retry_tables
 from pgoutput.replica.claim import check_owner
 from pgoutput.spark import local_session
@@ -66,7 +66,7 @@ class Output:
         """Print each table of which the recording lacks rows, once.
 
         Raises:
-            CaptureError: There is one, and `strict` is given.
+            RecordingError: There is one, and `strict` is given.
         """
         tables = recording.last.incomplete if recording.last else ()
         for one in tables:
@@ -74,7 +74,7 @@ class Output:
                 self._incomplete.add((one.oid, one.reason))
                 self.warn(f"{one.namespace}.{one.name} is incomplete: {one.reason}")
         if strict and tables:
-            raise CaptureError(
+            raise RecordingError(
                 f"{recording.location}: the recording lacks rows of tables. Leave out --strict to replicate "
                 "what it has, or record anew with a snapshot"
             )

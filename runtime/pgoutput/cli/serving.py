@@ -22,7 +22,7 @@ def find_source(recording: Path | None, scenario: str | None) -> Source | Stream
 
     Raises:
         typer.BadParameter: Neither is given, or both, or there is no such scenario.
-        CaptureError: The recording cannot be served.
+        RecordingError: The recording cannot be served.
     """
     if (recording is None) == (scenario is None):
         raise typer.BadParameter("give one of --from and --scenario")

@@ -9,8 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from pgoutput import layouts
-from pgoutput.layout import Cell, Field, Message
+from pgoutput import _protocols
+from pgoutput._layout import Cell, Field, Message
 
 
 def as_json(version: int) -> bytes:
@@ -19,7 +19,7 @@ def as_json(version: int) -> bytes:
     A list's field has the fields of an element in `fields`; the sides of a choice name each other in
     `one_of`.
     """
-    protocol = layouts.VERSIONS[version]
+    protocol = _protocols.VERSIONS[version]
     messages = [_message(message) for message in protocol.messages]
     tuples = [{"name": name, "cells": [_cell(c) for c in cells]} for name, cells in _tuples(version).items()]
     data = msgspec.json.encode({"protocol": version, "messages": messages, "tuples": tuples})
@@ -28,7 +28,7 @@ def as_json(version: int) -> bytes:
 
 def show(console: Console, version: int) -> None:
     """Print the same for people."""
-    protocol = layouts.VERSIONS[version]
+    protocol = _protocols.VERSIONS[version]
     console.print(f"[bold]Protocol version {version}[/], servers {protocol.server}. {escape(protocol.doc)}")
     for message in protocol.messages:
         console.print(
@@ -96,7 +96,7 @@ def _field(field: Field) -> Iterator[dict[str, Any]]:
 
 
 def _tuples(version: int) -> dict[str, tuple[Cell, ...]]:
-    members = [field for message in layouts.VERSIONS[version].messages for field in message.members]
+    members = [field for message in _protocols.VERSIONS[version].messages for field in message.members]
     return {field.type: field.cells for field in members if field.kind == "tuple"}
 
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pgoutput.cli.printing import printable
 from pgoutput.synth.workload import Mix, Range, Workload
 from pgoutput.synth.workload_run import Progress as Told
-from pgoutput.synth.workload_run import write_capture, write_frames, write_segments
+from pgoutput.synth.workload_run import write_capture_file, write_frames, write_recording
 from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
@@ -94,7 +94,7 @@ def synthesize(workload: Workload, out: str) -> None:
     SIGINT and SIGTERM end it with nothing left.
 
     Raises:
-        PgoutputError: As `write_segments` and the like.
+        PgoutputError: As `write_recording` and the like.
         OSError: Likewise.
         typer.BadParameter: The name is not valid UTF-8.
     """
@@ -105,9 +105,9 @@ def synthesize(workload: Workload, out: str) -> None:
         if out == "-":
             write_frames(workload, sys.stdout.buffer, told)
         elif out.endswith((".jsonl", ".jsonl.gz")):
-            write_capture(workload, Path(out), told)
+            write_capture_file(workload, Path(out), told)
         else:
-            write_segments(workload, Path(out), told)
+            write_recording(workload, Path(out), told)
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.text import Text
 
+from pgoutput._stored_stream import Decoded
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
-from pgoutput.reading import Decoded
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import UNCHANGED
 

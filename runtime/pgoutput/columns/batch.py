@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import envelope, layouts
+from pgoutput import _protocols, envelope
+from pgoutput._layout import Field, sides
 from pgoutput.columns.cells import Cells, cells, common_length, strings
 from pgoutput.columns.parts import Integers, Numbers, Part, join
 from pgoutput.errors import EncodeError
-from pgoutput.layout import Field, sides
 from pgoutput.messages import Message
 from pgoutput.versions import CODECS, LATEST
 
@@ -64,10 +64,10 @@ def encode_batch(kind: type[Message], **values: Value | None) -> pa.BinaryArray:
     name = kind.__name__
     given = {field: value for field, value in values.items() if value is not None}
     rows = _rows(given)
-    in_envelope = name in layouts.ENVELOPE.by_name
+    in_envelope = name in _protocols.ENVELOPE.by_name
     encode = envelope.encode if in_envelope else CODECS[LATEST].encode
     encode(kind(**{field: _sample(value) for field, value in given.items()}))
-    layout = (layouts.ENVELOPE if in_envelope else layouts.VERSIONS[LATEST]).by_name[name]
+    layout = (_protocols.ENVELOPE if in_envelope else _protocols.VERSIONS[LATEST]).by_name[name]
     try:
         return join([layout.tag.encode(), *_parts(layout.fields, given)], rows)
     except EncodeError as error:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import layouts
+from pgoutput import _protocols
 from pgoutput.columns.index import (
     DESCRIBES,
     Found,
@@ -32,7 +32,7 @@ _kernel: Final[Any] = kernel
 _STREAMING: Final = list(OPTIONS["streaming"])
 _TEXTS: Final = {
     field.name
-    for message in layouts.ALL_VERSIONS.messages
+    for message in _protocols.ALL_VERSIONS.messages
     for field in message.members
     if field.kind == "string"
 }
@@ -200,7 +200,7 @@ _CELLS: Final[dict[int, Callable[[Any], Cell]]] = {
 }
 _IN_STREAM: Final = {
     ord(message.tag)
-    for message in layouts.ALL_VERSIONS.messages
+    for message in _protocols.ALL_VERSIONS.messages
     if any(field.when == "in_stream" for field in message.fields)
 }
 

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import layouts
+from pgoutput import _protocols
+from pgoutput._layout import Field, Message
 from pgoutput.columns.index import Index, Mask, Numbers, Texts, where_not
-from pgoutput.layout import Field, Message
 from pgoutput.schemas import arrow as schemas
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000, is_utf8, shown_text
 
 _TYPE, _RESCUED = schemas.MESSAGES.names[0], schemas.MESSAGES.names[-1]
-_MESSAGES: Final = layouts.ALL_VERSIONS
+_MESSAGES: Final = _protocols.ALL_VERSIONS
 
 _NO_ROWS: Final = np.empty(0, np.int64)
 

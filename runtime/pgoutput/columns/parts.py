@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import compiled, layouts
+from pgoutput import _protocols, compiled
+from pgoutput._layout import sides
 from pgoutput.errors import EncodeError
-from pgoutput.layout import sides
 
 Numbers: TypeAlias = npt.NDArray[Any]
 
 FORMS: Final = {
-    cell.form: cell for field in sides(layouts.V1.by_name["Insert"].fields) for cell in field.cells
+    cell.form: cell for field in sides(_protocols.V1.by_name["Insert"].fields) for cell in field.cells
 }
 """How cells look."""
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Location, Place, locate, one_line
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, cut
 from pgoutput.replica.differences import Difference
 from pgoutput.replica.table import CHUNK_BITS, Replica
-from pgoutput.segments.location import Location, Place, locate, one_line
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def apply_changes(
         What was done, relation by relation.
 
     Raises:
-        CaptureError: The target is a URI that pyarrow does not know.
+        ReplicaError: The target is a URI that pyarrow does not know.
     """
     location = locate(target)
     work: _Work | None = None
@@ -113,7 +113,7 @@ class _Work:
         name = f"{chunk.namespace}.{chunk.name}"
         try:
             if self._number >> CHUNK_BITS:
-                raise CaptureError(
+                raise ReplicaError(
                     f"{name}: a batch has more than {1 << CHUNK_BITS} commits for it. "
                     "Begin anew, with an empty target and smaller batches"
                 )
@@ -122,7 +122,7 @@ class _Work:
                     self._target, chunk, self._query, self._recording, history=self._history
                 )
             self._may_differ += self._replica.apply(chunk, self._batch << CHUNK_BITS | self._number)
-        except CaptureError as error:
+        except ReplicaError as error:
             self._error = one_line(error)
             return
         except (DeltaError, OSError, pa.ArrowException) as error:

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Location
 from pgoutput.replica.storage import read_file, remove_empty_folder, remove_file, write_file
-from pgoutput.segments.location import Location
 
 _FOLDER: Final = "_set_aside"
 _ERROR: Final = "error"
@@ -44,7 +44,7 @@ def read_aside(target: Location) -> dict[int, Aside]:
     """Return the tables that are set aside, by OID of the relation.
 
     Raises:
-        CaptureError: The target cannot be read.
+        ReplicaError: The target cannot be read.
     """
     folder = target / _FOLDER
     found = (_read(folder / str(oid), oid) for oid in _numbers(folder))
@@ -62,7 +62,7 @@ def set_aside(target: Location, aside: Aside, missed: Missed | None = None) -> N
     """Note that a table is set aside, and a batch that it has missed.
 
     Raises:
-        CaptureError: The target cannot be written.
+        ReplicaError: The target cannot be written.
     """
     folder = target / _FOLDER / str(aside.oid)
     if missed is not None:
@@ -74,7 +74,7 @@ def read_missed(target: Location, oid: int) -> list[Missed]:
     """Return the batches that a table has missed, in order.
 
     Raises:
-        CaptureError: The target cannot be read.
+        ReplicaError: The target cannot be read.
     """
     folder = target / _FOLDER / str(oid)
     return [_missed(folder / str(batch)) for batch in _numbers(folder)]
@@ -84,14 +84,14 @@ def _missed(file: Location) -> Missed:
     try:
         return msgspec.json.decode(read_file(file), type=Missed)
     except msgspec.DecodeError as error:
-        raise CaptureError(f"{file}: {error}. Begin anew, with an empty target") from error
+        raise ReplicaError(f"{file}: {error}. Begin anew, with an empty target") from error
 
 
 def catch_up(target: Location, oid: int, batch: int) -> None:
     """Note that a table has a batch that it had missed.
 
     Raises:
-        CaptureError: The target cannot be written.
+        ReplicaError: The target cannot be written.
     """
     remove_file(target / _FOLDER / str(oid) / str(batch))
 
@@ -100,7 +100,7 @@ def take_back(target: Location, oid: int) -> None:
     """Note that a table is no longer set aside, unless it has missed another batch meanwhile.
 
     Raises:
-        CaptureError: The target cannot be written.
+        ReplicaError: The target cannot be written.
     """
     folder = target / _FOLDER / str(oid)
     if _ERROR in folder.names():

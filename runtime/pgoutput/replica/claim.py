@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Place, locate
 from pgoutput.replica.storage import read_file, write_file
-from pgoutput.segments.location import Place, locate
 
 _CLAIM: Final = "_query.json"
 
@@ -33,20 +33,20 @@ def claim(target: Place, mine: Claim, *, batch: int) -> None:
         batch: Number of the batch that it is about to write.
 
     Raises:
-        CaptureError: As `check_owner`; the target belongs to another query; or it has no owner although
+        ReplicaError: As `check_owner`; the target belongs to another query; or it has no owner although
             batches were written before.
     """
     folder = locate(target)
     there = check_owner(target, mine.keeps, mine.recording)
     if there is None and batch:
-        raise CaptureError(
+        raise ReplicaError(
             f"{folder}: the target is empty, but by its checkpoint the query has written {batch} batches. "
             "Put the target back, or begin anew with a new target and a new checkpoint"
         )
     if there is None:
         write_file(folder / _CLAIM, msgspec.json.encode(mine).decode())
     elif there.query != mine.query:
-        raise CaptureError(
+        raise ReplicaError(
             f"{folder}: the query {there.query} writes here, and this is {mine.query}. "
             "One whose checkpoint is gone cannot go on: begin anew, with an empty target"
         )
@@ -61,19 +61,19 @@ def check_owner(target: Place, keeps: str, recording: str) -> Claim | None:
         recording: UUID of the recording that they come from; empty if it is not known yet.
 
     Raises:
-        CaptureError: The target holds something else, or belongs to another recording.
+        ReplicaError: The target holds something else, or belongs to another recording.
     """
     folder = locate(target)
     there = read_claim(target)
     if there is None:
         others = sorted(name for name in folder.names() if not name.startswith(("_", ".")))
         if others:
-            raise CaptureError(f"{folder}: a new target is empty, but here is {others[0]}")
+            raise ReplicaError(f"{folder}: a new target is empty, but here is {others[0]}")
         return None
     if there.keeps != keeps:
-        raise CaptureError(f"{folder}: the query keeps {there.keeps} here, and cannot keep {keeps}")
+        raise ReplicaError(f"{folder}: the query keeps {there.keeps} here, and cannot keep {keeps}")
     if recording and there.recording != recording:
-        raise CaptureError(
+        raise ReplicaError(
             f"{folder}: the target belongs to recording {there.recording or 'without a UUID'}, and this is "
             f"recording {recording}. Replicate that one, or begin anew with a new target and a new checkpoint"
         )
@@ -84,7 +84,7 @@ def read_claim(target: Place) -> Claim | None:
     """Return what a target's owner noted in it; None if it has none.
 
     Raises:
-        CaptureError: It cannot be read.
+        ReplicaError: It cannot be read.
     """
     file = locate(target) / _CLAIM
     text = read_file(file)
@@ -93,4 +93,4 @@ def read_claim(target: Place) -> Claim | None:
     try:
         return msgspec.json.decode(text, type=Claim)
     except msgspec.DecodeError as error:
-        raise CaptureError(f"{file}: {error}. Begin anew, with an empty target") from error
+        raise ReplicaError(f"{file}: {error}. Begin anew, with an empty target") from error

@@ -23,7 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
 
 FILE_BYTES: Final = 32 << 20
 """A file that has grown to this is closed."""
@@ -80,7 +80,7 @@ class Files:
             columns: Those that are wanted; all if None.
 
         Raises:
-            CaptureError: The file is gone.
+            ReplicaError: The file is gone.
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         with self._open(file) as source, pq.ParquetFile(source) as parquet:
@@ -104,7 +104,7 @@ class Files:
         try:
             return self._store.open_input_file(file.path)
         except FileNotFoundError:
-            raise CaptureError(
+            raise ReplicaError(
                 f"{file.path}: the Delta table has this file, but it is gone. "
                 "Put it back, or begin anew, with an empty target"
             ) from None

@@ -15,10 +15,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Location, one_line
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.storage import read_file, write_file
-from pgoutput.segments.location import Location, one_line
 
 OID: Final = "pgoutput.relation_oid"
 NAMESPACE: Final = "pgoutput.relation_namespace"
@@ -45,13 +45,13 @@ def find_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str
         recording: UUID of the recording; empty where the changes come from none.
 
     Raises:
-        CaptureError: The target cannot be read, holds something else in the table's place, or has a table
+        ReplicaError: The target cannot be read, holds something else in the table's place, or has a table
             of another recording there.
     """
     place, table = find_registered(target, chunk.oid) or _create(target, chunk, schema, recording)
     there = table.metadata().configuration.get(RECORDING) or ""
     if there != recording:
-        raise CaptureError(
+        raise ReplicaError(
             f"{place}: the Delta table belongs to recording {there or 'without a UUID'}, and this is "
             f"recording {recording or 'without a UUID'}. Remove it from this target"
         )
@@ -62,7 +62,7 @@ def find_registered(target: Location, oid: int) -> tuple[Location, DeltaTable] |
     """Return where the Delta table of a relation lies, and the table; None if it is not registered.
 
     Raises:
-        CaptureError: The target cannot be read, or the table is gone.
+        ReplicaError: The target cannot be read, or the table is gone.
     """
     file = target / RELATIONS / str(oid)
     registered = read_file(file)
@@ -76,7 +76,7 @@ def find_registered(target: Location, oid: int) -> tuple[Location, DeltaTable] |
         write_file(file, name)
         return target / name, DeltaTable((target / name).place)
     if registered:
-        raise CaptureError(
+        raise ReplicaError(
             f"{target / registered}: the Delta table of relation {oid} is gone. "
             "Put it back, or begin anew, with an empty target"
         )
@@ -90,7 +90,7 @@ def _open(place: Location) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        raise CaptureError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
+        raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
 
 
 def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> tuple[Location, DeltaTable]:
@@ -106,7 +106,7 @@ def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -
         if _oid_of(table) == chunk.oid:
             write_file(target / RELATIONS / str(chunk.oid), folder)
             return target / folder, table
-    raise CaptureError(f"{target / usual}: the Delta table that is here is not one of relation {chunk.oid}")
+    raise ReplicaError(f"{target / usual}: the Delta table that is here is not one of relation {chunk.oid}")
 
 
 def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | None]) -> DeltaTable:
@@ -119,7 +119,7 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
         failure = error
     if (created := _open(place)) is None:
         cause = "it is not there" if failure is None else one_line(failure)
-        raise CaptureError(f"{place}: a Delta table cannot be created here: {cause}") from failure
+        raise ReplicaError(f"{place}: a Delta table cannot be created here: {cause}") from failure
     return created
 
 
@@ -135,7 +135,7 @@ def _tables_of(target: Location, oid: int) -> list[str]:
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:
             table = _open(target / name)
-        except CaptureError:
+        except ReplicaError:
             continue  # the table of another relation is damaged
         if table is not None and _oid_of(table) == oid:
             found.append(name)

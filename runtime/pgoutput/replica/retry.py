@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput.errors import CaptureError, PgoutputError
+from pgoutput.errors import PgoutputError, ReplicaError
+from pgoutput.recording import Place, SegmentReader, locate
+from pgoutput.recording.location import Location, one_line
 from pgoutput.replica.apply import Applied, apply_changes
 from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside, take_back
 from pgoutput.replica.claim import Claim, read_claim
-from pgoutput.segments import Place, Segment, locate
-from pgoutput.segments.location import Location, one_line
 from pgoutput.views import CHANGES, ChangesView, Recording, committed_changes, read
 
 
@@ -35,7 +35,7 @@ def retry_tables(recording: Place, target: Place) -> Iterator[Applied]:
         What was done to a table, for each batch; the last one of a table that fails again has the error.
 
     Raises:
-        CaptureError: The recording or the target cannot be read, or do not belong together.
+        ReplicaError: The recording or the target cannot be read, or do not belong together.
     """
     folder = locate(target)
     aside = read_aside(folder)
@@ -44,7 +44,7 @@ def retry_tables(recording: Place, target: Place) -> Iterator[Applied]:
     source = Recording(recording)
     owner = read_claim(target)
     if owner is None or owner.recording != source.identity:
-        raise CaptureError(
+        raise ReplicaError(
             f"{folder}: the target is not a replica of recording {source.identity} in {source.location}"
         )
     for table in aside.values():
@@ -63,7 +63,7 @@ def _retry(source: Recording, target: Location, owner: Claim, table: Aside) -> I
                     set_aside(target, msgspec.structs.replace(table, error=error))
                     return
                 catch_up(target, table.oid, one.batch)
-    except CaptureError as error:  # of the notes
+    except ReplicaError as error:  # of the notes
         set_aside(target, msgspec.structs.replace(table, error=str(error)))
         yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
         return
@@ -100,7 +100,7 @@ def _store(source: Recording, oid: int, missed: Missed, file: str) -> None:
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:
         for task in committed_changes(source, numbers):
-            with Segment(task.place) as segment:
+            with SegmentReader(task.place) as segment:
                 for batch in read(
                     segment, ChangesView(segment, task, lambda shape: shape.relation.oid == oid)
                 ):

@@ -8,15 +8,15 @@ from contextlib import suppress
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput.errors import CaptureError
-from pgoutput.segments.location import Location, one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Location, one_line
 
 
 def read_file(place: Location) -> str:
     """Return the text of a small file; empty if there is no such file.
 
     Raises:
-        CaptureError: It cannot be read.
+        ReplicaError: It cannot be read.
     """
     try:
         if place.filesystem.get_file_info(place.path).type == fs.FileType.NotFound:
@@ -24,14 +24,14 @@ def read_file(place: Location) -> str:
         with place.filesystem.open_input_stream(place.path) as stream:
             return bytes(stream.read()).decode()
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise CaptureError(f"{place}: {one_line(error)}") from error
+        raise ReplicaError(f"{place}: {one_line(error)}") from error
 
 
 def write_file(place: Location, text: str) -> None:
     """Write a small file. A reader finds all of it, or none.
 
     Raises:
-        CaptureError: It cannot be written.
+        ReplicaError: It cannot be written.
     """
     try:
         place.filesystem.create_dir(place.path.rpartition("/")[0])
@@ -42,19 +42,19 @@ def write_file(place: Location, text: str) -> None:
         else:
             _write(place.filesystem, place.path, text)
     except (OSError, pa.ArrowException) as error:
-        raise CaptureError(f"{place}: {one_line(error)}") from error
+        raise ReplicaError(f"{place}: {one_line(error)}") from error
 
 
 def remove_file(place: Location) -> None:
     """Remove a small file.
 
     Raises:
-        CaptureError: It cannot be removed.
+        ReplicaError: It cannot be removed.
     """
     try:
         place.filesystem.delete_file(place.path)
     except (OSError, pa.ArrowException) as error:
-        raise CaptureError(f"{place}: {one_line(error)}") from error
+        raise ReplicaError(f"{place}: {one_line(error)}") from error
 
 
 def remove_empty_folder(place: Location) -> None:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Location
 from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
 from pgoutput.replica.chunks import Chunk
@@ -23,7 +24,6 @@ from pgoutput.replica.fold import Fold, Key, Outcome
 from pgoutput.replica.folders import find_table
 from pgoutput.replica.properties import describe
 from pgoutput.replica.rows import MOMENT, Layout, column_names, make_layout, read_layout
-from pgoutput.segments.location import Location
 
 CHUNK_BITS: Final = 20
 """A transaction's version is the number of its batch, and in so many bits that of the chunk."""
@@ -42,7 +42,7 @@ class Replica:
         history: Whether the versions of rows are kept.
 
     Raises:
-        CaptureError: The target cannot be read, or holds something else.
+        ReplicaError: The target cannot be read, or holds something else.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Replica:
             version: Greater than that of the chunk before.
 
         Raises:
-            CaptureError: A row is to be found by a column that was never sent.
+            ReplicaError: A row is to be found by a column that was never sent.
             deltalake.exceptions.CommitFailedError: Others change the table all the time.
         """
         differences: list[Difference] = []
@@ -112,7 +112,7 @@ class Replica:
         try:
             return read_layout(_arrow_schema(self._table))
         except ValueError as error:
-            raise CaptureError(
+            raise ReplicaError(
                 f"{chunk.namespace}.{chunk.name}: the Delta table has {error}. "
                 "Restore its version before these, or begin anew, with an empty target"
             ) from None
@@ -206,7 +206,7 @@ class _Application:
         if unknown := found.unknown():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in unknown)
-            raise CaptureError(
+            raise ReplicaError(
                 f"{chunk.namespace}.{chunk.name}: rows cannot be found by {names}: the key was altered, and "
                 "the values that rows of the Delta table have there were never sent. "
                 "Replicate anew, into an empty target"

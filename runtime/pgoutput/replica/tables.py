@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import ReplicaError
+from pgoutput.recording.location import Location, Place, locate
 from pgoutput.replica.aside import Aside, read_aside
 from pgoutput.replica.differences import Difference, decode_differences
 from pgoutput.replica.folders import MAY_DIFFER, NAME, NAMESPACE, RECORDING, RELATIONS, find_registered
-from pgoutput.segments.location import Location, Place, locate
 
 
 class ReplicaTable(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ def replica_tables(target: Place) -> dict[int, ReplicaTable]:
         target: The folder, as a path or URI.
 
     Raises:
-        CaptureError: The target cannot be read.
+        ReplicaError: The target cannot be read.
     """
     folder = locate(target)
     aside = read_aside(folder)
@@ -55,7 +55,7 @@ def _table(target: Location, oid: int, aside: Aside | None) -> ReplicaTable | No
             place = location.place
             properties |= table.metadata().configuration
             may_differ = decode_differences(properties.get(MAY_DIFFER))
-    except (CaptureError, ValueError) as failure:
+    except (ReplicaError, ValueError) as failure:
         error = error or str(failure)
     if not place and not error:
         return None  # a run was killed before it created the table

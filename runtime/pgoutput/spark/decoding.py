@@ -47,7 +47,7 @@ _SORTED: Final = (
 Order: TypeAlias = str | Column | Sequence[str | Column]
 
 
-class Options(NamedTuple):
+class DecoderOptions(NamedTuple):
     """What tells how a stream's messages are read."""
 
     proto_version: int
@@ -114,7 +114,7 @@ def decode(
     When the result is used, a PythonException tells of the DecodeError of FAILFAST, and of a ValueError where
     `df` has changed since.
     """
-    options = Options(proto_version, streaming, two_phase)
+    options = DecoderOptions(proto_version, streaming, two_phase)
     reader = options.decoder()
     if mode.upper() not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")

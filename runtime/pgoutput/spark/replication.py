@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
+from pgoutput.recording.location import Place, locate
 from pgoutput.replica import Applied, apply_changes
 from pgoutput.replica.aside import Aside, Missed, read_aside, set_aside
 from pgoutput.replica.claim import Claim, check_owner, claim
-from pgoutput.segments.location import Place, locate
 from pgoutput.views import CHANGES
 
 Report: TypeAlias = Callable[[int, Sequence[Applied]], None]
@@ -60,9 +60,9 @@ def replicate(
 
     Raises:
         ValueError: `changes` is not such a DataFrame.
-        CaptureError: The target holds something else.
+        RecordingError: The target holds something else.
 
-    The query ends with a CaptureError where the target, or one of its tables, belongs to another recording.
+    The query ends with a RecordingError where the target, or one of its tables, belongs to another recording.
     """
     place = _absolute(target)
     keeps = "history" if history else "tables"
@@ -90,7 +90,7 @@ def write_feed(
 
     Raises:
         ValueError: `changes` is not such a DataFrame.
-        CaptureError: The target holds something else.
+        RecordingError: The target holds something else.
     """
     place = _absolute(target)
     return _start(changes, place, "a feed", checkpoint, trigger, partial(_feed_batch, place))
@@ -186,7 +186,7 @@ def _offset(session: SparkSession, checkpoint: str, batch: int) -> _Offset:
             found.append(msgspec.json.decode(line, type=_Offset))
     recorded = [one for one in found if one.recording]
     if len(recorded) > 1:
-        raise CaptureError("the changes come from several streams: replicate each into a target of its own")
+        raise RecordingError("the changes come from several streams: replicate each into a target of its own")
     return recorded[0] if recorded else _Offset()
 
 
@@ -211,7 +211,7 @@ def _apply_batch(target: str, history: bool, report: Report | None, rows: DataFr
     ]
     if failed := [one for one in applied if one.error]:
         if not batch.owner.recording:  # the changes could not be read again
-            raise CaptureError(failed[0].error)
+            raise RecordingError(failed[0].error)
         missed = batch.missed(rows.sparkSession)
         for one in failed:
             set_aside(locate(target), Aside(one.oid, one.namespace, one.name, one.error), missed)

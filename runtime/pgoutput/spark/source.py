@@ -38,10 +38,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 from pgoutput.spark.filters import Filters, PushFilters
-from pgoutput.spark.readings import READINGS, Reading, read_options
 from pgoutput.spark.target import find_place, read_target
+from pgoutput.spark.view_readers import VIEW_READERS, ViewReader, read_options
 from pgoutput.spark.writer import RecordingWriter
 from pgoutput.views import Recording
 
@@ -51,7 +51,7 @@ class PgoutputDataSource(DataSource):
 
     Raises:
         ValueError: An option is missing, or is not what it can be.
-        CaptureError: A recording cannot be read.
+        RecordingError: A recording cannot be read.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -90,8 +90,8 @@ class PgoutputDataSource(DataSource):
         """
         raise ValueError("pgoutput writes batches only: append each in foreachBatch, with df.write")
 
-    def _reading(self) -> Reading:
-        return READINGS[self._options.view](self._options)
+    def _reading(self) -> ViewReader:
+        return VIEW_READERS[self._options.view](self._options)
 
     def _wanted(self, schema: StructType) -> pa.Schema:
         wanted = to_arrow_schema(schema, timezone="UTC")
@@ -108,7 +108,7 @@ class _Reader:
         schema: The columns that are wanted.
     """
 
-    def __init__(self, reading: Reading, schema: pa.Schema) -> None:
+    def __init__(self, reading: ViewReader, schema: pa.Schema) -> None:
         self._reading = reading
         self._schema = schema
 
@@ -122,7 +122,7 @@ class _Reader:
 
 
 class _BatchReader(_Reader, DataSourceReader):
-    def __init__(self, reading: Reading, schema: pa.Schema) -> None:
+    def __init__(self, reading: ViewReader, schema: pa.Schema) -> None:
         super().__init__(reading, schema)
         self.pushFilters = PushFilters(self._push)  # type: ignore[method-assign]
 
@@ -140,7 +140,7 @@ _Offset: TypeAlias = dict[str, Any]
 
 
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, reading: Reading, schema: pa.Schema) -> None:
+    def __init__(self, reading: ViewReader, schema: pa.Schema) -> None:
         super().__init__(reading, schema)
         self._recording = Recording(reading.options.path, may_be_empty=True)
         self._identity = self._recording.identity
@@ -154,7 +154,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         if last:
             _require_same(self._recording, self._identity, start)
         if last < start["segment"]:
-            raise CaptureError(
+            raise RecordingError(
                 f"{self._recording.location}: the checkpoint has read segment {start['segment']}, but the "
                 f"last one that is here is {last or 'none'}: what is recorded next would be skipped. Put the "
                 "segments back, or begin anew with a new target and a new checkpoint"
@@ -183,7 +183,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         there = {*recording.numbers}
         missing = [number for number in numbers if number not in there]
         if missing:
-            raise CaptureError(
+            raise RecordingError(
                 f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
             )
         recording.check([number for number in (start["segment"], *numbers) if number in there])
@@ -196,10 +196,10 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _require_same(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
-    """Raise CaptureError if an offset of the checkpoint belongs to another recording."""
+    """Raise RecordingError if an offset of the checkpoint belongs to another recording."""
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:
-        raise CaptureError(
+        raise RecordingError(
             f"{recording.location}: this is recording {identity}, but the checkpoint belongs to recording "
             f"{known}. Read that recording, or begin anew with a new target and a new checkpoint"
         )

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput.errors import CaptureError, EncodeError
+from pgoutput.errors import EncodeError, RecordingError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.segments import Metadata, Source, Start, locate
+from pgoutput.recording import Metadata, Source, Start, locate
 from pgoutput.values import default_type
 from pgoutput.versions import CODECS, LATEST
 from pgoutput.views import Recording, epochs
@@ -145,7 +145,7 @@ def find_place(path: str, target: Target, *, overwrite: bool) -> tuple[Target, P
 
     Raises:
         ValueError: The folder is not of this machine, or the table has a name that cannot be sent.
-        CaptureError: It has other things in it than recordings that were written so.
+        RecordingError: It has other things in it than recordings that were written so.
     """
     location = locate(path)
     if not isinstance(location.filesystem, fs.LocalFileSystem):
@@ -182,16 +182,16 @@ def _written(folder: Path) -> Sequence[Metadata]:
     if not folder.exists():
         return []
     if not folder.is_dir():
-        raise CaptureError(f"{folder}: it is a file, and a recording is a folder")
+        raise RecordingError(f"{folder}: it is a file, and a recording is a folder")
     recording = Recording(folder, may_be_empty=True)
     names = {recording.path(number).path.rpartition("/")[2] for number in recording.numbers}
     others = sorted(name.name for name in folder.iterdir() if name.name not in names and name.name[0] != ".")
     if others:
-        raise CaptureError(f"{folder}: other things are in it, as {others[0]}: use another folder")
+        raise RecordingError(f"{folder}: other things are in it, as {others[0]}: use another folder")
     found = recording.metadata(recording.numbers)
     for key in ("system_identifier", "database", "slot"):
         if strange := [one for one in found if getattr(one.source, key) != getattr(_SOURCE, key)]:
-            raise CaptureError(
+            raise RecordingError(
                 f"{folder}: segment {strange[0].number} is of a server's stream: use another folder"
             )
     recording.check()

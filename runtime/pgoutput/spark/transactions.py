@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pgoutput import messages
 from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
 from pgoutput.jsonlines import to_json
-from pgoutput.segments import Epoch, Metadata, SegmentFile, SegmentWriter, Start, segment_name
+from pgoutput.recording import Epoch, Metadata, SegmentFile, SegmentWriter, Start, segment_name
 from pgoutput.spark.target import STRIDE, Place, Target
 from pgoutput.values import from_arrow
 from pgoutput.versions import CODECS

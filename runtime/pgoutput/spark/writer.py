@@ -26,9 +26,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pgoutput.errors import CaptureError
-from pgoutput.segments import find_segments, locate
-from pgoutput.segments.files import sync
+from pgoutput.errors import RecordingError
+from pgoutput.recording import find_segments, locate
+from pgoutput.recording.files import sync
 from pgoutput.spark.target import Place, Target
 from pgoutput.spark.transactions import write_partition
 
@@ -78,7 +78,7 @@ class RecordingWriter(DataSourceArrowWriter):
         """Give the segments their places, all of them or none.
 
         Raises:
-            CaptureError: The recording has changed meanwhile.
+            RecordingError: The recording has changed meanwhile.
         """
         written = {one.partition: one.path for one in messages if isinstance(one, Written)}
         for partition in range(max(written, default=0) + 1):  # Spark has no task where nothing is to do
@@ -87,7 +87,7 @@ class RecordingWriter(DataSourceArrowWriter):
         folder = self._place.folder
         there = [Path(one.path) for one in find_segments(locate(folder))]
         if not self._overwrite and len(there) != self._place.start.number - 1:
-            raise CaptureError(
+            raise RecordingError(
                 f"{folder}: another writer was at work here at the same time; nothing is written"
             )
         old = self._scratch / "old"

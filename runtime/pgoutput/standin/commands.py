@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pgoutput.standin.protocol import Refused
-from pgoutput.standin.tokens import Options, Tokens
+from pgoutput.standin.tokens import OptionList, Tokens
 from pgoutput.wire import parse_lsn
 
 
@@ -30,7 +30,7 @@ class CreateSlot(msgspec.Struct, frozen=True):
     temporary: bool
     plugin: str | None
     """None for a physical slot."""
-    options: Options
+    options: OptionList
 
 
 class DropSlot(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class AlterSlot(msgspec.Struct, frozen=True):
     """ALTER_REPLICATION_SLOT."""
 
     slot: str
-    options: Options
+    options: OptionList
 
 
 class StartReplication(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class StartReplication(msgspec.Struct, frozen=True):
     slot: str | None
     lsn: int
     logical: bool
-    options: Options
+    options: OptionList
 
 
 Command: TypeAlias = IdentifySystem | ReadSlot | CreateSlot | DropSlot | AlterSlot | StartReplication
@@ -104,7 +104,7 @@ _OLD_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "RESERVE_WAL": ("reserve_wal", None),
     "TWO_PHASE": ("two_phase", None),
 }
-"""Options as they were written before PostgreSQL 15, and what they are now."""
+"""OptionList as they were written before PostgreSQL 15, and what they are now."""
 
 
 def _drop_slot(tokens: Tokens) -> DropSlot:

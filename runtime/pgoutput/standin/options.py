@@ -12,14 +12,14 @@ from typing import Any, Final
 from pgoutput.standin.commands import boolean
 from pgoutput.standin.protocol import Refused
 from pgoutput.standin.source import Wanted
-from pgoutput.standin.tokens import Options
+from pgoutput.standin.tokens import OptionList
 from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 _IDENTIFIER: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s",][^\s",]*))\s*')
 
 
-def read_options(options: Options, server_version: int, two_phase: bool) -> Wanted:
+def read_options(options: OptionList, server_version: int, two_phase: bool) -> Wanted:
     """What a client asks for.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from pgoutput.standin.protocol import Refused
 
-Options: TypeAlias = list[tuple[str, str | None]]
+OptionList: TypeAlias = list[tuple[str, str | None]]
 """Names and values, in their order; None where only the name stands."""
 
 
@@ -71,9 +71,9 @@ class Tokens:
             return True
         return False
 
-    def options(self, *value: str) -> Options:
-        """Options in parentheses, if there are any; their values are tokens of these kinds."""
-        options: Options = []
+    def options(self, *value: str) -> OptionList:
+        """OptionList in parentheses, if there are any; their values are tokens of these kinds."""
+        options: OptionList = []
         if not self.sign("("):
             return options
         while True:

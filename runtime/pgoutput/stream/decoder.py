@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from pgoutput import layouts
+from pgoutput import _protocols
+from pgoutput._walk import Piece, walk
 from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Relation, Streaming, StreamStart, StreamStop, Type
 from pgoutput.versions import CODECS, OPTIONS
-from pgoutput.walk import Piece, walk
 from pgoutput.wire import Buffer
 
 
@@ -50,7 +50,7 @@ class StreamDecoder:
         self.streaming: Streaming = streaming
         self._codec = CODECS[proto_version]
         self.proto_version = proto_version
-        foreign = layouts.VERSIONS[proto_version].foreign if two_phase else ()
+        foreign = _protocols.VERSIONS[proto_version].foreign if two_phase else ()
         self._version_of_tag = {ord(message.tag): message.since for message in foreign}
         self._effects: Mapping[type[Message], Callable[[Any], None]] = {
             StreamStart: self._enter,
@@ -76,7 +76,7 @@ class StreamDecoder:
     @cached_property
     def versions_of_tags(self) -> bytes:
         """By first byte, the protocol version that such a message is read by; 0 where there is none."""
-        own = dict.fromkeys(layouts.VERSIONS[self.proto_version].by_tag, self.proto_version)
+        own = dict.fromkeys(_protocols.VERSIONS[self.proto_version].by_tag, self.proto_version)
         versions = self._version_of_tag | own
         return bytes(versions.get(tag, 0) for tag in range(256))
 
@@ -86,7 +86,7 @@ class StreamDecoder:
         Raises:
             DecodeError: The bytes are not a message of this stream.
         """
-        return walk(layouts.VERSIONS[self._version_for(data)], data, self.in_stream, self.streaming)
+        return walk(_protocols.VERSIONS[self._version_for(data)], data, self.in_stream, self.streaming)
 
     def _version_for(self, data: Buffer) -> int:
         raw = data if isinstance(data, bytes) else bytes(memoryview(data))  # items may be wider

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgoutput import layouts
+from pgoutput import _protocols
 from pgoutput.messages import Message
 from pgoutput.versions import CODECS
 
@@ -18,5 +18,5 @@ def encode_for(message: Message, proto_version: int) -> bytes:
             fit its field.
     """
     name = type(message).__name__
-    since = (foreign.since for foreign in layouts.VERSIONS[proto_version].foreign if foreign.name == name)
+    since = (foreign.since for foreign in _protocols.VERSIONS[proto_version].foreign if foreign.name == name)
     return CODECS[next(since, proto_version)].encode(message)

@@ -1,19 +1,19 @@
 """Streams that no server sent: databases made up for tests, and what a server would send of them."""
 
-from pgoutput.synth.options import Options
-from pgoutput.synth.recorded import write_capture, write_segments
+from pgoutput.synth.options import StreamOptions
+from pgoutput.synth.recorded import write_capture_file, write_recording
 from pgoutput.synth.scenario import Scenario
-from pgoutput.synth.tables import Table
+from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.transaction import Savepoint, Transaction
 from pgoutput.synth.truth import Committed
 
 __all__ = [
     "Committed",
-    "Options",
     "Savepoint",
     "Scenario",
-    "Table",
+    "ScenarioTable",
+    "StreamOptions",
     "Transaction",
-    "write_capture",
-    "write_segments",
+    "write_capture_file",
+    "write_recording",
 ]

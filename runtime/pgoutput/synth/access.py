@@ -9,7 +9,7 @@ from pgoutput.errors import ScenarioError
 from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.literals import to_text
 from pgoutput.synth.shapes import Cells, Column, cell
-from pgoutput.synth.tables import Row, Table
+from pgoutput.synth.tables import Row, ScenarioTable
 
 Undo: TypeAlias = Callable[[], None]
 """Takes back what was done."""
@@ -27,7 +27,7 @@ class Access:
         self._ledger = ledger
         self._holder = holder
 
-    def use(self, table: Table) -> None:
+    def use(self, table: ScenarioTable) -> None:
         """As ROW EXCLUSIVE: nobody else may have it for himself.
 
         Raises:
@@ -41,7 +41,7 @@ class Access:
         table.users.add(self._holder)
         self._ledger.use(self._holder, table)
 
-    def lock(self, *tables: Table) -> None:
+    def lock(self, *tables: ScenarioTable) -> None:
         """As ACCESS EXCLUSIVE, but to the end of the transaction even where a savepoint is rolled back.
 
         Raises:
@@ -57,7 +57,7 @@ class Access:
         for table in tables:
             table.locked_by = self._holder
 
-    def find(self, table: Table, where: Mapping[str, Any]) -> tuple[Table, Row, Cells]:
+    def find(self, table: ScenarioTable, where: Mapping[str, Any]) -> tuple[ScenarioTable, Row, Cells]:
         """The one row that has these values, and where it lies.
 
         Raises:
@@ -67,7 +67,7 @@ class Access:
             raise ScenarioError(
                 f"{table.shape.full_name}: say which row, by the values of its key or in `where`"
             )
-        found: list[tuple[Table, Row, Cells]] = []
+        found: list[tuple[ScenarioTable, Row, Cells]] = []
         for leaf in table.leaves():
             self.use(leaf)
             wanted = {leaf.shape.column(name): text for name, text in leaf.shape.texts(where).items()}
@@ -84,7 +84,9 @@ class Access:
             )
         return leaf, row, seen
 
-    def _matching(self, leaf: Table, wanted: Mapping[Column, str | None]) -> Iterator[tuple[Row, Cells]]:
+    def _matching(
+        self, leaf: ScenarioTable, wanted: Mapping[Column, str | None]
+    ) -> Iterator[tuple[Row, Cells]]:
         key = next((key for key in leaf.shape.keys if all(column in wanted for column in key)), None)
         rows = list(leaf.rows.values()) if key is None else leaf.find(key, tuple(wanted[c] for c in key))
         for row in rows:
@@ -92,7 +94,7 @@ class Access:
             if seen is not None and all(cell(seen, column) == text for column, text in wanted.items()):
                 yield row, seen
 
-    def claim_keys(self, leaf: Table, cells: Cells, itself: Row | None = None) -> Undo:
+    def claim_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> Undo:
         """Make sure that a row's keys are nobody else's.
 
         Args:
@@ -123,13 +125,13 @@ class Access:
         leaf.claims |= dict.fromkeys(claimed, self._holder)
         return lambda: leaf.unclaim(new)
 
-    def add(self, leaf: Table, cells: Cells) -> Undo:
+    def add(self, leaf: ScenarioTable, cells: Cells) -> Undo:
         """Add a row."""
         row = leaf.add(cells, self._holder)
         self._ledger.touch(self._holder, leaf, row)
         return lambda: _restore(leaf, row, None, self._holder)
 
-    def set(self, leaf: Table, row: Row, cells: Cells | None) -> Undo:
+    def set(self, leaf: ScenarioTable, row: Row, cells: Cells | None) -> Undo:
         """Replace a row; None removes it."""
         before, writer = row.current, row.writer
         row.current, row.writer = cells, self._holder
@@ -137,7 +139,7 @@ class Access:
         self._ledger.touch(self._holder, leaf, row)
         return lambda: _restore(leaf, row, before, writer)
 
-    def truncate(self, leaf: Table, part: object) -> Undo:
+    def truncate(self, leaf: ScenarioTable, part: object) -> Undo:
         """Remove all rows.
 
         Args:
@@ -154,7 +156,7 @@ class Access:
 
         return undo
 
-    def rewrite(self, table: Table, columns: Sequence[Column]) -> Undo:
+    def rewrite(self, table: ScenarioTable, columns: Sequence[Column]) -> Undo:
         """Write values anew, as the new types of columns have them.
 
         Raises:
@@ -169,11 +171,11 @@ class Access:
 
         return undo
 
-    def _seen(self, leaf: Table) -> list[Row]:
+    def _seen(self, leaf: ScenarioTable) -> list[Row]:
         return [row for row in leaf.rows.values() if row.seen_by(self._holder) is not None]
 
 
-def _restore(leaf: Table, row: Row, cells: Cells | None, writer: object) -> None:
+def _restore(leaf: ScenarioTable, row: Row, cells: Cells | None, writer: object) -> None:
     row.current, row.writer = cells, writer
     leaf.index(row)
 

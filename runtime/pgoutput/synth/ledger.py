@@ -8,7 +8,7 @@ import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.shapes import Cells, Shape
-from pgoutput.synth.tables import Row, Table
+from pgoutput.synth.tables import Row, ScenarioTable
 from pgoutput.synth.types import Types
 from pgoutput.synth.wal import Ending, Log
 
@@ -20,9 +20,9 @@ class Commit(msgspec.Struct, frozen=True):
     """What a commit made true."""
 
     record: Ending
-    rows: list[tuple[Table, int, Cells | None]]
+    rows: list[tuple[ScenarioTable, int, Cells | None]]
     """Each with its number in the table; None if it is gone."""
-    shapes: dict[Table, Shape]
+    shapes: dict[ScenarioTable, Shape]
 
 
 class Ledger(Generic[T]):
@@ -43,18 +43,18 @@ class Ledger(Generic[T]):
         self.types = Types(self.log.next_oid)
         self.commits: list[Commit] = []
         self.prepared: dict[str, T] = {}
-        self._touched: dict[object, dict[Row, Table]] = {}
-        self._used: dict[object, set[Table]] = {}
+        self._touched: dict[object, dict[Row, ScenarioTable]] = {}
+        self._used: dict[object, set[ScenarioTable]] = {}
 
-    def use(self, transaction: object, table: Table) -> None:
+    def use(self, transaction: object, table: ScenarioTable) -> None:
         """Note that an open transaction uses a table."""
         self._used.setdefault(transaction, set()).add(table)
 
-    def used(self, transaction: object) -> set[Table]:
+    def used(self, transaction: object) -> set[ScenarioTable]:
         """The tables that an open transaction uses."""
         return self._used.get(transaction, set())
 
-    def touch(self, transaction: object, table: Table, row: Row) -> None:
+    def touch(self, transaction: object, table: ScenarioTable, row: Row) -> None:
         """Note that an open transaction has changed a row."""
         self._touched.setdefault(transaction, {})[row] = table
 

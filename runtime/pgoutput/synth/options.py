@@ -10,7 +10,7 @@ from pgoutput.messages import Streaming
 from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a stream, named as START_REPLICATION has them.
 
     Raises:
@@ -46,4 +46,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-_DEFAULTS = {name: field.default for name, field in ((f.name, f) for f in msgspec.structs.fields(Options))}
+_DEFAULTS = {
+    name: field.default for name, field in ((f.name, f) for f in msgspec.structs.fields(StreamOptions))
+}

@@ -13,7 +13,7 @@ import msgspec
 from pgoutput import catalog, messages
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Cell, Message, TupleData
-from pgoutput.synth.options import Options
+from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.shapes import Cells, Column, Shape, cell
 from pgoutput.synth.wal import Emission, Ending, Origin, RowChange, Truncation
 from pgoutput.values import encode_binary
@@ -35,7 +35,7 @@ class Plugin:
         write: Takes the messages.
     """
 
-    def __init__(self, options: Options, via_root: bool, write: Write) -> None:
+    def __init__(self, options: StreamOptions, via_root: bool, write: Write) -> None:
         self._options = options
         self._via_root = via_root
         self._write = write

@@ -12,9 +12,9 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput import envelope
-from pgoutput.captures import Header, write_header, write_record
+from pgoutput.capturefile import Header, write_header, write_record
 from pgoutput.messages import XLogData
-from pgoutput.synth.options import Options
+from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.scenario import Scenario
 from pgoutput.synth.staging import new_file, new_folder, staged
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -25,7 +25,7 @@ _SERVER: Final = "18.4"
 _PUBLICATION: Final = "synth"
 
 
-def write_capture(scenario: Scenario, path: str | Path, **options: Any) -> None:
+def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> None:
     """Write what a walsender sends of a scenario as a capture file.
 
     Args:
@@ -34,7 +34,7 @@ def write_capture(scenario: Scenario, path: str | Path, **options: Any) -> None:
         options: As for `Scenario.stream`.
 
     Raises:
-        CaptureError: The file is there already, or is being made by another.
+        RecordingError: The file is there already, or is being made by another.
         ValueError: The protocol version does not have an option.
         ScenarioError: A value has no binary format here.
         OSError: It cannot be written; nothing is left.
@@ -53,7 +53,7 @@ def write_capture(scenario: Scenario, path: str | Path, **options: Any) -> None:
         made.rename(path)
 
 
-def write_segments(
+def write_recording(
     scenario: Scenario, folder: str | Path, *, segment_bytes: int | None = None, **options: Any
 ) -> list[Path]:
     """Write what a walsender sends of a scenario as a recording; give its segments.
@@ -65,12 +65,12 @@ def write_segments(
         options: As for `Scenario.stream`.
 
     Raises:
-        CaptureError: The folder is not empty, or is being made by another.
+        RecordingError: The folder is not empty, or is being made by another.
         ValueError: The protocol version does not have an option.
         ScenarioError: A value has no binary format here.
         OSError: It cannot be written; nothing is left.
     """
-    from pgoutput.segments import SEGMENT_BYTES, SegmentWriter, Source, Start  # they need numpy
+    from pgoutput.recording import SEGMENT_BYTES, SegmentWriter, Source, Start  # they need numpy
 
     asked, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
     new_folder(folder)
@@ -103,6 +103,6 @@ def _compressed(file: BinaryIO) -> gzip.GzipFile:
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 
-def _header(asked: Options) -> Header:
+def _header(asked: StreamOptions) -> Header:
     options = {"publication_names": f'"{_PUBLICATION}"'} | asked.asked()
     return Header(asked.proto_version, options, slot_two_phase=asked.two_phase, server_version=_SERVER)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pgoutput.messages import Message, PrimaryKeepalive, XLogData
-from pgoutput.synth.options import Options
+from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.plugin import Plugin
 from pgoutput.synth.shapes import Cells
 from pgoutput.synth.wal import AnyRecord, Emission, Ending, Idle, Invalidation, RowChange, Truncation
@@ -52,7 +52,7 @@ class ReorderBuffer:
         after_lsn: Transactions that ended up to here are not sent.
     """
 
-    def __init__(self, options: Options, work_mem: int, via_root: bool, after_lsn: int) -> None:
+    def __init__(self, options: StreamOptions, work_mem: int, via_root: bool, after_lsn: int) -> None:
         self._options = options
         self._work_mem = work_mem
         self._after_lsn = after_lsn

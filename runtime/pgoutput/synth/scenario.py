@@ -13,10 +13,10 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.synth.ddl import identified, made_columns, published_as
 from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.literals import to_text
-from pgoutput.synth.options import Options
+from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.reorder import ReorderBuffer
 from pgoutput.synth.shapes import Shape
-from pgoutput.synth.tables import Table
+from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.transaction import Transaction, content_bytes
 from pgoutput.synth.truth import Committed, TableRow, history, rows_of
 from pgoutput.synth.types import split_name
@@ -72,7 +72,7 @@ class Scenario:
     ) -> None:
         if logical_decoding_work_mem < 0:
             raise ValueError(f"logical_decoding_work_mem is 0 or more bytes, not {logical_decoding_work_mem}")
-        self.options = Options(
+        self.options = StreamOptions(
             proto_version=proto_version,
             streaming=streaming,
             two_phase=two_phase,
@@ -82,7 +82,7 @@ class Scenario:
         )
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, ScenarioTable] = {}
         self._ledger: Ledger[Transaction] = Ledger(seed)
         self.log, self._types = self._ledger.log, self._ledger.types
 
@@ -106,7 +106,7 @@ class Scenario:
         partition_by: str | None = None,
         partitions: Mapping[str, Sequence[Any]] | None = None,
         **named: str,
-    ) -> Table:
+    ) -> ScenarioTable:
         """CREATE TABLE.
 
         Args:
@@ -130,7 +130,7 @@ class Scenario:
         shape = published_as(shape, column_list, where)
         if partitions or partition_by is not None:
             return self._partitioned(shape, partition_by, partitions or {})
-        return self._add(Table(shape))
+        return self._add(ScenarioTable(shape))
 
     def enum(self, name: str) -> None:
         """CREATE TYPE … AS ENUM: columns can have it by its full name, and arrays of it with `[]`."""
@@ -213,7 +213,7 @@ class Scenario:
 
     # The truth
 
-    def rows(self, table: Table) -> list[TableRow]:
+    def rows(self, table: ScenarioTable) -> list[TableRow]:
         """What is committed in a table, in the order in which it was inserted."""
         return rows_of(table)
 
@@ -228,22 +228,24 @@ class Scenario:
             raise ScenarioError(f"there is a table {name} already, or was one")
         return self.log.next_oid()
 
-    def _add(self, table: Table) -> Table:
+    def _add(self, table: ScenarioTable) -> ScenarioTable:
         table.owner = self._ledger
         self.tables[table.shape.full_name] = table
         return table
 
-    def _partitioned(self, shape: Shape, by: str | None, partitions: Mapping[str, Sequence[Any]]) -> Table:
+    def _partitioned(
+        self, shape: Shape, by: str | None, partitions: Mapping[str, Sequence[Any]]
+    ) -> ScenarioTable:
         if by is None:
             raise ScenarioError("partitions: say by which column, with partition_by")
         if not partitions:
             raise ScenarioError("partition_by: say the partitions and their values, with partitions")
         if shape.where is not None or shape.column_list is not None:
             raise ScenarioError("a partitioned table has neither where nor column_list in a scenario")
-        root, column = self._add(Table(shape)), shape.column(by)
+        root, column = self._add(ScenarioTable(shape)), shape.column(by)
         for name, values in partitions.items():
             full = f"{shape.namespace}.{name}"
             part = msgspec.structs.replace(shape, oid=self._new_oid(full), name=name)
-            leaf = self._add(Table(part, root))
+            leaf = self._add(ScenarioTable(part, root))
             root.partition(column, leaf, [to_text(value, column.type) for value in values])
         return root

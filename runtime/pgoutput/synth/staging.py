@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pgoutput.errors import CaptureError
+from pgoutput.errors import RecordingError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -20,20 +20,20 @@ def new_file(path: Path) -> None:
     """See that a file or folder is not there yet.
 
     Raises:
-        CaptureError: It is.
+        RecordingError: It is.
     """
     if path.exists():
-        raise CaptureError(f"{path}: it is there already; remove it, or choose another name")
+        raise RecordingError(f"{path}: it is there already; remove it, or choose another name")
 
 
 def new_folder(path: Path) -> None:
     """See that a folder is not there yet, or empty.
 
     Raises:
-        CaptureError: Something is there.
+        RecordingError: Something is there.
     """
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise CaptureError(f"{path}: a new folder is wanted, or an empty one")
+        raise RecordingError(f"{path}: a new folder is wanted, or an empty one")
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def staged(target: Path) -> Iterator[Path]:
     """A folder beside a target, for what is not finished; it goes in any case.
 
     Raises:
-        CaptureError: Another makes the same.
+        RecordingError: Another makes the same.
         OSError: The disk is full.
     """
     stage = target.with_name(f".{target.name}.partial")
@@ -51,7 +51,7 @@ def staged(target: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CaptureError(
+            raise RecordingError(
                 f"{target}: another is making it: let it go on, or choose another name"
             ) from None
         for left in stage.iterdir():  # by one that was killed

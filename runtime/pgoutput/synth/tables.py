@@ -14,7 +14,7 @@ class Row(msgspec.Struct, eq=False):
     """A row: as it was committed, and as the transaction has it that changed it since."""
 
     number: int
-    """Its place in `Table.rows`."""
+    """Its place in `ScenarioTable.rows`."""
     committed: Cells | None
     current: Cells | None
     writer: object = None
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, eq=False):
         return self.current if self.writer is transaction else self.committed
 
 
-class Table:
+class ScenarioTable:
     """A table of a scenario; made by `Scenario.table`.
 
     Attributes:
@@ -36,10 +36,10 @@ class Table:
         partitions: Its partitions by name, if it has such; rows lie in them.
     """
 
-    def __init__(self, shape: Shape, root: Table | None = None) -> None:
+    def __init__(self, shape: Shape, root: ScenarioTable | None = None) -> None:
         self.shape = self.committed_shape = self.first_shape = shape
         self.root = root
-        self.partitions: dict[str, Table] = {}
+        self.partitions: dict[str, ScenarioTable] = {}
         self.partition_by: Column | None = None
         self.owner: object = None
         """The ledger of its scenario."""
@@ -53,18 +53,18 @@ class Table:
         """The part of it that truncated it last (rd_newRelfilelocatorSubid)."""
         self.claims: dict[tuple[tuple[Column, ...], Cells], object] = {}
         """Key values that open transactions have given to rows, though they may have changed them since."""
-        self._partition_of: dict[str | None, Table] = {}
+        self._partition_of: dict[str | None, ScenarioTable] = {}
         self._by_key: dict[tuple[Column, ...], dict[Cells, list[Row]]] = {}
         self._next = 0
 
     def __repr__(self) -> str:
         return f"<table {self.shape.full_name}>"
 
-    def leaves(self) -> Iterator[Table]:
+    def leaves(self) -> Iterator[ScenarioTable]:
         """Where its rows lie: its partitions, or itself."""
         return iter(self.partitions.values()) if self.partitions else iter((self,))
 
-    def partition_for(self, cells: Cells) -> Table:
+    def partition_for(self, cells: Cells) -> ScenarioTable:
         """Where a row belongs: the partition for its values, or the table itself.
 
         Raises:
@@ -82,7 +82,7 @@ class Table:
             )
         return leaf
 
-    def partition(self, by: Column, leaf: Table, values: Iterable[str | None]) -> None:
+    def partition(self, by: Column, leaf: ScenarioTable, values: Iterable[str | None]) -> None:
         """Take in a partition, for rows with these values in a column (PARTITION BY LIST)."""
         self.partition_by = by
         self.partitions[leaf.shape.name] = leaf

@@ -13,7 +13,7 @@ from pgoutput.synth.access import Access, Undo
 from pgoutput.synth.ddl import altered
 from pgoutput.synth.ledger import Ledger
 from pgoutput.synth.shapes import Cells
-from pgoutput.synth.tables import Row, Table
+from pgoutput.synth.tables import Row, ScenarioTable
 from pgoutput.synth.wal import Emission, Ending, Invalidation, Origin, RowChange, Truncation
 from pgoutput.wire import is_utf8
 
@@ -61,7 +61,9 @@ class Work(ABC):
             self._assigned_xid = self._ledger.log.next_xid()
         return self._assigned_xid
 
-    def insert(self, table: Table, values: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
+    def insert(
+        self, table: ScenarioTable, values: Mapping[str, Any] | None = None, /, **columns: Any
+    ) -> None:
         """Insert a row.
 
         Args:
@@ -79,7 +81,7 @@ class Work(ABC):
         self._undo.append(self._access.claim_keys(leaf, cells))
         self._insert(leaf, cells)
 
-    def update(self, table: Table, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
+    def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Update the one row that matches.
 
         Args:
@@ -109,7 +111,7 @@ class Work(ABC):
         self._undo.append(self._access.set(leaf, row, new))
         self._write_row(leaf, old, new, frozenset(leaf.shape.column(name).number for name in given))
 
-    def delete(self, table: Table, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
+    def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Delete the one row that has these values.
 
         Raises:
@@ -120,7 +122,7 @@ class Work(ABC):
         leaf.shape.check_identity("delete from")
         self._delete(leaf, row, old)
 
-    def truncate(self, *tables: Table, cascade: bool = False, restart_identity: bool = False) -> None:
+    def truncate(self, *tables: ScenarioTable, cascade: bool = False, restart_identity: bool = False) -> None:
         """TRUNCATE. Which tables CASCADE reaches, a scenario does not know: name them.
 
         Raises:
@@ -144,7 +146,7 @@ class Work(ABC):
 
     def alter(
         self,
-        table: Table,
+        table: ScenarioTable,
         *,
         add: Mapping[str, str] | None = None,
         drop: Sequence[str] = (),
@@ -215,7 +217,7 @@ class Work(ABC):
     def _close(self) -> None:
         self.ended = True
 
-    def _open(self, *tables: Table) -> None:
+    def _open(self, *tables: ScenarioTable) -> None:
         if self.ended:
             raise ScenarioError("the transaction or savepoint has ended: nothing more can be done in it")
         if self._inner is not None and not self._inner.ended:
@@ -230,15 +232,17 @@ class Work(ABC):
 
     # Records
 
-    def _insert(self, leaf: Table, cells: Cells) -> None:
+    def _insert(self, leaf: ScenarioTable, cells: Cells) -> None:
         self._undo.append(self._access.add(leaf, cells))
         self._write_row(leaf, None, cells, frozenset())
 
-    def _delete(self, leaf: Table, row: Row, old: Cells) -> None:
+    def _delete(self, leaf: ScenarioTable, row: Row, old: Cells) -> None:
         self._undo.append(self._access.set(leaf, row, None))
         self._write_row(leaf, old, None, frozenset())
 
-    def _write_row(self, leaf: Table, old: Cells | None, new: Cells | None, assigned: frozenset[int]) -> None:
+    def _write_row(
+        self, leaf: ScenarioTable, old: Cells | None, new: Cells | None, assigned: frozenset[int]
+    ) -> None:
         size = sum(len(text) for cells in (old, new) for text in cells or () if text is not None)
         self._log(
             RowChange,

@@ -9,7 +9,7 @@ import msgspec
 
 from pgoutput.synth.ledger import Commit
 from pgoutput.synth.shapes import Cells, Shape, cell
-from pgoutput.synth.tables import Table
+from pgoutput.synth.tables import ScenarioTable
 
 TableRow: TypeAlias = dict[str, str | None]
 """A row as text, by column."""
@@ -28,7 +28,7 @@ class Committed(msgspec.Struct, frozen=True):
     """The rows of every table as they stand now, in the order in which they were inserted."""
 
 
-def rows_of(table: Table) -> list[TableRow]:
+def rows_of(table: ScenarioTable) -> list[TableRow]:
     """What is committed in a table, in the order in which it was inserted."""
     return [
         row
@@ -40,10 +40,10 @@ def rows_of(table: Table) -> list[TableRow]:
     ]
 
 
-def history(tables: Iterable[Table], commits: Sequence[Commit]) -> Iterator[Committed]:
+def history(tables: Iterable[ScenarioTable], commits: Sequence[Commit]) -> Iterator[Committed]:
     """All tables after each commit."""
     leaves = [table for table in tables if not table.partitions]
-    rows: dict[Table, dict[int, Cells]] = {table: {} for table in leaves}
+    rows: dict[ScenarioTable, dict[int, Cells]] = {table: {} for table in leaves}
     shapes = {table: table.first_shape for table in leaves}
     for commit in commits:
         shapes |= commit.shapes

@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from pgoutput.messages import Streaming
-from pgoutput.segments import Source
+from pgoutput.recording import Source
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import LATEST_RELEASED
 

@@ -23,7 +23,7 @@ from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_plan import Clock, Numbers, Window, clock, place
 from pgoutput.synth.workload_rows import DELETE, UPDATE, Random, Rows, follow
 from pgoutput.synth.workload_streams import Changes, Said, Streams
-from pgoutput.synth.workload_tables import Pool, Table, draw, make_pools
+from pgoutput.synth.workload_tables import Pool, WorkloadTable, draw, make_pools
 
 _CLASSES: Final = 6
 """Inserts, updates and deletes, each of ordinary and of streamed transactions: they are encoded together."""
@@ -50,7 +50,7 @@ class Made(msgspec.Struct, frozen=True):
     """By table: the rows that are left in the end."""
 
 
-def make(workload: Workload, tables: Sequence[Table], window: Window) -> Made:
+def make(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> Made:
     """Make a window."""
     random = np.random.default_rng([workload.seed, 2, window.number])
     at = clock(workload)
@@ -89,7 +89,7 @@ def make(workload: Workload, tables: Sequence[Table], window: Window) -> Made:
 
 
 def _ordinary(
-    random: Random, window: Window, begins: Numbers, tables: Sequence[Table], proto_version: int
+    random: Random, window: Window, begins: Numbers, tables: Sequence[WorkloadTable], proto_version: int
 ) -> tuple[Changes, list[Said]]:
     """The changes of ordinary transactions, and the first Relations."""
     sizes, first = window.sizes, window.describes
@@ -128,7 +128,7 @@ class _Part(msgspec.Struct, frozen=True):
     """The changes of one table."""
 
     pool: Pool
-    table: Table
+    table: WorkloadTable
     window: Window
     ops: Changes
     rows: Rows

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.captures import Header, write_header, write_record
+from pgoutput.capturefile import Header, write_header, write_record
 from pgoutput.columns import encode_copy_data, encode_xlog_data
-from pgoutput.segments import SegmentWriter, Start
+from pgoutput.recording import SegmentWriter, Start
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_batches import Made

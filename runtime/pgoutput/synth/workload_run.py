@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from pgoutput.segments.files import sync
+from pgoutput.recording.files import sync
 from pgoutput.synth.staging import new_file, new_folder, staged
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
@@ -25,7 +25,7 @@ _SMALL: Final = 1_000_000
 TRUTH: Final = "truth"
 
 
-def write_segments(
+def write_recording(
     workload: Workload, folder: Path, told: Progress, window_messages: int = WINDOW_MESSAGES
 ) -> None:
     """Write a workload as a recording, with its truth in the folder `truth` inside.
@@ -39,7 +39,7 @@ def write_segments(
         window_messages: As for `windows`.
 
     Raises:
-        CaptureError: The folder is not empty, or is being made by another.
+        RecordingError: The folder is not empty, or is being made by another.
         OSError: It cannot be written.
     """
     new_folder(folder)
@@ -52,7 +52,7 @@ def write_segments(
     sync(folder.parent)
 
 
-def write_capture(
+def write_capture_file(
     workload: Workload, path: Path, told: Progress, window_messages: int = WINDOW_MESSAGES
 ) -> None:
     """Write a workload as a capture file, with its truth in a folder beside it: `x.truth` for `x.jsonl.gz`.
@@ -64,7 +64,7 @@ def write_capture(
         window_messages: As for `windows`.
 
     Raises:
-        CaptureError: The file or the folder is there already, or is being made by another.
+        RecordingError: The file or the folder is there already, or is being made by another.
         OSError: They cannot be written.
     """
     beside = path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{TRUTH}")

@@ -12,7 +12,7 @@ from pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, S
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_plan import Block, Clock, Numbers, Piece, Streamed
-from pgoutput.synth.workload_tables import Table
+from pgoutput.synth.workload_tables import WorkloadTable
 
 Random: TypeAlias = np.random.Generator
 
@@ -59,7 +59,7 @@ class Streams:
         committed: By lane, whether its changes are.
     """
 
-    def __init__(self, workload: Workload, tables: Sequence[Table], at: Clock) -> None:
+    def __init__(self, workload: Workload, tables: Sequence[WorkloadTable], at: Clock) -> None:
         self.changes: list[Changes] = []
         self.said: list[Said] = []
         self.committed = [True]

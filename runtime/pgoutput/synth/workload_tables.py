@@ -107,7 +107,7 @@ KINDS: Final = (
 """The kinds of columns besides the key. In text format a server writes all of them as they are made here."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class WorkloadTable(msgspec.Struct, frozen=True):
     """A table: its key is `id`, an int8."""
 
     relation: Relation
@@ -120,12 +120,12 @@ class Table(msgspec.Struct, frozen=True):
         return pa.schema([(column.name, pa.string()) for column in self.relation.columns])
 
 
-def make_tables(count: int) -> list[Table]:
+def make_tables(count: int) -> list[WorkloadTable]:
     """The tables of a workload, each of a shape that follows from its number."""
     return [_table(number) for number in range(count)]
 
 
-def _table(number: int) -> Table:
+def _table(number: int) -> WorkloadTable:
     kinds = (0, *((number + i) % len(KINDS) for i in range(3 + number % 3)))
     columns = [RelationColumn(ColumnFlag.KEY, "id", BY_NAME["int8"].oid, -1)]
     for i, place in enumerate(kinds):
@@ -133,7 +133,7 @@ def _table(number: int) -> Table:
         name = kind.name if kinds.index(place) == i else f"{kind.name}_{i}"
         columns.append(RelationColumn(ColumnFlag(0), name, BY_NAME[kind.type].oid, kind.modifier))
     oid, name = _FIRST_OID + _OIDS * number, f"table_{number + 1}"
-    return Table(Relation(oid, "public", name, ReplicaIdentity.DEFAULT, tuple(columns)), kinds)
+    return WorkloadTable(Relation(oid, "public", name, ReplicaIdentity.DEFAULT, tuple(columns)), kinds)
 
 
 @cache

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pgoutput.segments.files import sync
+from pgoutput.recording.files import sync
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_batches import Left
 from pgoutput.synth.workload_plan import Numbers
-from pgoutput.synth.workload_tables import Pool, Table, make_pools, make_tables
+from pgoutput.synth.workload_tables import Pool, WorkloadTable, make_pools, make_tables
 
 _ROW_GROUP: Final = 65_536
 _WRITING: Final[dict[str, Any]] = {"write_statistics": False, "compression": "none", "store_schema": False}
@@ -67,7 +67,7 @@ class Truth:
 class _File:
     """The rows of a table."""
 
-    def __init__(self, folder: Path, table: Table, pool: Pool) -> None:
+    def __init__(self, folder: Path, table: WorkloadTable, pool: Pool) -> None:
         key, *others = table.schema
         drawn = [pa.field(one.name, pa.dictionary(pa.int32(), one.type)) for one in others]
         self._schema = pa.schema([key, *drawn])

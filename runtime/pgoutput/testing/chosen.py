@@ -9,7 +9,7 @@ import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.synth import Scenario, Table
+from pgoutput.synth import Scenario, ScenarioTable
 from pgoutput.testing import programs
 from pgoutput.testing.programs import Choices, Player, Program, Step, TableOf, Values
 
@@ -229,7 +229,7 @@ def _alter(choices: Choices, player: Player, slot: int, number: int) -> Step:
     return programs.Alter(slot, name, changes)
 
 
-def _is_full(table: Table) -> bool:
+def _is_full(table: ScenarioTable) -> bool:
     return table.shape.replica_identity == ReplicaIdentity.FULL
 
 
@@ -264,11 +264,11 @@ _INSIDE: Final[tuple[Callable[[Choices, Player, int, int], Step], ...]] = (
 """What is done in a transaction, each as often as it stands here."""
 
 
-def _table(choices: Choices, player: Player) -> tuple[str, Table]:
+def _table(choices: Choices, player: Player) -> tuple[str, ScenarioTable]:
     return choices.pick(tuple(player.tables.items()))
 
 
-def _where(choices: Choices, player: Player, slot: int, table: Table) -> Values:
+def _where(choices: Choices, player: Player, slot: int, table: ScenarioTable) -> Values:
     """A row that the transaction sees, if there is one."""
     leaves = list(table.leaves())
     work = player.open[slot][0]

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import note
 from hypothesis import strategies as st
 
-from pgoutput.synth import Options, Scenario
+from pgoutput.synth import Scenario, StreamOptions
 from pgoutput.synth.scenario import WORK_MEM
 from pgoutput.testing.chosen import make
 from pgoutput.testing.faults import Corruption, Stream, corruptions
@@ -103,7 +103,7 @@ class _Drawn:
 
 @st.composite
 def _scenarios(
-    draw: st.DrawFn, asked: st.SearchStrategy[Options], made: st.SearchStrategy[dict[str, Any]]
+    draw: st.DrawFn, asked: st.SearchStrategy[StreamOptions], made: st.SearchStrategy[dict[str, Any]]
 ) -> Scenario:
     given = msgspec.structs.asdict(draw(asked)) | draw(made)
     scenario = Scenario(**given)
@@ -112,15 +112,15 @@ def _scenarios(
     return scenario
 
 
-def _legal(given: Mapping[str, Any]) -> list[Options]:
+def _legal(given: Mapping[str, Any]) -> list[StreamOptions]:
     """What clients may ask for that has these options; the simplest first."""
-    legal: list[Options] = []
+    legal: list[StreamOptions] = []
     refused: list[ValueError] = []
     names = tuple(_ASKED)[::-1]  # what stands last in a product changes first: the version
     for values in product(*((given[name],) if name in given else _ASKED[name] for name in names)):
         asked = dict(zip(names, values, strict=True))
         try:
-            legal.append(Options(**asked))
+            legal.append(StreamOptions(**asked))
         except ValueError as error:
             refused.append(error)
     if not legal:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from pgoutput import synth
-from pgoutput.synth import Scenario, Table, Transaction
+from pgoutput.synth import Scenario, ScenarioTable, Transaction
 from pgoutput.synth.transaction import Work
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class Player:
             scenario.enum(enum)
         for name, base in program.domains.items():
             scenario.domain(name, base)
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, ScenarioTable] = {}
         self._declared = {table.name: dict(table.columns) for table in program.tables}
         for table in program.tables:
             given = {

@@ -41,7 +41,7 @@ class Server:
         sender_timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
 
     Raises:
-        CaptureError: The recording cannot be served.
+        RecordingError: The recording cannot be served.
         TypeError: `faults` is not such.
         ValueError: A user has no password, or a password no user.
     """

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.views.changes import CHANGES, changes_batch
 from pgoutput.views.committed import Committed, CommittedChanges
 from pgoutput.views.messages import MESSAGES, MessagesView
@@ -53,18 +53,18 @@ class View(Protocol):
         """The rows that messages give.
 
         Args:
-            batch: Rows of the segment, by `pgoutput.segments.SCHEMA`, which follow those of the last call.
+            batch: Rows of the segment, by `pgoutput.recording.SCHEMA`, which follow those of the last call.
 
         Raises:
-            CaptureError: A message cannot be read, or no server sends it there.
+            RecordingError: A message cannot be read, or no server sends it there.
         """
 
 
-def read(segment: Segment, view: View) -> Iterator[pa.RecordBatch]:
+def read(segment: SegmentReader, view: View) -> Iterator[pa.RecordBatch]:
     """All rows of a view of a segment.
 
     Raises:
-        CaptureError: As `View.convert`, or the file is damaged.
+        RecordingError: As `View.convert`, or the file is damaged.
     """
     for batch in segment.batches():
         rows = view.convert(batch)
@@ -75,7 +75,7 @@ def read(segment: Segment, view: View) -> Iterator[pa.RecordBatch]:
 class ChangesView:
     """Rows of `CHANGES`."""
 
-    def __init__(self, segment: Segment, task: Task, wanted: Wanted) -> None:
+    def __init__(self, segment: SegmentReader, task: Task, wanted: Wanted) -> None:
         self._changes = CommittedChanges(segment, whole=task.whole, commits=task.commits, wanted=wanted)
         self._snapshot = segment.metadata.kind == "snapshot"
         self._incomplete = {one.oid: one.reason for one in segment.metadata.incomplete}
@@ -93,7 +93,7 @@ class ChangesView:
 class TableView(ChangesView):
     """Rows of a schema that `table_schema` gives."""
 
-    def __init__(self, segment: Segment, task: Task, wanted: Wanted, schema: pa.Schema) -> None:
+    def __init__(self, segment: SegmentReader, task: Task, wanted: Wanted, schema: pa.Schema) -> None:
         super().__init__(segment, task, wanted)
         self._schema = schema
 

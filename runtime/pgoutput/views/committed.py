@@ -18,7 +18,7 @@ from pgoutput.columns.epochs import change_error, misfits
 from pgoutput.columns.index import Index, Numbers, by_tag
 from pgoutput.columns.read import index_messages
 from pgoutput.errors import DecodeError, StreamError
-from pgoutput.segments import Segment
+from pgoutput.recording import SegmentReader
 from pgoutput.views.commits import Commit, Commits, CommitsByRow
 from pgoutput.views.rows import Changes, used_shapes
 from pgoutput.views.shapes import UNKNOWN, ShapeEpochs, Wanted
@@ -47,7 +47,7 @@ class CommittedChanges:
 
     def __init__(
         self,
-        segment: Segment,
+        segment: SegmentReader,
         *,
         whole: bool,
         commits: Mapping[int, Commit],
@@ -70,7 +70,7 @@ class CommittedChanges:
             data: The messages.
 
         Raises:
-            CaptureError: A message cannot be read, or no server sends it there.
+            RecordingError: A message cannot be read, or no server sends it there.
         """
         index = index_messages(data, self._decoder)
         places = np.asarray(positions.fill_null(-1) if positions.null_count else positions)

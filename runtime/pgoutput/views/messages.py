@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from pgoutput.columns.messages import message_columns
 from pgoutput.columns.read import index_messages
+from pgoutput.recording import SegmentReader
 from pgoutput.schemas import arrow as schemas
-from pgoutput.segments import Segment
 
 MESSAGES: Final = pa.schema(
     [
@@ -31,7 +31,7 @@ MESSAGES: Final = pa.schema(
 class MessagesView:
     """Rows of `MESSAGES`."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: SegmentReader) -> None:
         self._segment = segment
         self._decoder = segment.decoder()
 

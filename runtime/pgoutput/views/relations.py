@@ -11,7 +11,7 @@ import pyarrow as pa
 from pgoutput import catalog
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import ColumnFlag, Relation, Type
-from pgoutput.segments import Metadata
+from pgoutput.recording import Metadata
 from pgoutput.views.changes import HEAD
 from pgoutput.views.shapes import Shape, make_shape
 from pgoutput.wire import shown_text

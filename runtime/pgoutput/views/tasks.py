@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pgoutput.errors import CaptureError
-from pgoutput.segments import (
+from pgoutput.errors import RecordingError
+from pgoutput.recording import (
     Location,
     Metadata,
     Place,
-    Segment,
+    SegmentReader,
     find_gaps,
     find_missing_end,
     find_segments,
@@ -72,7 +72,7 @@ class Recording:
         may_be_empty: Whether a folder without segments will do, if it is there.
 
     Raises:
-        CaptureError: There are no segments.
+        RecordingError: There are no segments.
     """
 
     def __init__(self, place: Place, *, may_be_empty: bool = False) -> None:
@@ -83,7 +83,7 @@ class Recording:
         self._paths: dict[int, Location] = {}
         self.refresh()
         if not self._paths and not (may_be_empty and self.location.is_folder):
-            raise CaptureError(f"{self.location}: no segments are here; `pgoutput capture` writes them")
+            raise RecordingError(f"{self.location}: no segments are here; `pgoutput record` writes them")
 
     @property
     def numbers(self) -> list[int]:
@@ -95,7 +95,7 @@ class Recording:
         """Metadata of the last segment; None if there are no segments.
 
         Raises:
-            CaptureError: As `metadata`.
+            RecordingError: As `metadata`.
         """
         return self.metadata([self.numbers[-1]])[0] if self._paths else None
 
@@ -104,7 +104,7 @@ class Recording:
         """UUID of the recording, as its last segment has it; empty if there are no segments.
 
         Raises:
-            CaptureError: As `metadata`.
+            RecordingError: As `metadata`.
         """
         return self.last.source.recording if self.last else ""
 
@@ -112,7 +112,7 @@ class Recording:
         """See which segments there are now. Forget the metadata of all but the last one.
 
         Raises:
-            CaptureError: A file has the name of no segment, two have the same, or the last ones that the
+            RecordingError: A file has the name of no segment, two have the same, or the last ones that the
                 recorder acknowledged are missing.
         """
         if _is_segment(self.location):
@@ -122,24 +122,24 @@ class Recording:
         found = find_segments(self.location)
         self._paths = {segment_number(path): path for path in found}
         if len(self._paths) < len(found):
-            raise CaptureError(f"{self.location}: two segments have one number")
+            raise RecordingError(f"{self.location}: two segments have one number")
         newest = max(self._paths, default=0)
         self._metadata = {number: one for number, one in self._metadata.items() if number == newest}
         for gap in find_missing_end(newest, last):
-            raise CaptureError(f"{self.location}: {gap}")
+            raise RecordingError(f"{self.location}: {gap}")
 
     def metadata(self, numbers: Iterable[int]) -> list[Metadata]:
         """What segments say of themselves.
 
         Raises:
-            CaptureError: One is not there, is damaged, or is another than its name says.
+            RecordingError: One is not there, is damaged, or is another than its name says.
         """
         wanted = list(numbers)
         unread = [self.path(number) for number in wanted if number not in self._metadata]
         with ThreadPoolExecutor(_READERS) as pool:
             for path, (one, size) in zip(unread, pool.map(_read, unread), strict=True):
                 if one.number != segment_number(path):
-                    raise CaptureError(f"{path}: the file has the wrong name: it is segment {one.number}")
+                    raise RecordingError(f"{path}: the file has the wrong name: it is segment {one.number}")
                 self._metadata[one.number] = one, size
         return [self._metadata[number][0] for number in wanted]
 
@@ -147,7 +147,7 @@ class Recording:
         """What has to be read of a segment.
 
         Raises:
-            CaptureError: As `metadata`.
+            RecordingError: As `metadata`.
         """
         self.metadata([number])
         return Task(self.path(number).place, whole, commits, self._metadata[number][1])
@@ -163,18 +163,18 @@ class Recording:
             numbers: Some that follow each other; all of the recording if None.
 
         Raises:
-            CaptureError: They do not.
+            RecordingError: They do not.
         """
         some = self.numbers if numbers is None else numbers
         is_whole = numbers is None and not _is_segment(self.location)
         first = 1 if is_whole else min(some, default=1)
         if gaps := list(find_gaps(self.metadata(some), first)):
-            raise CaptureError(f"{self.location}: {'; '.join(gaps)}")
+            raise RecordingError(f"{self.location}: {'; '.join(gaps)}")
 
 
 def _read(path: Location) -> tuple[Metadata, int]:
     """What a segment says of itself, and how large it is."""
-    with Segment(path) as segment:
+    with SegmentReader(path) as segment:
         return segment.metadata, segment.size
 
 
@@ -207,7 +207,7 @@ def committed_changes(recording: Recording, numbers: Sequence[int], lsns: Lsns =
                 continue
             if end.lsn is None or end.time is None:
                 place = recording.path(segment.number)
-                raise CaptureError(f"{place}: its metadata has a {end.type} without LSN or time")
+                raise RecordingError(f"{place}: its metadata has a {end.type} without LSN or time")
             if end.lsn in lsns:
                 commit = Commit(end.xid, end.lsn, end.time, frozenset(end.rolled_back))
                 for number in end.segments:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pgoutput import messages
 from pgoutput.messages import Message
 from pgoutput.standin.recorded.plan import CHANGES
-from pgoutput.standin.recorded.recordings import Received, Recording
+from pgoutput.standin.recorded.recordings import Received, ServedRecording
 
 _LSN_OF: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.Begin: lambda message: message.final_lsn,
@@ -28,7 +28,7 @@ _OPENING: Final = frozenset(b"BbS")
 _ORIGIN: Final = messages.Origin.wire_tag
 
 
-def with_lsns(recording: Recording, start_lsn: int) -> Iterator[Received]:
+def with_lsns(recording: ServedRecording, start_lsn: int) -> Iterator[Received]:
     """The messages of a recording, with LSNs that are in them.
 
     Relation and Type have 0, and so has what opens a transaction or block and is followed by an Origin.

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import messages
-from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import Message
-from pgoutput.standin.recorded.recordings import Recording
+from pgoutput.standin.recorded.recordings import ServedRecording
 
 CHANGES: Final = frozenset(b"IUDT")
 """First bytes of the messages that pass without being decoded."""
@@ -43,16 +43,16 @@ class Plan(msgspec.Struct):
     """Whether the envelopes were recorded."""
 
 
-def plan(recording: Recording) -> Plan:
+def plan(recording: ServedRecording) -> Plan:
     """What is known of a recording: from what its segments say of themselves, if that is enough.
 
     Raises:
-        CaptureError: It cannot be read, or what is in it is no stream.
+        RecordingError: It cannot be read, or what is in it is no stream.
     """
     return _from_index(recording) or _from_messages(recording)
 
 
-def _from_index(recording: Recording) -> Plan | None:
+def _from_index(recording: ServedRecording) -> Plan | None:
     """The plan of a recording of one session, whose transactions all came whole, and have committed."""
     metadata = recording.metadata
     ended = {end.begin for one in metadata for end in one.ends if end.type == "Commit"}
@@ -73,11 +73,11 @@ def _from_index(recording: Recording) -> Plan | None:
     )
 
 
-def _from_messages(recording: Recording) -> Plan:
+def _from_messages(recording: ServedRecording) -> Plan:
     """Read a recording once.
 
     Raises:
-        CaptureError: It cannot be read, or what is in it is no stream.
+        RecordingError: It cannot be read, or what is in it is no stream.
     """
     planner = _Planner()
     decoder, current = recording.decoder(), None
@@ -95,7 +95,7 @@ def _from_messages(recording: Recording) -> Plan:
             try:
                 planner.feed(decoder.decode(data), position)
             except DecodeError as error:
-                raise CaptureError(f"{recording.path}: message {position + 1}: {error}") from None
+                raise RecordingError(f"{recording.path}: message {position + 1}: {error}") from None
         tags.add(data[0])
     return planner.finish()
 

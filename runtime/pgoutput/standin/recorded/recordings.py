@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from pgoutput import envelope
-from pgoutput.captures import Capture
-from pgoutput.errors import CaptureError, DecodeError
+from pgoutput.capturefile import CaptureFile
+from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.messages import XLogData
 from pgoutput.standin.commands import boolean
 from pgoutput.standin.options import read_names
@@ -19,7 +19,7 @@ from pgoutput.standin.source import Wanted
 from pgoutput.stream import StreamDecoder
 
 if TYPE_CHECKING:
-    from pgoutput.segments import Metadata
+    from pgoutput.recording import Metadata
 
 Received: TypeAlias = tuple[int, int, bytes]
 """The number of the session, the LSN of the envelope, and the message."""
@@ -30,7 +30,7 @@ _SYSTEM: Final = "7000000000000000001"
 """Where the recording does not say."""
 
 
-class Recording(msgspec.Struct, frozen=True, kw_only=True):
+class ServedRecording(msgspec.Struct, frozen=True, kw_only=True):
     """A recording, and how its stream was asked for."""
 
     path: Path
@@ -50,42 +50,42 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
         """What its server sent.
 
         Raises:
-            CaptureError: It cannot be read.
+            RecordingError: It cannot be read.
         """
         return _of_segments(self.path) if _is_segments(self.path) else _of_capture(self.path)
 
 
-def open_recording(path: str | Path) -> Recording:
+def open_recording(path: str | Path) -> ServedRecording:
     """What a capture file, a segment, or the folder of a recording holds.
 
     Raises:
-        CaptureError: It cannot be read.
+        RecordingError: It cannot be read.
     """
     path = Path(path)
     if not _is_segments(path):
-        with Capture(path) as capture:
+        with CaptureFile(path) as capture:
             header = capture.header
         asked = _asked(path, header.proto_version, header.options, header.slot_two_phase)
-        return Recording(path=path, asked=asked, server_version=header.server_version or _VERSION)
+        return ServedRecording(path=path, asked=asked, server_version=header.server_version or _VERSION)
     # They need pyarrow.
-    from pgoutput.segments import find_gaps, last_acknowledged, list_segments, locate, read_metadata
+    from pgoutput.recording import find_gaps, last_acknowledged, list_segments, locate, read_metadata
 
     last = last_acknowledged(locate(path)) if path.is_dir() else 0
     paths = list_segments(path) if path.is_dir() else [path]
     metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
     for gap in find_gaps(metadata, metadata[0].number, last) if metadata else ():
-        raise CaptureError(f"{path}: {gap}")
+        raise RecordingError(f"{path}: {gap}")
     options = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
     if len(options) != 1:
         what = "its sessions were asked for with different options" if options else "it has no stream"
-        raise CaptureError(f"{path}: {what}: only a recording of one stream can be served")
+        raise RecordingError(f"{path}: {what}: only a recording of one stream can be served")
     if metadata[0].keyframe:
-        raise CaptureError(f"{path}: it begins in the middle of a recording: serve the whole of it")
+        raise RecordingError(f"{path}: it begins in the middle of a recording: serve the whole of it")
     source = metadata[-1].source
     asked = _asked(path, source.proto_version, source.options, source.slot_two_phase)
     if source.publications:
         asked = msgspec.structs.replace(asked, publication_names=source.publications)
-    return Recording(
+    return ServedRecording(
         path=path,
         asked=asked,
         server_version=source.server_version or _VERSION,
@@ -100,7 +100,7 @@ def _asked(path: Path, proto_version: int, options: dict[str, str], two_phase: b
         try:
             return name in options and boolean(name, str(options[name]))
         except Refused as refused:
-            raise CaptureError(f"{path}: {refused}") from None
+            raise RecordingError(f"{path}: {refused}") from None
 
     return Wanted(
         proto_version=proto_version,
@@ -125,7 +125,7 @@ def _is_segments(path: Path) -> bool:
 
 
 def _of_capture(path: Path) -> Iterator[Received]:
-    with Capture(path) as capture:
+    with CaptureFile(path) as capture:
         for record in capture.records():
             if record.channel == "data":
                 yield 1, 0, record.data
@@ -133,16 +133,16 @@ def _of_capture(path: Path) -> Iterator[Received]:
                 try:
                     outer = envelope.decode(record.data)
                 except DecodeError as error:
-                    raise CaptureError(f"{path}:{record.number}: {error}") from None
+                    raise RecordingError(f"{path}:{record.number}: {error}") from None
                 if isinstance(outer, XLogData):
                     yield 1, outer.wal_start, outer.data
 
 
 def _of_segments(path: Path) -> Iterator[Received]:
-    from pgoutput.segments import Segment, list_segments  # they need pyarrow
+    from pgoutput.recording import SegmentReader, list_segments  # they need pyarrow
 
     for one in list_segments(path) if path.is_dir() else [path]:
-        with Segment(one) as segment:
+        with SegmentReader(one) as segment:
             if segment.metadata.kind != "stream":
                 continue
             session = segment.metadata.session

@@ -15,7 +15,7 @@ import msgspec
 from pgoutput import messages
 from pgoutput.messages import Message, XLogData
 from pgoutput.standin.recorded.plan import CHANGES, Plan
-from pgoutput.standin.recorded.recordings import Received, Recording
+from pgoutput.standin.recorded.recordings import Received, ServedRecording
 from pgoutput.stream import StreamDecoder, encode_for
 
 _UINT32: Final = Struct(">I")
@@ -24,7 +24,7 @@ _EVER: Final = 1 << 64
 
 
 def resume(
-    received: Iterable[Received], recording: Recording, plan: Plan, after_lsn: int
+    received: Iterable[Received], recording: ServedRecording, plan: Plan, after_lsn: int
 ) -> Iterator[XLogData]:
     """What is sent of a recording.
 
@@ -61,7 +61,7 @@ class _Resumption:
         stale: The relations that were described, but not to this connection.
     """
 
-    def __init__(self, recording: Recording, plan: Plan, after_lsn: int) -> None:
+    def __init__(self, recording: ServedRecording, plan: Plan, after_lsn: int) -> None:
         self.dropping = False
         self.stale: dict[int, messages.Relation] = {}
         self._recording = recording

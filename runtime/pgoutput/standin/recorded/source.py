@@ -11,7 +11,7 @@ from pgoutput.errors import ReplicationError
 from pgoutput.messages import PrimaryKeepalive, Relation
 from pgoutput.standin.recorded.envelopes import with_lsns
 from pgoutput.standin.recorded.plan import Plan, plan
-from pgoutput.standin.recorded.recordings import Recording, open_recording
+from pgoutput.standin.recorded.recordings import ServedRecording, open_recording
 from pgoutput.standin.recorded.resumption import resume
 from pgoutput.standin.source import Sent, Wanted
 
@@ -30,11 +30,11 @@ class RecordedSource:
         path: A capture file, or the folder of a recording, or the only segment of one.
 
     Raises:
-        CaptureError: It cannot be read, or is not all of a stream.
+        RecordingError: It cannot be read, or is not all of a stream.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._recording: Recording = open_recording(path)
+        self._recording: ServedRecording = open_recording(path)
         self._plan: Plan = plan(self._recording)
         recording = self._recording
         self.server_version = recording.server_version

@@ -5,7 +5,7 @@
 
 from pgoutput.stream.check.checker import Checker, check
 from pgoutput.stream.check.model import Rule, Violation
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import RULES
 
-__all__ = ["RULES", "Checker", "Options", "Rule", "Violation", "check"]
+__all__ = ["RULES", "CheckOptions", "Checker", "Rule", "Violation", "check"]

@@ -8,7 +8,7 @@ from pgoutput import messages as m
 from pgoutput.messages import Message
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Rule
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import State
 
 
@@ -118,7 +118,7 @@ RULES: Final = (
         source="pgoutput_startup",
         on=(m.StreamStart, m.StreamStop, m.StreamCommit, m.StreamAbort, m.StreamPrepare),
         broken=_streaming_off,
-        options=Options(),
+        options=CheckOptions(),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST),
     ),

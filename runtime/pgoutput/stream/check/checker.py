@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from pgoutput import envelope, layouts
+from pgoutput import _protocols, envelope
+from pgoutput._walk import walk
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import (
     Delete,
@@ -26,13 +27,12 @@ from pgoutput.messages import (
     XLogData,
 )
 from pgoutput.stream.check.model import Fault, Rule, Violation
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
 from pgoutput.stream.check.state import Open, State
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import CODECS, LATEST
-from pgoutput.walk import walk
 from pgoutput.wire import Buffer
 
 _Held: TypeAlias = tuple[Callable[..., Fault | None], str]
@@ -70,7 +70,7 @@ class Checker:
         messages: bool | None = None,
         without: Collection[str] = (),
     ) -> None:
-        options = Options(
+        options = CheckOptions(
             proto_version=proto_version,
             streaming=streaming,
             two_phase=two_phase,
@@ -81,7 +81,7 @@ class Checker:
         self._state = State(options)
         self._connect(options, without)
 
-    def reconnect(self, options: Options, *, without: Collection[str] = ()) -> None:
+    def reconnect(self, options: CheckOptions, *, without: Collection[str] = ()) -> None:
         """Go on with the messages of a new connection: only what is prepared stays.
 
         Args:
@@ -114,7 +114,7 @@ class Checker:
         if isinstance(data, PrimaryKeepalive | PrimaryStatusUpdate):
             return None
         name = type(data).__name__
-        if name in layouts.ENVELOPE.by_name:
+        if name in _protocols.ENVELOPE.by_name:
             return Violation(ENVELOPE, number, 0, name, None, f"a server does not send {name}")
         try:
             raw = encode_for(data, self._state.options.proto_version)
@@ -131,7 +131,7 @@ class Checker:
             return Violation(ENVELOPE, self.fed - 1, error.offset, error.message, error.field, str(error))
         return self.feed(outer)
 
-    def _connect(self, options: Options, without: Collection[str]) -> None:
+    def _connect(self, options: CheckOptions, without: Collection[str]) -> None:
         unknown = set(without) - {rule.name for rule in RULES}
         if unknown:
             raise ValueError(f"there is no rule {', '.join(sorted(unknown))}")
@@ -204,9 +204,9 @@ class Checker:
         """The violation, with the place of the field in the bytes."""
         path, text = fault
         if outer is not None and path != "tag":
-            protocol, raw, in_stream = layouts.ENVELOPE, envelope.encode(outer), False
+            protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
         else:
-            protocol, raw, in_stream = layouts.VERSIONS[LATEST], data, self._decoder.in_stream
+            protocol, raw, in_stream = _protocols.VERSIONS[LATEST], data, self._decoder.in_stream
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0
@@ -241,7 +241,7 @@ def _by_message(rules: Iterable[Rule]) -> dict[type[Message], tuple[_Held, ...]]
     return table
 
 
-def check(messages: Iterable[Buffer | Message], options: Options) -> Iterator[Violation]:
+def check(messages: Iterable[Buffer | Message], options: CheckOptions) -> Iterator[Violation]:
     """What is illegal in a stream: at most one violation for each message.
 
     Args:

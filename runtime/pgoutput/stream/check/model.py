@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pgoutput.messages import Message
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import State
 
 
@@ -56,7 +56,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     broken: Broken | None = None
     envelope: bool = False
     """Whether it is about XLogData; `on` then is what that holds."""
-    options: Options = Options(streaming="on", two_phase=True)
+    options: CheckOptions = CheckOptions(streaming="on", two_phase=True)
     """Those of the examples."""
     legal: tuple[Fed, ...]
     """A stream that keeps the rule."""

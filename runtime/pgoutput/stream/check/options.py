@@ -7,7 +7,7 @@ import msgspec
 from pgoutput.messages import Streaming
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the client of a stream asked for."""
 
     proto_version: int = 4

@@ -8,7 +8,7 @@ from pgoutput import messages as m
 from pgoutput.messages import Message
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Rule
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import State
 from pgoutput.wire import format_lsn
 
@@ -99,7 +99,7 @@ RULES: Final = (
         source="ReorderBufferPrepare, pgoutput_startup",
         on=TWO_PHASE,
         broken=_off,
-        options=Options(),
+        options=CheckOptions(),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.COMMIT_PREPARED),
     ),

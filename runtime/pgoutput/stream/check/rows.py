@@ -8,7 +8,7 @@ from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity, TupleData
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Rule
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import Known, State
 
 _Old: TypeAlias = m.Update | m.Delete
@@ -111,7 +111,7 @@ def _binary(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | No
 _FIELDS: Final = {m.Insert: ("new",), m.Update: ("key", "old", "new"), m.Delete: ("key", "old")}
 _ROWS: Final = (m.Insert, m.Update, m.Delete)
 _OLD: Final = (m.Update, m.Delete)
-_TEXT: Final = Options(binary=False)
+_TEXT: Final = CheckOptions(binary=False)
 _NOTHING: Final = m.Relation(
     s.OID,
     "public",

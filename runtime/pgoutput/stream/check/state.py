@@ -13,7 +13,7 @@ import msgspec
 
 from pgoutput import messages as m
 from pgoutput.messages import ColumnFlag, Message, MessageFlag
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 
 CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate, m.LogicalMessage)
 
@@ -97,7 +97,7 @@ class State:
         lost: Whether an opener did not come, so that it is not known what a block belongs to.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CheckOptions) -> None:
         self.parked: dict[str, Parked] = {}
         self.gids: dict[int, str] = {}
         self.number = -1
@@ -123,7 +123,7 @@ class State:
         }
         self.connect(options)
 
-    def connect(self, options: Options) -> None:
+    def connect(self, options: CheckOptions) -> None:
         """Forget what a new connection begins without."""
         self.options = options
         self.open: Open | None = None

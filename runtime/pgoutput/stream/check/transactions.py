@@ -8,7 +8,7 @@ from pgoutput import messages as m
 from pgoutput.messages import Message, MessageFlag
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Fault, Rule
-from pgoutput.stream.check.options import Options
+from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import Open, State
 from pgoutput.wire import format_lsn
 
@@ -107,7 +107,7 @@ def _messages_off(state: State, message: m.LogicalMessage) -> Fault | None:
 
 _M: Final = m.LogicalMessage(1, 900, "p", b"x")
 
-_OFF: Final = Options(messages=False)
+_OFF: Final = CheckOptions(messages=False)
 
 
 RULES: Final = (

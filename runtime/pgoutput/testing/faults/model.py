@@ -11,7 +11,7 @@ import msgspec
 from pgoutput import messages as m
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.stream.check import Options
+from pgoutput.stream.check import CheckOptions
 from pgoutput.synth import Scenario
 
 Messages: TypeAlias = tuple[bytes, ...]
@@ -38,7 +38,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
     """A stream, and what its client asked for."""
 
     messages: Messages
-    options: Options
+    options: CheckOptions
 
     @classmethod
     def of(cls, scenario: Scenario, *, after_lsn: int = 0, **options: Any) -> Stream:
@@ -51,8 +51,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         asked = msgspec.structs.replace(scenario.options, **options)
         sent = scenario.stream(after_lsn=after_lsn, **options)
         messages = tuple(one.data for one in sent if isinstance(one, m.XLogData))
-        kept = {name: getattr(asked, name) for name in Options.__struct_fields__}
-        return cls(messages, Options(**kept))
+        kept = {name: getattr(asked, name) for name in CheckOptions.__struct_fields__}
+        return cls(messages, CheckOptions(**kept))
 
     @cached_property
     def places(self) -> tuple[Place, ...]:

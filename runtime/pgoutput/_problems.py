@@ -1,0 +1,187 @@
+"""What is wrong with an object that a codec cannot write, along `pgoutput._protocols`.
+
+The codecs call it to explain what they refused; it finds a problem exactly where they do.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from pgoutput import messages
+from pgoutput._layout import Field, Protocol, sides
+from pgoutput.errors import EncodeError
+from pgoutput.wire import UNCHANGED, escaped_bytes
+
+_Problem: TypeAlias = tuple[str | None, str]
+"""The path of a field, None for the whole message, and what is wrong with it."""
+
+
+def explain_encode(protocol: Protocol, message: object) -> EncodeError:
+    """The error that says why a codec refused `message`.
+
+    Raises:
+        TypeError: It is not a message at all.
+    """
+    name = type(message).__name__
+    if not isinstance(message, messages.Message):
+        raise TypeError(f"a message of pgoutput.messages is expected, not {_kind(message)}") from None
+    layout = protocol.by_name.get(name)
+    if layout is None or type(message) is not getattr(messages, name):
+        text = f"{protocol.label} has no message {name}{_elsewhere(protocol, name)}"
+        return EncodeError(text, message=name, field=None)
+    unexplained = f"{name}: the codec refuses what the layout accepts; please report this"
+    return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
+
+
+def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError | None:
+    """What keeps `message`, one of this protocol's, from being encoded."""
+    name = type(message).__name__
+    for field, text in _problems(protocol, protocol.by_name[name].fields, message, ""):
+        where = f"{name}.{field}" if field else name
+        return EncodeError(f"{where}: {text}", message=name, field=field)
+    return None
+
+
+def _elsewhere(protocol: Protocol, name: str) -> str:
+    """Where a message is that this protocol lacks."""
+    for later in protocol.later:
+        if later.name == name:
+            return f": it came with version {later.since}"
+    if protocol.version is None:
+        return ": it travels inside XLogData, and the codecs of the protocol versions write it"
+    return ": pgoutput.envelope writes the messages of the replication protocol"
+
+
+def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: str) -> Iterator[_Problem]:
+    known = {side.name for side in sides(fields)}
+    for name in value.__struct_fields__:
+        if name not in known and getattr(value, name) is not None:
+            yield path + name, f"{protocol.label} has no such field, so it must be None"
+    groups: dict[str, list[Field]] = {}
+    for field in fields:
+        if field.kind == "choice":
+            yield from _choice_problems(field, value, path)
+        elif field.of is not None:
+            yield from _size_problems(field, getattr(value, field.of), path)
+        elif field.when is not None:
+            groups.setdefault(field.when, []).append(field)
+        elif field.kind != "literal":
+            yield from _value_problems(protocol, field, getattr(value, field.name), path + field.name)
+    for when, members in groups.items():
+        given = [field for field in members if getattr(value, field.name) is not None]
+        for field in members if given else ():
+            if field in given:
+                yield from _value_problems(protocol, field, getattr(value, field.name), path + field.name)
+            else:
+                yield (
+                    path + field.name,
+                    f"is missing: {given[0].name} is given, and they are sent together ({when})",
+                )
+
+
+def _choice_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    given = [side for side in field.fields if getattr(value, side.name) is not None]
+    if len(given) > 1:
+        yield path + given[1].name, f"cannot be sent together with {given[0].name}"
+    elif not given and not field.optional:
+        yield None, f"one of {' and '.join(side.name for side in field.fields)} is needed"
+    for side in given:
+        yield from _tuple_problems(side, getattr(value, side.name), path + side.name)
+
+
+def _size_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    try:
+        size = len(value)
+    except TypeError:
+        return  # the field itself is at fault, and comes later
+    if size >> field.size * 8:
+        yield (
+            f"{path}{field.of}",
+            f"{size} do not fit into {field.notation}, the {field.kind} before it",
+        )
+
+
+def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    match field.kind:
+        case "integer" | "flags":
+            yield from _integer_problems(field, value, path)
+        case "bool" if not isinstance(value, int) or value not in (0, 1):
+            yield path, f"True or False is expected, not {_shown(value)}"
+        case "enum" if not isinstance(value, str) or value not in field.values:
+            yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {_shown(value)}"
+        case "string":
+            yield from _text_problems(value, path, zero=False)
+        case "bytes" | "rest" if not isinstance(value, bytes):
+            yield path, f"bytes are expected, not {_kind(value)}"
+        case "tuple":
+            yield from _tuple_problems(field, value, path)
+        case "list":
+            yield from _list_problems(protocol, field, value, path)
+
+
+def _integer_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    if not isinstance(value, int):
+        yield path, f"an int is expected, not {_kind(value)}"
+        return
+    bits = field.size * 8
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if field.signed else (0, (1 << bits) - 1)
+    if not low <= value <= high:
+        yield path, f"{_shown(value)} does not fit into {field.notation}, {low} to {high}"
+    elif field.kind == "flags" and value & ~field.mask:
+        yield path, f"bits of {field.mask:#04x} are expected, not {value:#04x}"
+
+
+def _text_problems(value: Any, path: str, *, zero: bool) -> Iterator[_Problem]:
+    if not isinstance(value, str):
+        yield path, f"a str is expected, not {_kind(value)}"
+        return
+    if not zero and "\0" in value:
+        yield path, "a zero character cannot be sent in a zero-terminated string"
+    try:
+        escaped_bytes(value)
+    except UnicodeEncodeError as error:
+        yield path, f"the character {value[error.start]!r} stands for no byte"
+    except ValueError as error:
+        yield path, str(error)
+
+
+def _tuple_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    if not isinstance(value, tuple | list):
+        yield path, f"a tuple of cells is expected, not {_kind(value)}"
+        return
+    if len(value) >> field.size * 8:
+        yield (
+            path,
+            f"{len(value)} columns do not fit into Int{field.size * 8}, the count before them",
+        )
+    for i, cell in enumerate(value):
+        if isinstance(cell, str):
+            yield from _text_problems(cell, f"{path}[{i}]", zero=True)
+        elif cell is not None and cell is not UNCHANGED and not isinstance(cell, bytes):
+            yield f"{path}[{i}]", f"None, UNCHANGED, a str or bytes is expected, not {_kind(cell)}"
+
+
+def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> Iterator[_Problem]:
+    if not isinstance(value, tuple | list):
+        yield path, f"a tuple is expected, not {_kind(value)}"
+        return
+    for i, item in enumerate(value):
+        if not field.fields[0].name:
+            yield from _integer_problems(field.fields[0], item, f"{path}[{i}]")
+        elif type(item).__name__ != field.type:
+            yield f"{path}[{i}]", f"a {field.type} is expected, not {_kind(item)}"
+        else:
+            yield from _problems(protocol, field.fields, item, f"{path}[{i}].")
+
+
+def _kind(value: object) -> str:
+    return f"the {type(value).__name__} {_shown(value)}" if value is not None else "None"
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except Exception:  # Python writes no int of more than 4300 digits, and some objects nothing at all
+        return "that cannot be shown"

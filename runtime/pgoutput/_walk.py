@@ -1,0 +1,267 @@
+"""The generic walk over a message, field by field, along `pgoutput._protocols`.
+
+It is slow and says everything: `inspect` shows its pieces, and the codecs call it to explain what they
+refused. It accepts exactly what they accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from pgoutput import messages
+from pgoutput._layout import Cell, Field, Message, Protocol
+from pgoutput.errors import DecodeError
+from pgoutput.wire import UNCHANGED
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Some bytes of a message and what they mean."""
+
+    start: int
+    """Offset of the first byte from the start of the message."""
+    end: int
+    """Offset behind the last byte."""
+    path: str
+    """`xid`, `columns.count`, `columns[0].name`, `new[2].length`, `new[2]`."""
+    type: str
+    """The spec's type, `xid`, or the form of a cell, `text`; empty for tags."""
+    notation: str
+    """The type in PostgreSQL's notation: `Int32 (TransactionId)`."""
+    value: Any
+    """int, bool, str, bytes, None or UNCHANGED."""
+    doc: str
+
+
+def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> Iterator[Piece]:
+    """The pieces of a message, in order; together they are all of its bytes.
+
+    Raises:
+        DecodeError: The bytes are not a message of this protocol in this context.
+    """
+    message = _message(protocol, data)
+    tag = f"Byte1('{message.tag}')"
+    yield Piece(0, 1, "tag", "", tag, message.tag, f"{message.title}. {message.doc}")
+    reader = _Reader(message, data)
+    for field in message.fields:
+        if _applies(field, in_stream, streaming):
+            yield from _READERS[field.kind](reader, field, field.name)
+    if reader.pos != len(data):
+        text = f"the message ends here, {len(data) - reader.pos} more bytes follow"
+        absent = [field for field in message.fields if not _applies(field, in_stream, streaming)]
+        if absent:
+            names = " and ".join(field.name for field in absent)
+            text += f" ({names} come only with {absent[0].when})"
+        raise reader.error("", text)
+
+
+def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> DecodeError:
+    """The error that says why a codec refused `data`."""
+    try:
+        for _ in walk(protocol, data, in_stream, streaming):
+            pass
+    except DecodeError as error:
+        return error
+    name = _message(protocol, data).name
+    return DecodeError(
+        f"{name}: the codec refuses what the layout accepts; please report this",
+        message=name,
+        field=None,
+        offset=0,
+    )
+
+
+def _message(protocol: Protocol, data: bytes) -> Message:
+    if not data:
+        raise DecodeError("no bytes: a message has at least its tag", message=None, field=None, offset=0)
+    if (message := protocol.by_tag.get(data[0])) is not None:
+        return message
+    tag = _character(data[0])
+    for later in protocol.later:
+        if ord(later.tag) == data[0]:
+            text = f"{protocol.label} has no {later.title} (tag {tag}): it came with version {later.since}"
+            if later.any_version:
+                text += (
+                    f". Servers send it all the same where the slot has {later.option} set, whatever the "
+                    "client asked for: read such a stream with "
+                    f"StreamDecoder({protocol.version}, {later.option}=True)"
+                )
+            raise DecodeError(text, message=later.name, field=None, offset=0)
+    text = f"{protocol.label} has no message with the tag {tag}"
+    if data[:1] == messages.XLogData.wire_tag:
+        text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data"
+    raise DecodeError(text, message=None, field=None, offset=0)
+
+
+def _applies(field: Field, in_stream: bool, streaming: str) -> bool:
+    if field.when is None:
+        return True
+    return in_stream if field.when == "in_stream" else field.when == f"streaming = {streaming}"
+
+
+def _character(byte: int) -> str:
+    return f"'{chr(byte)}'" if 0x20 < byte < 0x7F else f"0x{byte:02x}"
+
+
+class _Reader:
+    """A position in a message, and the counts and lengths read so far."""
+
+    def __init__(self, message: Message, data: bytes) -> None:
+        self.message = message
+        self.data = data
+        self.pos = 1
+        self.sizes: dict[str, int] = {}
+
+    def error(self, path: str, text: str, back: int = 0) -> DecodeError:
+        """An error `back` bytes before the position."""
+        offset = self.pos - back
+        where = self.message.name + (f".{path}" if path else "")
+        return DecodeError(
+            f"{where} at byte {offset}: {text}",
+            message=self.message.name,
+            field=path or None,
+            offset=offset,
+        )
+
+    def bytes(self, size: int, path: str, what: str) -> bytes:
+        left = len(self.data) - self.pos
+        if size > left:
+            raise self.error(path, f"{size} bytes of {what} are expected, {left} are left")
+        raw = self.data[self.pos : self.pos + size]
+        self.pos += size
+        return raw
+
+    def integer(self, size: int, path: str, what: str, signed: bool = False) -> int:
+        return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
+
+    def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
+        """The piece that the last `size` bytes are; `name` is what its value is called."""
+        doc = f"{name}. {field.doc}" if name else field.doc
+        return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
+
+
+def _read_integer(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    value = reader.integer(field.size, path, field.notation, field.signed)
+    if field.of is not None:
+        reader.sizes[field.of] = value
+    yield reader.piece(field.size, path, field, value)
+
+
+def _read_literal(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    value = reader.integer(field.size, path, field.notation)
+    if value != field.literal:
+        raise reader.error(path, f"{field.literal} is expected, {value} is there", back=field.size)
+    yield reader.piece(field.size, path, field, value)
+
+
+def _read_bool(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    value = reader.integer(field.size, path, field.notation)
+    if value > 1:
+        raise reader.error(path, f"0 or 1 is expected, {value} is there", back=field.size)
+    yield reader.piece(field.size, path, field, bool(value))
+
+
+def _read_enum(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    value = reader.integer(field.size, path, field.notation)
+    if chr(value) not in field.values:
+        known = ", ".join(f"'{one}'" for one in field.values)
+        raise reader.error(path, f"one of {known} is expected, {_character(value)} is there", back=field.size)
+    yield reader.piece(field.size, path, field, chr(value), field.values[chr(value)])
+
+
+def _read_flags(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    value = reader.integer(field.size, path, field.notation)
+    if value & ~field.mask:
+        text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there"
+        raise reader.error(path, text, back=field.size)
+    names = [name for bit, name in field.values.items() if value & int(bit)]
+    yield reader.piece(field.size, path, field, value, " and ".join(names) or "none")
+
+
+def _read_string(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    end = reader.data.find(0, reader.pos)
+    if end < 0:
+        raise reader.error(path, "no zero byte ends this string")
+    raw = reader.bytes(end + 1 - reader.pos, path, "text")
+    yield reader.piece(len(raw), path, field, raw[:-1].decode("utf-8", "surrogateescape"))
+
+
+def _read_bytes(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    raw = reader.bytes(reader.sizes[field.name], path, "content")
+    yield reader.piece(len(raw), path, field, raw)
+
+
+def _read_rest(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    raw = reader.bytes(len(reader.data) - reader.pos, path, "content")
+    yield reader.piece(len(raw), path, field, raw)
+
+
+def _read_list(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    for i in range(reader.sizes[field.name]):
+        for inner in field.fields:
+            below = f"{path}[{i}].{inner.name}" if inner.name else f"{path}[{i}]"
+            yield from _READERS[inner.kind](reader, inner, below)
+
+
+def _read_tuple(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    tag = reader.integer(1, f"{path}.tag", f"Byte1('{field.tag}')")
+    if chr(tag) != field.tag:
+        raise reader.error(f"{path}.tag", f"'{field.tag}' is expected, {_character(tag)} is there", back=1)
+    yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", f"Byte1('{field.tag}')", field.tag, field.doc)
+    count = reader.integer(field.size, f"{path}.count", "the number of columns")
+    notation, text = f"Int{field.size * 8}", "Number of columns."
+    yield Piece(reader.pos - field.size, reader.pos, f"{path}.count", "", notation, count, text)
+    cells = {cell.tag: cell for cell in field.cells}
+    for i in range(count):
+        yield from _read_cell(reader, cells, f"{path}[{i}]")
+
+
+def _read_cell(reader: _Reader, cells: Mapping[str, Cell], path: str) -> Iterator[Piece]:
+    tag = chr(reader.integer(1, path, "a cell's tag"))
+    cell = cells.get(tag)
+    if cell is None:
+        known = ", ".join(f"'{one}'" for one in cells)
+        raise reader.error(path, f"one of {known} is expected, {_character(ord(tag))} is there", back=1)
+    size = cell.length_size
+    start = reader.pos - 1
+    if not size:
+        value = None if cell.form == "null" else UNCHANGED
+        yield Piece(start, reader.pos, path, cell.form, f"Byte1('{tag}')", value, cell.doc)
+        return
+    yield Piece(start, reader.pos, f"{path}.tag", "", f"Byte1('{tag}')", tag, cell.doc)
+    length = reader.integer(size, f"{path}.length", "the length of the value")
+    notation, text = f"Int{size * 8}", "Length of the value."
+    yield Piece(reader.pos - size, reader.pos, f"{path}.length", "", notation, length, text)
+    raw = reader.bytes(length, path, cell.form)
+    value_ = raw.decode("utf-8", "surrogateescape") if cell.form == "text" else raw
+    yield Piece(reader.pos - length, reader.pos, path, cell.form, "Byten", value_, cell.doc)
+
+
+def _read_choice(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
+    tag = reader.data[reader.pos : reader.pos + 1].decode("latin-1")
+    side = next((side for side in field.fields if side.tag == tag), None)
+    if side is not None:
+        yield from _read_tuple(reader, side, side.name)
+    elif not field.optional:
+        known = " or ".join(f"'{one.tag}'" for one in field.fields)
+        there = f"{_character(ord(tag))} is there" if tag else "the message ends"
+        raise reader.error(path, f"{known} is expected, {there}")
+
+
+_READERS: Mapping[str, Callable[[_Reader, Field, str], Iterator[Piece]]] = {
+    "integer": _read_integer,
+    "count": _read_integer,
+    "length": _read_integer,
+    "literal": _read_literal,
+    "bool": _read_bool,
+    "enum": _read_enum,
+    "flags": _read_flags,
+    "string": _read_string,
+    "bytes": _read_bytes,
+    "rest": _read_rest,
+    "list": _read_list,
+    "tuple": _read_tuple,
+    "choice": _read_choice,
+}

@@ -1,0 +1,299 @@
+"""A database of its own, recordings of it, and whether they equal its tables.
+
+What is compared shares no code with the recorder: the server's values are asked for on a connection of our
+own, in text and in binary format.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+from pgoutput.recorder import Event, Recorder, Stored
+from pgoutput.recording import Metadata, RecordingReader, find_gaps, list_segments, read_metadata
+from pgoutput.stream import Tables
+from pgoutput.wire import UNCHANGED, parse_lsn
+from tests.server import Server
+
+E = TypeVar("E", bound=Event)
+
+PATIENCE = 30.0
+"""Seconds that a condition may take; none takes long unless something is broken."""
+
+_NUMBERS = itertools.count(1)
+
+_SETTINGS = (
+    "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3 -c bytea_output=hex -c timezone=UTC"
+)
+
+
+class Recording:
+    """A recorder at work in a thread.
+
+    Attributes:
+        events: What it has told.
+    """
+
+    def __init__(self, recorder: Callable[..., Recorder], **run: Any) -> None:
+        self.events: list[Event] = []
+        self.recorder = recorder(on_event=self.events.append)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, kwargs=run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop it; raise what it raised."""
+        self.recorder.stop()
+        self.join()
+
+    def join(self) -> None:
+        """Wait for its end; raise what it raised."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def wait(self, kind: type[E], count: int = 1) -> E:
+        """Wait until it has told so many events of a kind; the last of them."""
+        wait_until(lambda: len(self.told(kind)) >= count or not self._thread.is_alive())
+        if self._failure is not None:
+            self.join()
+        return self.told(kind)[-1]
+
+    def told(self, kind: type[E]) -> list[E]:
+        """The events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def _run(self, **run: Any) -> None:
+        try:
+            self.recorder.run(**run)
+        except BaseException as failure:
+            self._failure = failure
+
+
+class Lab:
+    """A database, and a folder for recordings of it; a context manager.
+
+    Args:
+        server: Where the database is created.
+        folder: A folder for its recordings.
+        options: RecorderOptions of CREATE DATABASE.
+
+    Attributes:
+        server: Where the database is.
+        version: Its major version.
+        name: Of the database, and of the slot.
+        folder: Where `recorder` records to.
+    """
+
+    def __init__(self, server: Server, folder: Path, options: str = "") -> None:
+        self.server = server
+        self.version = server.version
+        self.name = self.slot = f"lab_{next(_NUMBERS)}"
+        self.folder = folder / "recording"
+        self._options = options
+
+    def __enter__(self) -> Lab:
+        with self.server.connect() as connection:
+            connection.execute(f"CREATE DATABASE {self.name} {self._options}".encode())
+        self._connection = self.connect()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.reconnect()
+        for (gid,) in self.rows("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+            self.run(f"ROLLBACK PREPARED '{gid}'")
+        self._connection.close()
+        with self.server.connect() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [self.name]
+            )
+            users = (
+                "SELECT pid FROM pg_stat_activity WHERE datname = %(name)s UNION ALL"
+                " SELECT active_pid FROM pg_replication_slots WHERE database = %(name)s AND active_pid > 0"
+            )
+            wait_until(lambda: not connection.execute(users, {"name": self.name}).fetchall())
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
+                [self.name],
+            )
+            connection.execute(f"DROP DATABASE {self.name}")
+
+    @property
+    def dsn(self) -> str:
+        return self.server.dsn.replace("dbname=postgres", f"dbname={self.name}")
+
+    def connect(self) -> psycopg.Connection:
+        """A connection in autocommit mode."""
+        return psycopg.connect(self.dsn, autocommit=True, options=_SETTINGS)
+
+    def reconnect(self) -> None:
+        """After the server was started anew."""
+        self._connection.close()
+        self._connection = self.connect()
+
+    def run(self, *statements: str) -> None:
+        """Run SQL, each statement in a transaction of its own."""
+        for statement in statements:
+            self._connection.execute(statement.encode())
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query.encode()).fetchall()
+
+    def value(self, query: str) -> Any:
+        return self.rows(query)[0][0]
+
+    def lsn(self) -> int:
+        """The end of the server's WAL."""
+        return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()"))
+
+    def confirmed_lsn(self) -> int:
+        """What the slot was told to be stored."""
+        query = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
+        return parse_lsn(self.value(query))
+
+    def slots(self) -> list[str]:
+        """The slots of the database."""
+        query = f"SELECT slot_name FROM pg_replication_slots WHERE database = '{self.name}'"
+        return [row[0] for row in self.rows(query)]
+
+    def recorder(self, *publications: str, **options: Any) -> Recorder:
+        """A recorder that creates its slot, and ends segments soon."""
+        settings: dict[str, Any] = {"create_slot": True, "segment_seconds": 0.1} | options
+        place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "folder": self.folder}
+        return Recorder(publications=publications or ("p",), **(place | settings))
+
+    def record(self, *publications: str, **options: Any) -> list[Event]:
+        """Record up to now; give what was told."""
+        events: list[Event] = []
+        self.recorder(*publications, on_event=events.append, **options).run(until="now")
+        return events
+
+    @contextmanager
+    def recording(
+        self, *publications: str, run: dict[str, Any] | None = None, **options: Any
+    ) -> Iterator[Recording]:
+        """A recorder at work."""
+
+        def recorder(on_event: Callable[[Event], None]) -> Recorder:
+            return self.recorder(*publications, on_event=on_event, **options)
+
+        recording = Recording(recorder, **(run or {}))
+        try:
+            yield recording
+        except BaseException:
+            recording.recorder.stop()
+            raise
+        recording.stop()
+
+    def segments(self, folder: Path | None = None) -> list[Metadata]:
+        """The metadata of the recording's segments, which join without a gap."""
+        metadata = [read_metadata(path) for path in list_segments(folder or self.folder)]
+        assert list(find_gaps(metadata)) == []
+        return metadata
+
+    def replay(self, folder: Path | None = None) -> Tables:
+        """The tables that follow from the recording."""
+        self.segments(folder)
+        tables = Tables()
+        with RecordingReader(folder or self.folder) as segments:
+            for transaction in segments.transactions():
+                tables.apply(transaction)
+        return tables
+
+    def published(self, publication: str = "p") -> dict[int, tuple[str, str]]:
+        """The published tables by OID: their names, quoted if need be, and the same to select from."""
+        query = f"""SELECT DISTINCT relid::int8, relid::regclass::text,
+            CASE relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || relid::regclass
+            FROM pg_get_publication_tables('{publication}') JOIN pg_class c ON c.oid = relid"""
+        return {oid: (name, place) for oid, name, place in self.rows(query)}
+
+    def assert_equal(
+        self,
+        *,
+        folder: Path | None = None,
+        publication: str = "p",
+        where: dict[str, str] | None = None,
+        columns: dict[str, list[str]] | None = None,
+    ) -> Tables:
+        """What follows from the recording are the server's tables.
+
+        Args:
+            folder: Where the recording is.
+            publication: Whose tables are compared.
+            where: Row filters, by table.
+            columns: Column lists, by table; all columns that are not generated elsewhere.
+        """
+        tables = self.replay(folder)
+        published = self.published(publication)
+        assert set(tables) <= set(published)
+        for oid, (name, place) in published.items():
+            condition = (where or {}).get(name, "true")
+            names, values = self._columns(oid, (columns or {}).get(name))
+            query = f"SELECT {values} FROM {place} WHERE {condition}"
+            texts, binaries = self._table(query, 0), self._table(query, 1)
+            if oid not in tables:  # in no message, so it must be empty
+                assert texts == [], name
+                continue
+            table = tables[oid]
+            assert [column.name for column in table.relation.columns] == names, name
+            as_text = [
+                dict(zip((row[n] for row in binaries), (row[n] for row in texts), strict=True))
+                for n in range(len(names))
+            ]
+            found = [
+                tuple(_as_text(cell, as_text[n]) for n, cell in enumerate(row.values())) for row in table
+            ]
+            assert Counter(found) == Counter(texts), name
+        return tables
+
+    def _columns(self, oid: int, listed: list[str] | None) -> tuple[list[str], str]:
+        """The names of the published columns, and SQL for their values; all but generated ones if None."""
+        generated = "attgenerated <> ''" if self.version >= 12 else "false"
+        columns = self.rows(f"""SELECT attname,
+            quote_ident(attname) || CASE WHEN typsend = 0 THEN '::text' ELSE '' END, {generated}
+            FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
+            WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum""")
+        names = [name for name, _, out in columns if (not out if listed is None else name in listed)]
+        return names, ", ".join(value for name, value, _ in columns if name in names)
+
+    def _table(self, query: str, result_format: int) -> list[tuple[bytes | None, ...]]:
+        result = self._connection.pgconn.exec_params(query.encode(), None, result_format=result_format)
+        assert result.status == psycopg.pq.ExecStatus.TUPLES_OK, result.error_message
+        return [
+            tuple(result.get_value(row, place) for place in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+
+
+def _as_text(cell: object, binaries: dict[bytes | None, bytes | None]) -> object:
+    """A value as the server writes it as text."""
+    assert cell is not UNCHANGED
+    if isinstance(cell, str):
+        return cell.encode("utf-8", "surrogateescape")
+    if cell is None:
+        return None
+    assert isinstance(cell, bytes)
+    return binaries.get(cell, f"no such value: {cell!r}")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Wait for a condition that must come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+def stored_lsn(recording: Recording) -> int:
+    """The end of what the last segment told has."""
+    return parse_lsn(recording.told(Stored)[-1].end_lsn)

@@ -1,0 +1,69 @@
+"""What a connection gives, and then tells, when it ends: against the stand-in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pgoutput import envelope
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from pgoutput.recorder.connection import Connection
+from pgoutput.standin import Faults, StandIn
+from tests.standin.clients import COMMAND, create_slot
+from tests.standin.streams import Repeated
+
+
+class Failing(Repeated):
+    """Fails behind 50 messages, so that an error ends the stream."""
+
+    def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
+        for number, one in enumerate(super().stream(after_lsn=after_lsn, **options)):
+            if number == 50:
+                raise ValueError("out of rows")
+            yield one
+
+
+@contextmanager
+def streaming(server: StandIn) -> Iterator[Connection]:
+    """A connection whose stream has come whole."""
+    create_slot(server.dsn)
+    with Connection(server.dsn, replication=True) as connection:
+        connection.start_replication(COMMAND)
+        time.sleep(0.5)  # the end comes with the messages
+        yield connection
+
+
+def payloads(received: list[bytes]) -> list[bytes]:
+    return [one.data for data in received if isinstance(one := envelope.decode(data), XLogData)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "faults", "error", "text"),
+    [
+        (Repeated(1), Faults(drop_after=50), ConnectionLost, "server closed the connection unexpectedly"),
+        (Failing(1), Faults(), ReplicationError, "out of rows"),
+    ],
+)
+def test_what_came_before_the_end_is_given(
+    stream: Repeated, faults: Faults, error: type[ReplicationError], text: str
+) -> None:
+    with StandIn(stream, faults=faults) as server, streaming(server) as connection:
+        received = payloads(connection.receive())
+        while len(received) < 50:
+            received += payloads(connection.receive())
+        assert received == stream.payloads()[:50]
+        # Whatever is tried next tells what has happened.
+        for use in (
+            connection.receive,
+            connection.fileno,
+            connection.end_replication,
+            lambda: connection.send(StandbyStatusUpdate(0, 0, 0, 0, False)),
+        ):
+            with pytest.raises(error, match=text) as caught:
+                use()
+            assert type(caught.value) is error

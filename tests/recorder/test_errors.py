@@ -1,0 +1,444 @@
+"""What is wrong is one line that says what to do, and exit code 3, or 2 for a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder import Connected, RecorderOptions, Stored
+from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.folder import Folder
+from pgoutput.recorder.server import Slot, check_slot, identify
+from pgoutput.versions import OPTIONS, SERVERS
+from tests.recorder.conftest import VERSION, Command
+from tests.recorder.lab import Lab
+from tests.server import Server
+
+Refused = Callable[..., str]
+DROP = "drop it with SELECT pg_drop_replication_slot('{0}')"
+
+
+@pytest.fixture
+def refused(capture: Command) -> Refused:
+    """Run `pgoutput record`, which must refuse; return the line that says why."""
+
+    def refused(*arguments: str, exit_code: int = 3, **options: str | Path) -> str:
+        code, out, err = capture("--until=now", *arguments, **options)
+        assert (code, out) == (exit_code, "")
+        *before, line = err.removesuffix("\n").split("\n")
+        assert all(re.match("pgoutput: (recording|WARNING) ", one) for one in before), err
+        assert line.startswith("pgoutput: ")
+        return line.removeprefix("pgoutput: ")
+
+    return refused
+
+
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
+# The server, and the DSN
+
+
+@pytest.fixture(scope="module")
+def other_server() -> Iterator[Server]:
+    """A server that cannot be recorded, until it is told so."""
+    settings = {"max_slot_wal_keep_size": "1MB"} if VERSION >= 13 else {}
+    with Server(VERSION, wal_level="replica", **settings) as server:
+        yield server
+
+
+def test_wal_level(refused: Refused, other_server: Server) -> None:
+    assert refused("--create-slot", dsn=other_server.dsn) == (
+        "wal_level is replica, and must be logical: "
+        "run ALTER SYSTEM SET wal_level = logical, then restart the server"
+    )
+
+
+def test_no_server(refused: Refused, lab: Lab, tmp_path: Path) -> None:
+    line = refused("--retry-for=0", dsn=f"host={tmp_path}")
+    assert line.startswith("no connection: ")
+    assert "No such file or directory" in line
+    assert 'database "nowhere" does not exist' in refused(dsn=lab.dsn.replace(lab.name, "nowhere"))
+
+
+def test_a_bad_dsn(refused: Refused) -> None:
+    for dsn in ("host", "postgresql://u:p%zzSECRET@h/db", "password=SEC RET"):
+        line = refused(dsn=dsn, exit_code=2)
+        assert line.startswith("the DSN cannot be read: give keywords and values as in 'host=db dbname=shop'")
+        assert "SEC" not in line
+    assert refused(dsn="connect_timeout=abc").startswith("the DSN cannot be used: ")
+
+
+def test_the_environment_does_not_change_how_values_look(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"DATESTYLE": "German", "TZ": "Asia/Tokyo", "CLIENTENCODING": "LATIN1"}.items():
+        monkeypatch.setenv(f"PG{name}", value)
+    for replication in (False, True):
+        with Connection(f"{lab.dsn} client_encoding=LATIN1", replication=replication) as connection:
+            shown = [connection.query(f"SHOW {name}")[0][0] for name in ("datestyle", "timezone")]
+            assert (str(shown[0])[:3], shown[1]) == ("ISO", "UTC")
+            assert connection.query("SHOW client_encoding") == [("UTF8",)]
+
+
+def test_a_server_that_is_older_than_the_recording(refused: Refused, table: Lab) -> None:
+    """It was restored from a backup: it would leave out what it writes until it has caught up."""
+    table.record()
+    with Folder(table.folder) as folder:
+        assert folder.state is not None
+        folder.save(replace(folder.state, acknowledged_lsn=1 << 40))
+    assert re.match(r"the server stands at [0-9A-F/]+, before the end of the recording, 100/0: ", refused())
+
+
+def test_a_role_without_the_right(refused: Refused, table: Lab) -> None:
+    role = f"{table.name}_reader"
+    table.run(f"CREATE ROLE {role} LOGIN")
+    try:
+        line = refused("--create-slot", dsn=table.dsn.replace("user=postgres", f"user={role}"))
+        assert "REPLICATION" in line or "replication role" in line
+    finally:
+        table.run(f"DROP ROLE {role}")
+
+
+# RecorderOptions
+
+
+@pytest.mark.parametrize("server", range(10, 19))
+def test_what_each_server_is_too_old_for(server: int) -> None:
+    newest = max(proto for proto, since in SERVERS.items() if since <= server)
+    assert RecorderOptions().negotiate(server)[0] == newest
+    for proto, since in SERVERS.items():
+        if since > server:
+            with pytest.raises(ReplicationError) as error:
+                RecorderOptions(proto_version=proto).negotiate(server)
+            assert str(error.value) == (
+                f"protocol version {proto} needs PostgreSQL {since}, the server is {server}: "
+                f"ask for {newest}, or leave the version out"
+            )
+    for name, values in OPTIONS.items():
+        for value, need in values.items():
+            given = value == "on" if name in ("two_phase", "binary", "messages") else value
+            options = RecorderOptions(**{name: given})  # type: ignore[arg-type]
+            if value == "off":
+                continue
+            if need.server > server:
+                with pytest.raises(ReplicationError) as error:
+                    options.negotiate(server)
+                assert str(error.value) == (
+                    f"{name} = {value} needs PostgreSQL {need.server}, the server is {server}: leave it out"
+                )
+                continue
+            assert options.negotiate(server)[1][name] == value
+            if need.proto_version > 1:
+                with pytest.raises(ReplicationError, match=f"needs protocol version {need.proto_version}, n"):
+                    RecorderOptions(**{name: given}, proto_version=1).negotiate(server)  # type: ignore[arg-type]
+
+
+def test_an_option_that_the_server_is_too_old_for(refused: Refused, table: Lab) -> None:
+    for proto, since in SERVERS.items():
+        if since > table.version and proto <= 4:
+            assert f"needs PostgreSQL {since}, the server is {table.version}" in refused(f"--proto={proto}")
+    assert refused("--proto=1", "--streaming=on") == (
+        "streaming = on needs protocol version 2, not 1: leave it out, or ask for that version"
+        if table.version >= 14
+        else f"streaming = on needs PostgreSQL 14, the server is {table.version}: leave it out"
+    )
+    assert table.slots() == []
+
+
+def test_a_bad_until(capture: Command) -> None:
+    code, _, err = capture("--until=tomorrow")
+    assert code == 2
+    assert "Invalid value for --until: now, or an LSN: 'tomorrow' is not an LSN" in err
+
+
+# Publications
+
+
+def test_no_publication(refused: Refused, lab: Lab) -> None:
+    assert refused("--create-slot", "--publication=Q") == (
+        f'there is no publication "p" in the database {lab.name}: '
+        'run CREATE PUBLICATION "p" FOR TABLE …, or FOR ALL TABLES'
+    )
+    assert lab.slots() == []
+
+
+def test_a_publication_that_is_younger_than_the_slot(refused: Refused, table: Lab) -> None:
+    table.record()
+    table.run("INSERT INTO t VALUES (1)", "CREATE PUBLICATION q FOR TABLE t", "INSERT INTO t VALUES (2)")
+    if table.version >= 18:
+        assert 'skipped loading publication "q"' in refused("--publication=q")
+    else:
+        assert refused("--publication=q") == (
+            f'publication "q" does not exist where the slot {table.slot} stands: '
+            "do without it, or record anew from a new slot and in another folder"
+        )
+    table.record("p")
+    table.assert_equal()
+
+
+# Slots
+
+
+def test_no_slot(refused: Refused, table: Lab) -> None:
+    assert refused() == (
+        f"there is no slot {table.slot}: have it created (--create-slot), or give the name of another"
+    )
+
+
+def test_a_slot_that_was_dropped(refused: Refused, table: Lab) -> None:
+    table.record()
+    table.run("INSERT INTO t VALUES (1)")
+    table.record()
+    stored = table.segments()[-1].end_lsn
+    table.run(f"SELECT pg_drop_replication_slot('{table.slot}')", "INSERT INTO t VALUES (2)")
+    for how in ("--create-slot", "--snapshot"):
+        line = refused(how)
+        if how == "--create-slot":
+            place = re.fullmatch(
+                f"the slot {table.slot} is gone, and with it what came after ([0-9A-F]+)/([0-9A-F]+): "
+                "record anew in another folder",
+                line,
+            )
+            assert place
+            assert int(place[1], 16) << 32 | int(place[2], 16) >= stored
+    assert table.slots() == []
+    # Created anew, it has a gap.
+    table.run(f"SELECT pg_create_logical_replication_slot('{table.slot}', 'pgoutput')")
+    line = refused("--create-slot")
+    assert line.startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
+    assert line.endswith("and what is between is lost: record anew in another folder")
+
+
+def test_a_slot_that_somebody_else_has_read_from(refused: Refused, table: Lab) -> None:
+    table.record()
+    table.run("INSERT INTO t VALUES (1)")
+    table.record(folder=table.folder.with_name("other"))
+    assert refused().startswith(f"somebody else has read from the slot {table.slot}, or created it anew: ")
+
+
+def test_a_slot_that_the_server_has_given_up(refused: Refused, other_server: Server, tmp_path: Path) -> None:
+    if VERSION < 13:
+        return
+    other_server.stop()
+    other_server._settings["wal_level"] = "logical"
+    other_server.start()
+    with Lab(other_server, tmp_path / "elsewhere") as lab:
+        lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+        lab.record()
+        for _ in range(4):
+            lab.run("INSERT INTO t SELECT count(*) FROM t", "SELECT pg_switch_wal()")
+        lab.run("CHECKPOINT")
+        line = refused(dsn=lab.dsn, slot=lab.slot, out=lab.folder)
+        assert line == (
+            f"the server has given up the slot {lab.slot} (wal_removed), and changes are lost: "
+            f"{DROP.format(lab.slot)}, and record anew in another folder"
+        )
+
+
+def test_a_slot_of_another_plugin_or_kind(refused: Refused, table: Lab) -> None:
+    table.run(f"SELECT pg_create_physical_replication_slot('{table.slot}')")
+    assert refused() == (
+        f"{table.slot} is a physical slot, not of pgoutput: choose another name for the slot"
+    )
+    table.run(f"SELECT pg_drop_replication_slot('{table.slot}')")
+    with Connection(table.dsn, replication=True) as connection:
+        server = identify(connection)
+    with pytest.raises(ReplicationError) as error:  # not every server has another plugin
+        check_slot(Slot("wal2json", table.name), "s", server, two_phase=False)
+    assert str(error.value) == (
+        "s is a slot of the plugin wal2json, not of pgoutput: choose another name for the slot"
+    )
+
+
+def test_a_slot_of_another_database(refused: Refused, table: Lab) -> None:
+    with table.server.connect() as connection:
+        connection.execute(f"SELECT pg_create_logical_replication_slot('{table.slot}', 'pgoutput')")
+        try:
+            assert refused() == (
+                f"the slot {table.slot} belongs to the database postgres, the connection is to {table.name}"
+            )
+        finally:
+            connection.execute(f"SELECT pg_drop_replication_slot('{table.slot}')")
+
+
+def test_a_slot_whose_two_phase_differs(refused: Refused, table: Lab) -> None:
+    table.record()
+    if table.version < 15:
+        assert "two_phase = on needs PostgreSQL 15" in refused("--two-phase")
+        return
+    assert refused("--two-phase") == (
+        f"the slot {table.slot} lacks the flag two_phase: do without two_phase, "
+        f"or {DROP.format(table.slot)} and have it created anew"
+    )
+    other = f"{table.slot}_two_phase"
+    table.record(options=RecorderOptions(two_phase=True), slot=other, folder=table.folder.with_name("other"))
+    assert refused(slot=other, out=table.folder.with_name("third")) == (
+        f"the slot {other} has the flag two_phase: ask for two_phase, "
+        f"or {DROP.format(other)} and have it created anew"
+    )
+
+
+def test_a_name_that_no_slot_can_have(refused: Refused, table: Lab) -> None:
+    assert refused("--create-slot", slot="It's").startswith(
+        'replication slot name "It\'s" contains invalid character'
+    )
+
+
+def test_no_slot_is_left(refused: Refused, table: Lab) -> None:
+    for n in range(20):
+        table.run(f"SELECT pg_create_logical_replication_slot('{table.slot}_{n}', 'pgoutput')")
+    assert refused("--create-slot").startswith("all replication slots are in use (")
+    assert refused("--snapshot").startswith("all replication slots are in use (")
+
+
+# Two recorders
+
+
+def test_a_second_recorder(refused: Refused, table: Lab) -> None:
+    with table.recording() as recording:
+        recording.wait(Connected)
+        assert refused(exit_code=2) == (
+            f"{table.folder}: another recorder is at work here; let it go on, or use another folder"
+        )
+        line = refused("--retry-for=0", out=table.folder.with_name("other"))
+        assert re.fullmatch(
+            rf"the slot {table.slot} is in use by another connection \(server process \d+\): "
+            "end that one, or record from a slot of its own",
+            line,
+        )
+        table.run("INSERT INTO t VALUES (1)")
+        recording.wait(Stored)
+    table.assert_equal()
+
+
+# Folders
+
+
+def test_a_folder_with_other_things(refused: Refused, table: Lab, tmp_path: Path) -> None:
+    (tmp_path / "letter").write_text("Dear")
+    assert refused("--create-slot", out=tmp_path, exit_code=2) == (
+        f"{tmp_path}: the folder is not empty, and no recording: use a new one"
+    )
+    assert "File exists" in refused("--create-slot", out=tmp_path / "letter", exit_code=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
+    assert table.slots() == []
+
+
+def test_a_folder_of_another_recording(refused: Refused, table: Lab) -> None:
+    table.record()
+    assert refused("--create-slot", slot="another", exit_code=2) == (
+        f"{table.folder}: it is a recording of slot {table.slot}, not another: use another folder"
+    )
+    (table.folder / "_recording.json").write_text("{")
+    assert refused(exit_code=2).startswith(f"{table.folder / '_recording.json'}: it cannot be read (")
+
+
+# The disk
+
+
+def test_a_full_disk_loses_nothing(table: Lab) -> None:
+    table.record()
+    table.run("INSERT INTO t SELECT generate_series(1, 5)")
+    table.record()
+    table.run("BEGIN", "INSERT INTO t SELECT generate_series(10, 100000)")
+    before = table.lsn()
+    table.run("COMMIT", "INSERT INTO t VALUES (0)")
+    # The kernel refuses to write more to a file, as it does on a disk that is full.
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pgoutput.cli",
+            "record",
+            "--dsn",
+            table.dsn,
+            "--slot",
+            table.slot,
+            "--publication",
+            "p",
+            "--out",
+            table.folder,
+            "--until",
+            "now",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )
+    assert result.returncode == 2
+    *_, line = result.stderr.splitlines()
+    assert (result.stdout, len(result.stderr.splitlines())) == ("", 2)  # the first says what is recorded
+    assert line == (
+        "pgoutput: [Errno 27] File too large; what was acknowledged is stored: "
+        f"make room, and start again to go on from there: '{table.folder}'"
+    )
+    assert table.confirmed_lsn() <= before
+    table.record()
+    table.assert_equal()
+
+
+def test_a_folder_that_cannot_be_made(refused: Refused, table: Lab) -> None:
+    line = refused("--create-slot", out="/dev/null/recording", exit_code=2)
+    assert line.endswith("'/dev/null/recording'")
+    assert table.slots() == []
+
+
+def test_a_uri_instead_of_a_folder(
+    refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for uri in ("s3://key:SECRET@bucket/recording", "s3:/bucket", "file:///tmp/recording"):
+        line = refused("--create-slot", out=uri, exit_code=2)
+        scheme = uri.partition(":")[0]
+        assert line == (
+            f"a recording is made in a local folder, and {scheme}://… is a URI: give the path of a folder"
+        )
+    assert list(tmp_path.iterdir()) == []
+    assert table.slots() == []
+
+
+def test_a_folder_whose_name_is_not_utf_8(
+    refused: Refused, table: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = refused("--create-slot", out=tmp_path / os.fsdecode(b"a\xff"), exit_code=2)
+    assert line == f"the name of the folder {tmp_path}/a\\xff is not valid UTF-8: choose another"
+    assert (list(tmp_path.iterdir()), table.slots()) == ([], [])
+    inside = tmp_path / os.fsdecode(b"b\xff")
+    inside.mkdir()
+    monkeypatch.chdir(inside)  # a relative path needs no name of its parents
+    table.run("INSERT INTO t VALUES (1)")
+    table.record(folder=Path("recording"), snapshot=True)
+    table.assert_equal(folder=Path("recording"))
+
+
+@pytest.mark.parametrize("option", ["--create-slot", "--snapshot"])
+def test_a_disk_that_is_full_at_the_start_leaves_no_slot(table: Lab, option: str) -> None:
+    table.run("INSERT INTO t VALUES (1)")
+    given = {"dsn": table.dsn, "slot": table.slot, "publication": "p", "out": table.folder, "until": "now"}
+    for limit in (0, 300):  # the first file that is too large comes before, or after the slot is made
+        result = subprocess.run(
+            [
+                *(sys.executable, "-m", "pgoutput.cli", "record", option),
+                *(f"--{name}={value}" for name, value in given.items()),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # type: ignore[misc]
+        )
+        assert result.returncode == 2, result.stderr
+        assert "File too large" in result.stderr
+        assert table.slots() == []
+    assert table.record(snapshot=option == "--snapshot", create_slot=True)

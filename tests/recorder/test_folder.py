@@ -1,0 +1,85 @@
+"""The folder of a recording says when something is missing from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from pgoutput.errors import RecordingError
+from pgoutput.messages import Begin, Commit, XLogData
+from pgoutput.recorder.alterations import Difference
+from pgoutput.recorder.folder import Folder, State
+from pgoutput.recorder.opening import note
+from pgoutput.recorder.publications import Published
+from pgoutput.recording import PublicationChange, SegmentWriter, segment_name
+from pgoutput.stream import encode_for
+from tests.recording.recordings import FIRST, PARALLEL
+
+WHOSE = (PARALLEL.slot, PARALLEL.system_identifier, PARALLEL.database)
+
+
+def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
+    """The server was told of more than they had, so that nothing else would tell."""
+    writer = SegmentWriter(tmp_path, PARALLEL, FIRST)
+    for lsn in (10, 20):
+        transaction = (Begin(lsn, 0, 1), Commit(lsn, lsn + 1, 0))
+        writer.write([XLogData(lsn, lsn, 0, encode_for(message, 4)) for message in transaction], 0)
+        writer.rotate()
+    slot, system, database = WHOSE
+    state = State(
+        recording=PARALLEL.recording,
+        slot=slot,
+        system_identifier=system,
+        database=database,
+        acknowledged_lsn=30,
+        last_segment=2,
+    )
+    with pytest.raises(RecordingError, match=r"_recording\.json is missing"), Folder(tmp_path):
+        pass
+    (tmp_path / "_recording.json").touch()
+    with pytest.raises(RecordingError, match=r"recording\.json: it cannot be read"), Folder(tmp_path):
+        pass
+    (tmp_path / "_recording.json").unlink()
+    (tmp_path / segment_name(1)).rename(tmp_path / ".1")
+    (tmp_path / segment_name(2)).rename(tmp_path / ".2")
+    with Folder(tmp_path) as folder:
+        folder.save(state)
+        (tmp_path / ".1").rename(tmp_path / segment_name(1))
+        with pytest.raises(RecordingError, match="segments are missing, up to 0000000002"):
+            folder.claim(*WHOSE)
+        (tmp_path / ".2").rename(tmp_path / segment_name(2))
+        assert folder.claim(*WHOSE) == state
+        assert folder.stored_lsn(state) == 30
+        with pytest.raises(RecordingError, match="it is a recording of slot slot, not other"):
+            folder.claim("other", *WHOSE[1:])
+
+
+def test_a_change_that_is_noted_while_the_state_is_saved_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment is stored in another thread, and the disk takes its time."""
+    old, new = (
+        PublicationChange(publication="p", after_lsn=1, before_lsn=2, time=time, changes=())
+        for time in (1, 2)
+    )
+    slot, system, database = WHOSE
+    with Folder(tmp_path) as folder:
+        folder.save(State(slot=slot, system_identifier=system, database=database))
+        folder.update(publication_changes=(old,))
+        look = Published(1, 1, (), {}, {})
+        noting = Thread(target=note, args=(folder, look, Difference((new,), ())))
+        replace = folder.directory.replace
+
+        def slow(name: str, content: bytes) -> None:
+            if not noting.ident:
+                noting.start()
+                noting.join(0.2)  # it waits for this one
+            replace(name, content)
+
+        monkeypatch.setattr(folder.directory, "replace", slow)
+        folder.update(publication_changes=lambda state: ())  # a segment says it
+        noting.join()
+        assert folder.state is not None
+        assert folder.state.publication_changes == (new,)

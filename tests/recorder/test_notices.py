@@ -1,0 +1,89 @@
+"""Notices and warnings of the server are reported; a publication that was missing ends the recording."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.recorder import Connected, Notice, Stored
+from pgoutput.recorder.connection import Connection
+from tests.recorder.conftest import Command
+from tests.recorder.lab import Lab
+
+SKIPPED = (
+    "the stream lacks changes that were made while a publication did not exist "
+    '(skipped loading publication "p"'
+)
+RECREATED = 'the publication "p" was dropped and created anew'
+SINCE = 18
+"""The version since which servers stream on without a publication, and only send a warning."""
+
+
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
+def recreate_publication(lab: Lab, first: int) -> int:
+    """Insert a row before, while and after the publication is missing; return the LSN of the first loss."""
+    lab.run(f"INSERT INTO t VALUES ({first})", "DROP PUBLICATION p")
+    lost_lsn = lab.lsn()
+    lab.run(
+        f"INSERT INTO t VALUES ({first + 1})",
+        "CREATE PUBLICATION p FOR TABLE t",
+        f"INSERT INTO t VALUES ({first + 2})",
+    )
+    return lost_lsn
+
+
+def stored_ids(lab: Lab) -> list[int]:
+    return sorted(int(str(row["id"])) for table in lab.replay().values() for row in table)
+
+
+def test_each_text_is_reported_once(lab: Lab) -> None:
+    told: list[Notice] = []
+    with Connection(f"{lab.dsn} options='-c client_min_messages=error'", on_notice=told.append) as connection:
+        for level in ("notice", "warning", "notice"):
+            connection.query(f"DO $$ BEGIN RAISE {level} 'disk %', '\u00fc' USING HINT = 'more'; END $$")
+        connection.query("DO $$ BEGIN RAISE warning 'another'; END $$")
+    assert [(notice.severity, notice.sqlstate, notice.message) for notice in told] == [
+        ("NOTICE", "00000", "disk \u00fc (more)"),
+        ("WARNING", "01000", "another"),
+    ]
+
+
+def test_a_publication_recreated_while_recording(table: Lab) -> None:
+    with pytest.raises(ReplicationError) as caught, table.recording() as recording:  # noqa: PT012
+        recording.wait(Connected)
+        table.run("INSERT INTO t VALUES (1)")
+        recording.wait(Stored)
+        lost_lsn = recreate_publication(table, 2)
+        recording.join()
+    assert not isinstance(caught.value, ConnectionLost)
+    if table.version >= SINCE:
+        assert str(caught.value).startswith((SKIPPED, RECREATED))  # the warning, or a look at the catalogs
+        assert {(one.severity, one.sqlstate) for one in recording.told(Notice)} <= {("WARNING", "55000")}
+    assert table.confirmed_lsn() <= lost_lsn
+    assert stored_ids(table) == [1, 2]
+
+
+def test_a_publication_recreated_while_stopped(table: Lab, capture: Command) -> None:
+    table.run("INSERT INTO t VALUES (0)")
+    table.record()
+    recreate_publication(table, 1)
+    confirmed_lsn = table.confirmed_lsn()
+    for _ in range(2):  # nothing is acknowledged, so that the next run says so as well
+        code, out, err = capture("--until=now")
+        assert (code, out) == (3, "")
+        assert err.startswith(f"pgoutput: {RECREATED} after ")
+        assert "Record anew from a new slot and in another folder" in err
+        assert table.confirmed_lsn() == confirmed_lsn
+
+
+def test_a_publication_recreated_without_a_change_between(table: Lab) -> None:
+    """The server sends no warning then; the recorder sees the other OID."""
+    with pytest.raises(ReplicationError, match=RECREATED), table.recording() as recording:  # noqa: PT012
+        recording.wait(Connected)
+        table.run("DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE t")
+        recording.join()

@@ -1,0 +1,75 @@
+"""What differs in PostgreSQL 19, and in minor releases since August 2026; tested with the stand-in server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder import Recorder
+from pgoutput.recording import RecordingReader
+from pgoutput.standin import StandIn
+from tests.standin.streams import Repeated
+
+
+class PostgreSQL19(Repeated):
+    server_version = "19.0"
+
+
+def record(server: StandIn, folder: Path) -> int:
+    """Record up to the end of the WAL; return the number of messages."""
+    Recorder(server.dsn, "lake", ["p"], folder, create_slot=True, retry_for=0).run(until="now")
+    with RecordingReader(folder) as segments:
+        return sum(1 for _ in segments.records())
+
+
+@pytest.mark.parametrize(
+    ("wal_level", "effective"), [("replica", "replica"), ("replica", "logical"), ("logical", "logical")]
+)
+def test_logical_decoding_is_switched_on_by_the_first_slot(
+    wal_level: str, effective: str, tmp_path: Path
+) -> None:
+    settings = {"wal_level": wal_level, "effective_wal_level": effective}
+    with StandIn(PostgreSQL19(2), settings=settings) as server:
+        assert record(server, tmp_path) == 201
+
+
+def test_a_wal_level_that_is_not_enough(tmp_path: Path) -> None:
+    settings = {"wal_level": "minimal", "effective_wal_level": "minimal"}
+    with (
+        StandIn(PostgreSQL19(2), settings=settings) as server,
+        pytest.raises(ReplicationError, match="wal_level is minimal, and must be replica or logical: "),
+    ):
+        record(server, tmp_path)
+    with (
+        StandIn(Repeated(2), settings={"wal_level": "replica"}) as server,  # version 18
+        pytest.raises(ReplicationError, match="wal_level is replica, and must be logical: "),
+    ):
+        record(server, tmp_path)
+
+
+def test_a_standby_follows_its_primary(tmp_path: Path) -> None:
+    settings = {"wal_level": "logical", "effective_wal_level": "replica", "in_hot_standby": "on"}
+    with (
+        StandIn(PostgreSQL19(2), settings=settings) as server,
+        pytest.raises(
+            ReplicationError, match="a standby needs logical: create a logical slot on the primary"
+        ),
+    ):
+        record(server, tmp_path)
+
+
+@pytest.mark.parametrize("version", ["18.6", "14.23"])
+def test_a_server_that_does_not_allow_the_plugin(version: str, tmp_path: Path) -> None:
+    class Minor(Repeated):
+        server_version = version
+
+    expected = "the server does not allow the output plugin pgoutput: add pgoutput to its setting "
+    settings = {"output_plugin_libraries": "test_decoding, wal2json"}
+    with StandIn(Minor(2), settings=settings) as server:
+        with pytest.raises(ReplicationError, match=f"{expected}output_plugin_libraries") as caught:
+            record(server, tmp_path)
+        assert type(caught.value) is ReplicationError
+    with StandIn(Minor(2), settings={"output_plugin_libraries": "test_decoding,pgoutput"}) as server:
+        assert record(server, tmp_path) == 201

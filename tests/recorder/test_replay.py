@@ -1,0 +1,45 @@
+"""What a recording holds is what the server's tables hold, in every version and with every option."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgoutput.recorder import Connected, RecorderOptions
+from tests.recorder import workload
+from tests.recorder.conftest import VERSION
+from tests.recorder.lab import Lab
+
+OPTIONS = {
+    10: {"default": RecorderOptions(), "1": RecorderOptions(proto_version=1)},
+    14: {
+        "2": RecorderOptions(proto_version=2),
+        "2-off-messages": RecorderOptions(proto_version=2, streaming="off", messages=True),
+        "2-binary": RecorderOptions(proto_version=2, binary=True),
+    },
+    15: {
+        "3-two-phase": RecorderOptions(proto_version=3, two_phase=True, messages=True),
+        "3-two-phase-off": RecorderOptions(proto_version=3, two_phase=True, streaming="off"),
+    },
+    16: {
+        "4-on": RecorderOptions(proto_version=4, streaming="on", origin="any"),
+        "4-all": RecorderOptions(two_phase=True, messages=True, binary=True, streaming="parallel"),
+    },
+}
+"""By the first version that can do so."""
+POSSIBLE = {name: one for since, some in OPTIONS.items() if since <= VERSION for name, one in some.items()}
+
+
+@pytest.mark.parametrize("options", POSSIBLE.values(), ids=POSSIBLE)
+def test_all_changes_are_recorded(lab: Lab, options: RecorderOptions) -> None:
+    workload.create(lab)
+    workload.work(lab, 1)
+    workload.finish(lab, 1)  # a slot begins when what is prepared has ended
+    with lab.recording(options=options, snapshot=True) as recording:
+        recording.wait(Connected)
+        workload.work(lab, 21)
+    workload.work(lab, 41)
+    workload.finish(lab, 21)
+    lab.record(options=options)
+    workload.finish(lab, 41)
+    lab.record(options=options)
+    lab.assert_equal()

@@ -1,0 +1,312 @@
+"""When a session acknowledges, and what: with a connection and a disk that do as they are told."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pgoutput import envelope, v2
+from pgoutput.errors import ConnectionLost
+from pgoutput.messages import (
+    Begin,
+    Commit,
+    Message,
+    PrimaryKeepalive,
+    StandbyStatusUpdate,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+    XLogData,
+)
+from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.session import Session
+from pgoutput.recording import Directory, Source, Start, find_gaps, read_metadata
+from tests.recorder.lab import wait_until
+
+SOURCE = Source(
+    recording="7b0c3e0e-0000-4000-8000-000000000001",
+    system_identifier="1",
+    server_version="14.0",
+    database="d",
+    slot="s",
+    publications=("p",),
+    proto_version=2,
+)
+
+
+class Fake:
+    """A connection to a server that says what it is told to."""
+
+    more = False
+    ended = False
+
+    def __init__(self) -> None:
+        self._here, self._there = socket.socketpair()
+        self._said: list[Message] = []
+        self.heard: list[StandbyStatusUpdate] = []
+        self.broken = False
+
+    def fileno(self) -> int:
+        return self._here.fileno()
+
+    def say(self, *messages: Message) -> None:
+        self._said += messages
+        self._there.send(b".")
+
+    @property
+    def unheard(self) -> bool:
+        """Whether there is something that was not received yet."""
+        return bool(self._said)
+
+    def receive(self) -> list[bytes]:
+        if self.broken:
+            raise ConnectionLost("broken")
+        self._here.recv(100)
+        said, self._said = self._said, []
+        return list(map(envelope.encode, said))
+
+    def send(self, message: StandbyStatusUpdate) -> None:
+        if self.broken:
+            raise ConnectionLost("broken")
+        self.heard.append(message)
+
+    def end_replication(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()
+
+
+class Lab:
+    """A session at work in a thread."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.connection = Fake()
+        self.noted: list[int] = []
+        self.stored: list[Path] = []
+        self.disk = threading.Event()
+        self.disk.set()
+        self.failure: BaseException | None = None
+        self.over = False
+        start = Start(session=1, number=1, position=0, lsn=100)
+        settings: dict[str, Any] = {
+            "acknowledged_lsn": 100,
+            "sender_timeout": 60.0,
+            "segment_bytes": 1 << 20,
+            "segment_seconds": 0.0,
+        }
+        self.session = Session(
+            cast(Connection, self.connection),
+            Directory(folder),
+            SOURCE,
+            start,
+            stored=lambda path, metadata: self._store(path),
+            acknowledging=self._note,
+            **(settings | options),
+        )
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _store(self, path: Path) -> None:
+        self.stored.append(path)
+
+    def _note(self, lsn: int) -> None:
+        self.disk.wait()
+        self.noted.append(lsn)
+
+    def _run(self) -> None:
+        try:
+            self.session.run(None, lambda: self.over, lambda: None)
+        except BaseException as failure:
+            self.failure = failure
+
+    @property
+    def heard(self) -> list[int]:
+        """What it has acknowledged."""
+        return [status.flushed_lsn for status in self.connection.heard]
+
+
+@pytest.fixture
+def blocked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Files are synchronized when this is set."""
+    free = threading.Event()
+    monkeypatch.setattr("os.fsync", lambda descriptor: free.wait(10))
+    return free
+
+
+@contextmanager
+def at_work(folder: Path, **options: Any) -> Iterator[Lab]:
+    lab = Lab(folder, **options)
+    try:
+        yield lab
+    finally:
+        lab.over = True
+        lab.disk.set()
+        lab.thread.join(10)
+        assert not lab.thread.is_alive()
+        lab.connection.close()
+
+
+def transaction(lsn: int) -> list[Message]:
+    """One that ends at an LSN."""
+    return sent(Begin(lsn - 10, 0, 7), Commit(lsn - 10, lsn, 0))
+
+
+def sent(*messages: Message) -> list[Message]:
+    return [XLogData(0, 0, 0, v2.encode(message)) for message in messages]
+
+
+def keepalive(lsn: int, *, reply: bool = False) -> PrimaryKeepalive:
+    return PrimaryKeepalive(lsn, 0, reply)
+
+
+def test_a_keepalive_that_asks_is_answered_at_once(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        lab.connection.say(keepalive(90, reply=True))
+        wait_until(lambda: lab.heard == [100], 0.2)
+
+
+def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path, blocked: threading.Event) -> None:
+    with at_work(tmp_path) as lab:
+        lab.connection.say(*transaction(200), keepalive(300, reply=True))
+        wait_until(lambda: len(lab.heard) == 1)
+        lab.connection.say(*transaction(400), keepalive(500, reply=True), keepalive(600, reply=True))
+        wait_until(lambda: len(lab.heard) == 3)
+        assert set(lab.heard) == {100}
+        blocked.set()
+        wait_until(lambda: lab.heard[-1] >= 400)
+    assert lab.heard == sorted(lab.heard)
+    assert [read_metadata(path).end_lsn for path in lab.stored][-1] == 400
+    assert lab.failure is None
+
+
+def test_an_idle_slot_is_advanced_when_that_is_noted(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        lab.disk.clear()
+        lab.connection.say(keepalive(300, reply=True))
+        wait_until(lambda: lab.heard == [100])
+        lab.disk.set()
+        wait_until(lambda: lab.heard[-1] == 300)
+        assert lab.noted == [300]
+        lab.connection.say(keepalive(200, reply=True))  # never back
+        wait_until(lambda: len(lab.heard) == 3)
+        assert lab.heard[-1] == 300
+
+
+def test_a_keepalive_is_for_what_came_before_it(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        lab.connection.say(keepalive(300), *transaction(400), keepalive(500), *transaction(600))
+        wait_until(lambda: lab.heard[-1:] == [600])
+    assert lab.noted == [300]  # nothing was stored then; at 500 a segment was open
+
+
+def test_a_keepalive_inside_a_transaction_advances_nothing(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        begin, _ = transaction(200)
+        lab.connection.say(begin, keepalive(300, reply=True), keepalive(350, reply=True))
+        wait_until(lambda: lab.heard == [100, 100])
+        lab.over = True
+        lab.thread.join(10)
+    assert set(lab.heard) == {100}
+    assert lab.noted == []
+
+
+def fill(lab: Lab) -> int:
+    """Say so much that the session must wait for the disk; the LSN of the end of what it has taken."""
+    for lsn in range(200, 10_000, 100):
+        lab.connection.say(*transaction(lsn))
+        deadline = time.monotonic() + 0.5
+        while lab.connection.unheard:
+            if time.monotonic() > deadline:
+                return lsn - 100
+            time.sleep(0.01)
+    raise AssertionError("it never waits")
+
+
+def test_a_transaction_in_progress_is_not_acknowledged(tmp_path: Path) -> None:
+    with at_work(tmp_path, segment_seconds=60.0) as lab:
+        lab.connection.say(*sent(StreamStart(7, True), StreamStop()), *transaction(200), keepalive(300))
+        wait_until(lambda: lab.session.messages == 4)
+        lab.over = True
+        lab.thread.join(10)
+        assert lab.session.open_transactions == 1
+    assert lab.heard[-1] == 200
+    assert lab.noted == []
+
+
+def test_an_acknowledgement_never_goes_back(tmp_path: Path) -> None:
+    with at_work(tmp_path, acknowledged_lsn=150) as lab:  # while idle, after the last segment
+        lab.connection.say(keepalive(90, reply=True))
+        wait_until(lambda: lab.heard == [150])
+
+
+def test_what_was_stored_before_is_not_stored_again(tmp_path: Path) -> None:
+    with at_work(tmp_path) as lab:
+        streamed = sent(StreamStart(8, True), StreamStop(), StreamCommit(8, 80, 90, 0))
+        lab.connection.say(*transaction(100), *streamed, *transaction(200))
+        wait_until(lambda: lab.heard[-1:] == [200])
+    (path,) = lab.stored
+    metadata = read_metadata(path)
+    assert (metadata.start_lsn, metadata.end_lsn, metadata.transactions) == (100, 200, 1)
+
+
+def test_the_server_hears_from_a_recorder_that_waits_for_the_disk(
+    tmp_path: Path, blocked: threading.Event
+) -> None:
+    with at_work(tmp_path, sender_timeout=0.9) as lab:
+        last = fill(lab)
+        heard = len(lab.heard)
+        wait_until(lambda: len(lab.heard) > heard + 1, 3)
+        assert set(lab.heard) == {100}
+        blocked.set()
+        wait_until(lambda: lab.heard[-1] == last + 100)
+
+
+def test_what_has_come_is_stored_though_the_connection_breaks_while_the_disk_is_slow(
+    tmp_path: Path, blocked: threading.Event
+) -> None:
+    with at_work(tmp_path, sender_timeout=0.3) as lab:
+        last = fill(lab)
+        lab.connection.broken = True
+        threading.Timer(0.7, blocked.set).start()
+        lab.thread.join(10)
+    assert isinstance(lab.failure, ConnectionLost)
+    metadata = [read_metadata(path) for path in lab.stored]
+    assert metadata[-1].end_lsn == last
+    assert list(find_gaps(metadata)) == []
+    assert sum(one.messages for one in metadata) == 2 * (last - 100) // 100
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_all_is_acknowledged_at_the_end(tmp_path: Path) -> None:
+    with at_work(tmp_path, segment_seconds=60.0) as lab:
+        lab.connection.say(*transaction(200), keepalive(300))
+        wait_until(lambda: lab.session.messages == 2)
+        assert lab.stored == []
+    assert lab.heard[-1] == 300
+    assert lab.noted == [300]
+    assert [read_metadata(path).end_lsn for path in lab.stored] == [200]
+    assert lab.connection.ended
+
+
+def test_the_server_hears_from_a_recorder_that_ends_on_a_slow_disk(tmp_path: Path) -> None:
+    with at_work(tmp_path, sender_timeout=0.3) as lab:
+        lab.connection.say(*transaction(200))
+        wait_until(lambda: lab.heard[-1:] == [200])
+        lab.disk.clear()
+        lab.connection.say(keepalive(300, reply=True))
+        lab.over = True
+        heard = len(lab.heard)
+        wait_until(lambda: len(lab.heard) > heard + 3)
+        assert lab.heard[-1] == 200
+        lab.disk.set()
+        lab.thread.join(10)
+    assert lab.heard[-1] == 300

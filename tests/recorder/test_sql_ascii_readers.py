@@ -1,0 +1,105 @@
+"""SQL_ASCII databases: readers keep bytes that are not valid UTF-8, and do not fail on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pgoutput import messages as m
+from pgoutput import views
+from pgoutput.messages import XLogData
+from pgoutput.recording import RecordingReader, SegmentReader, list_segments, read_metadata
+from pgoutput.values import to_arrow, to_text
+from tests.conftest import Run
+from tests.recording import recordings
+from tests.server import Server
+
+DATABASE = "bytes"
+GID = "g\udcff"
+
+
+@pytest.fixture(scope="module")
+def folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A recording of a server's messages with the byte 0xff in names, values and a gid; two segments."""
+    with server.connect() as connection:
+        connection.execute(
+            f"CREATE DATABASE {DATABASE} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+    options = "'proto_version', '4', 'publication_names', 'p'"
+    changes = f"SELECT data FROM pg_logical_slot_get_binary_changes('{DATABASE}', NULL, NULL, {options})"
+    dsn = server.dsn.replace("dbname=postgres", f"dbname={DATABASE}")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in (
+            b'CREATE TABLE "t\xff" (id int PRIMARY KEY, "v\xff" text, a text[])',
+            b"CREATE PUBLICATION p FOR ALL TABLES",
+            b"SELECT pg_create_logical_replication_slot('bytes', 'pgoutput', false, true)",
+            b"INSERT INTO \"t\xff\" VALUES (1, 'x\xff\xc3\xa9', '{a\xff}'), (2, '\xc3\xa9', '{a}')",
+            b"BEGIN",
+            b'INSERT INTO "t\xff" VALUES (3)',
+            b"PREPARE TRANSACTION 'g\xff'",
+        ):
+            connection.execute(statement)
+        sent = [XLogData(0, 0, 0, data) for (data,) in connection.execute(changes.encode())]
+        connection.execute(b"COMMIT PREPARED 'g\xff'")
+        rest = [XLogData(0, 0, 0, data) for (data,) in connection.execute(changes.encode())]
+        connection.execute(f"SELECT pg_drop_replication_slot('{DATABASE}')")
+    folder = tmp_path_factory.mktemp("recording")
+    recordings.write(folder, recordings.PARALLEL, [*sent, *rest], len(sent))
+    yield folder
+    with server.connect() as connection:
+        connection.execute(f"DROP DATABASE {DATABASE}")
+
+
+def test_metadata_keeps_the_bytes_of_a_gid(folder: Path) -> None:
+    first, second = map(read_metadata, list_segments(folder))
+    assert [one.gid for one in first.prepared] == [GID]
+    assert [(end.type, end.gid, end.begin is not None) for end in second.ends] == [
+        ("CommitPrepared", GID, True)
+    ]
+
+
+def test_streams_keep_the_bytes(folder: Path) -> None:
+    with RecordingReader(folder) as segments:
+        first, second = segments.transactions()
+    rows = [change.message.new for change in first.changes if isinstance(change.message, m.Insert)]
+    assert rows == [("1", "x\udcffé", "{a\udcff}"), ("2", "é", "{a}")]
+    assert (second.gid, first.changes[0].relations[0].name) == (GID, "t\udcff")
+
+
+def test_commands_show_the_bytes(run: Run, folder: Path) -> None:
+    for command in (["decode", "--table"], ["inspect"], ["check"]):
+        assert run(*command, folder).code == 0, command
+    decoded = [json.loads(line) for line in run("decode", folder).out.splitlines()]
+    assert decoded[1]["name"] == {"text_hex": "74ff"}
+    assert decoded[2]["new"] == ["1", {"text_hex": b"x\xff\xc3\xa9".hex()}, {"text_hex": b"{a\xff}".hex()}]
+    listed = run("segments", folder)
+    assert (listed.code, listed.err) == (0, "")
+    assert r"public.t\xff" in listed.out
+    assert r"id, v\xff, a" in listed.out
+    (_, second) = (json.loads(line) for line in run("segments", "--json", folder).out.splitlines())
+    assert second["ends"][0]["gid"] == GID
+
+
+def test_views_show_the_bytes_as_escapes(folder: Path) -> None:
+    recording = views.Recording(folder)
+    rows = []
+    for task in views.committed_changes(recording, recording.numbers):
+        with SegmentReader(task.place) as segment:
+            for batch in views.read(segment, views.ChangesView(segment, task, lambda shape: True)):
+                batch.validate(full=True)
+                rows += batch.to_pylist()
+    assert {row["relation"]["name"] for row in rows} == {r"t\xff"}
+    assert dict(rows[0]["after"]) == {"id": "1", r"v\xff": r"x\xffé", "a": r"{a\xff}"}
+    assert [dict(row["after"])["id"] for row in rows] == ["1", "2", "3"]
+
+
+def test_arrow_rescues_text_that_is_not_valid_utf8() -> None:
+    array, rescued = to_arrow(["x\udcff", "é"], 25)
+    assert (array.to_pylist(), rescued) == ([None, "é"], {0: r"x\xff"})
+    array, rescued = to_arrow(["{a\udcff}", "{a}"], 1009)
+    assert (array.to_pylist(), rescued) == ([None, ["a"]], {0: r"{a\xff}"})
+    assert to_text(["x\udcff"], 25) == [r"x\xff"]

@@ -1,0 +1,159 @@
+"""What is written in Arrow batches is what is written message by message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.errors import DecodeError
+from pgoutput.recording import (
+    SEGMENT_BYTES,
+    RecordingReader,
+    SegmentReader,
+    SegmentWriter,
+    Start,
+    list_segments,
+    read_metadata,
+    writer,
+)
+from pgoutput.recording.writer import Job
+from pgoutput.stream import encode_for
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from tests.codec import corpus
+from tests.recording import recordings
+
+TIME = pa.timestamp("us", "UTC")
+
+
+def write(
+    folder: Path, name: str, start: Start, size: int, cut: int, segment_bytes: int = SEGMENT_BYTES
+) -> list[Path]:
+    """Record the stream of a capture, so many messages at a time, with a new segment after each `cut`."""
+    folder.mkdir()
+    writer = SegmentWriter(folder, recordings.source(name), start, segment_bytes=segment_bytes)
+    sent = recordings.sent(name)
+    for first in range(0, len(sent), cut):
+        rows = range(first, min(first + cut, len(sent)))
+        for few in (rows[i : i + size] for i in range(0, len(rows), size)):
+            lsns = pa.array([sent[row].wal_start for row in few], pa.int64())
+            times = pa.array([1_000_000 + row for row in few], pa.int64()).cast(TIME)
+            writer.write_batch(lsns, times, pa.array([sent[row].data for row in few], pa.binary()))
+        writer.rotate()
+    return list_segments(folder)
+
+
+def same(paths: list[Path], other_paths: list[Path]) -> None:
+    assert [read_metadata(path) for path in paths] == [read_metadata(path) for path in other_paths]
+    for path, other_path in zip(paths, other_paths, strict=True):
+        assert row_groups(path) == row_groups(other_path)
+        with SegmentReader(path) as segment, SegmentReader(other_path) as other_segment:
+            tables = [pa.Table.from_batches(opened.batches()) for opened in (segment, other_segment)]
+            assert tables[0].equals(tables[1])
+
+
+def row_groups(path: Path) -> list[int]:
+    metadata = pq.read_metadata(path)
+    return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+
+
+each = pytest.mark.parametrize(
+    "name", [name for name in corpus.CAPTURES if name.startswith(("pg18", "pg11"))]
+)
+
+
+@pytest.mark.parametrize(("cut", "size"), [(1_000_000, 1_000_000), (1_000_000, 7), (40, 1_000), (40, 7)])
+@each
+def test_batches_make_the_same_segments(
+    name: str, cut: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_BATCH_ROWS", 30)
+    one_by_one = write(tmp_path / "wanted", name, recordings.FIRST, 1, cut)
+    same(one_by_one, write(tmp_path / "batches", name, recordings.FIRST, size, cut))
+
+
+@pytest.mark.parametrize("segment_bytes", [500, 5_000, 1 << 20])
+@each
+def test_batches_of_which_much_was_stored_make_the_same_segments(
+    name: str, segment_bytes: int, tmp_path: Path
+) -> None:
+    """As after a new connection: the server begins with what it was not told to be stored."""
+    (whole,) = write(tmp_path / "whole", name, recordings.FIRST, 1_000_000, 1_000_000)
+    ends = sorted({one.end_lsn for one in recordings.committed(whole)})
+    start = msgspec.structs.replace(recordings.FIRST, lsn=ends[len(ends) // 2])
+    one_by_one = write(tmp_path / "wanted", name, start, 1, 1_000_000, segment_bytes)
+    stored = sum(read_metadata(path).messages for path in one_by_one)
+    assert 0 < stored < read_metadata(whole).messages or "p4_par" in name  # there it is voided
+    same(one_by_one, write(tmp_path / "batches", name, start, 1_000_000, 1_000_000, segment_bytes))
+
+
+def columns(*messages: m.Message, lsn: int = 100) -> tuple[pa.Array, pa.Array, pa.Array]:
+    data = [encode_for(one, 4) for one in messages]
+    times = pa.array([EPOCH_UNIX_MICROSECONDS] * len(data)).cast(TIME)
+    return pa.array([lsn] * len(data), pa.int64()), times, pa.array(data, pa.binary())
+
+
+RELATION = m.Relation(1, "s", "t", m.ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "a", 25, -1),))
+WHOLE = (m.Begin(90, 5, 7), m.Insert(1, ("x",)), m.Commit(90, 100, 5))
+
+
+def test_what_others_described_stands_in_the_keyframe(tmp_path: Path) -> None:
+    start = msgspec.structs.replace(recordings.FIRST, described=(encode_for(RELATION, 4),))
+    writer = SegmentWriter(tmp_path, recordings.PARALLEL, start)
+    writer.write_batch(*columns(*WHOLE))
+    writer.rotate()
+    (metadata,) = map(read_metadata, list_segments(tmp_path))
+    assert (metadata.keyframe, metadata.messages, metadata.relations) == (1, 3, ())
+    assert (metadata.transactions, metadata.last_commit_time, metadata.end_lsn) == (1, 5, 100)
+    with RecordingReader(tmp_path) as segments:
+        (transaction,) = segments.transactions()
+        assert transaction.changes[0].relations == (RELATION,)
+
+
+def test_a_segment_ends_behind_the_message_that_fills_it(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST, segment_bytes=150)
+    writer.write_batch(*columns(*WHOLE * 4))  # 21 + 16 + 26 bytes each
+    writer.rotate()
+    assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ((m.Begin(90, 5, 7), *WHOLE), "transaction 7 is still open"),
+        ((m.StreamStart(8, True), *WHOLE), "transaction 8 is still open"),
+        ((*WHOLE, m.Commit(90, 100, 5)), "no transaction is open"),
+        ((m.StreamStart(8, False),), "has not had its first block"),
+    ],
+)
+def test_what_no_server_sends_is_refused(messages: tuple[m.Message, ...], text: str, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST)
+    with pytest.raises(DecodeError, match=text):
+        writer.write_batch(*columns(*messages))
+
+
+@pytest.mark.parametrize("damaged", [b"", b"?", encode_for(WHOLE[0], 4)[:-1], b"C\1" + bytes(24)])
+def test_what_is_no_message_is_refused(damaged: bytes, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST)
+    lsns, times, data = columns(*WHOLE)
+    data = pa.concat_arrays([data[:2], pa.array([damaged], pa.binary())])
+    with pytest.raises(DecodeError):
+        writer.write_batch(lsns, times, data)
+
+
+def test_the_files_do_not_keep_a_batch_of_which_little_is_stored(tmp_path: Path) -> None:
+    """Of a large transaction that was stored only the Relation messages are left, for as long as it takes."""
+    jobs: list[Job] = []
+    start = msgspec.structs.replace(recordings.FIRST, lsn=100)
+    writer = SegmentWriter(tmp_path, recordings.PARALLEL, start, run=jobs.append)
+    pool = pa.default_memory_pool()
+    writer.write_batch(*columns(m.Begin(90, 5, 7)))
+    before = pool.bytes_allocated()
+    for _ in range(50):
+        writer.write_batch(*columns(RELATION, *[m.Insert(1, ("x" * 10_000,))] * 10))
+    assert not jobs
+    assert pool.bytes_allocated() - before < 1 << 20

@@ -1,0 +1,180 @@
+"""With metadata and the segments that it names, a reader finds a transaction's rows without any others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.recording import End, Metadata, RecordingReader, list_segments, read_metadata
+from pgoutput.stream import Change, Transaction, Transactions
+from tests.recording import recordings
+from tests.recording.conftest import Recorded
+from tests.recording.recordings import Row
+
+COMMITS = ("Commit", "StreamCommit", "CommitPrepared")
+CUTS = [
+    ("pg18_p4_par_2pc", 2),
+    ("pg18_ws_p4_par_2pc_msg", 5),
+    ("pg16_p4_par_msg", 5),
+    ("pg15_p3_2pc_stream_msg", 7),
+    ("pg15_p1_on_2pc_slot", 5),
+    ("pg14_ws_p2_stream_msg", 7),
+    ("pg11_p1", 7),
+    ("pg18_p4_par_2pc_immediate", 151),
+]
+
+
+@pytest.mark.parametrize(("name", "cut"), CUTS)
+def test_transactions_are_rebuilt_from_the_segments_that_are_named(
+    recorded: Recorded, tmp_path: Path, name: str, cut: int
+) -> None:
+    paths = list_segments(recorded(name, cut))
+    said = {one.number: one for one in map(read_metadata, paths)}
+    committed = by_position(recorded(name, cut))
+    ends = [end for one in said.values() for end in one.ends if end.type in COMMITS]
+    assert {end.position for end in ends} <= committed.keys()
+    assert any(len(end.segments) > 1 for end in ends)
+    # Each segment is read where there is no other.
+    alone = {number: tmp_path / f"{number}.parquet" for number in said}
+    for path, copy in zip(paths, alone.values(), strict=True):
+        copy.symlink_to(path)
+    rows = {number: list(recordings.rows(path)) for number, path in alone.items()}
+    for end in ends:
+        transaction = committed.pop(end.position)
+        assert rebuilt(rows, end) == transaction.changes
+        assert (end.xid, end.lsn, end.gid) == (transaction.xid, transaction.commit_lsn, transaction.gid)
+    # All else begins and ends in one segment.
+    for number, path in alone.items():
+        first, end_position = said[number].first_position, said[number].next_position
+        ended = {end.position for end in said[number].ends}
+        inside = [one for position, one in by_position(path).items() if position not in ended]
+        here = [committed.pop(position) for position in [*committed] if first <= position < end_position]
+        assert inside == here
+        assert len(here) + sum(end.type in COMMITS for end in said[number].ends) == said[number].transactions
+    assert not committed
+
+
+def by_position(path: Path) -> dict[int, Transaction]:
+    """The transactions of a recording, by the position of the message that commits them."""
+    found = {}
+    with RecordingReader(path) as segments:
+        transactions = Transactions(segments.decoder)
+        for one in segments.messages():
+            assert one.message is not None
+            transaction = transactions.feed(one.message)
+            if transaction is not None:
+                assert one.record.number is not None
+                found[one.record.number] = recordings.bare(transaction)
+    return found
+
+
+def rebuilt(rows: dict[int, list[Row]], end: End) -> list[Change]:
+    """The changes of a transaction, as the entry of its end says: where to look, and what to leave out."""
+    assert end.begin is not None
+    assert list(end.segments) == sorted(set(end.segments))
+    return [
+        row.change
+        for number in end.segments
+        for row in rows[number]
+        if end.begin <= row.position < end.position and row.xid == end.xid
+        if row.change.message.xid not in end.rolled_back or isinstance(row.change.message, m.LogicalMessage)
+    ]
+
+
+@pytest.mark.parametrize(("name", "cut"), CUTS)
+def test_parts_say_which_transactions_have_how_many_changes_here(
+    recorded: Recorded, name: str, cut: int
+) -> None:
+    paths = list_segments(recorded(name, cut))
+    said = list(map(read_metadata, paths))
+    begins = begin_of_each(recorded(name, cut))
+    listed: dict[int, set[int]] = {}
+    for path, one in zip(paths, said, strict=True):
+        counts: dict[int, int] = {}
+        for row in recordings.rows(path):
+            if not isinstance(row.change.message, m.LogicalMessage):
+                counts[begins[row.position]] = counts.get(begins[row.position], 0) + 1
+        parts = {part.begin: part for part in one.parts}
+        assert len(parts) == len(one.parts)
+        assert {begin: part.changes for begin, part in parts.items()} == {
+            begin: counts.get(begin, 0) for begin in parts
+        }
+        assert {part.xid for part in one.parts} >= {end.xid for end in one.ends if end.begin in parts}
+        # What is not listed is an ordinary transaction that is wholly here.
+        for begin in counts.keys() - parts.keys():
+            assert one.first_position <= begin < one.next_position
+        for begin in parts:
+            listed.setdefault(begin, set()).add(one.number)
+    for end in (end for one in said for end in one.ends):
+        if end.begin is not None:
+            assert set(end.segments) == listed[end.begin]
+
+
+def begin_of_each(path: Path) -> dict[int, int]:
+    """The position where the transaction of each message inside one begins, by the message's position."""
+    first_blocks: dict[int, int] = {}
+    current, found = None, {}
+    with RecordingReader(path) as segments:
+        for one in segments.messages():
+            position = one.record.number
+            assert position is not None
+            match one.message:
+                case m.Begin() | m.BeginPrepare():
+                    current = position
+                case m.StreamStart(xid=xid, first_segment=first):
+                    current = first_blocks[xid] = position if first else first_blocks[xid]
+            if current is not None:
+                found[position] = current
+            if isinstance(one.message, m.Commit | m.Prepare | m.StreamStop):
+                current = None
+    return found
+
+
+def test_ends_say_how(tmp_path: Path) -> None:
+    """By hand: a streamed transaction that loses a savepoint and commits, one that aborts, one prepared."""
+    said = recordings.record(
+        tmp_path,
+        *(m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.Insert(1, ("b",), 8), m.StreamStop()),
+        *(m.StreamStart(9, True), m.Insert(1, ("c",), 9), m.StreamStop()),
+        *(m.StreamAbort(7, 8, 50, 5), m.StreamStart(7, False), m.Insert(1, ("d",), 7), m.StreamStop()),
+        *(m.StreamAbort(9, 9, 60, 6), m.StreamCommit(7, 70, 80, 8)),
+        *(m.BeginPrepare(90, 95, 9, 10, "g"), m.Insert(1, ("e",)), m.Prepare(90, 95, 9, 10, "g")),
+        *(m.CommitPrepared(100, 105, 10, 10, "g"), m.RollbackPrepared(10, 110, 1, 11, 6, "before")),
+        cut=4,
+    )
+    assert [[(part.begin, part.xid, part.changes) for part in one.parts] for one in said] == [
+        [(0, 7, 2)],
+        [(4, 9, 1), (0, 7, 0)],
+        [(0, 7, 1)],
+        [(13, 10, 1)],
+        [],
+    ]
+    assert [end for one in said for end in one.ends] == [
+        End(11, "StreamAbort", 9, 4, 60, 6, (2,)),
+        End(12, "StreamCommit", 7, 0, 70, 8, (1, 2, 3), (8,)),
+        End(15, "Prepare", 10, 13, 90, 9, (4,), (), "g"),
+        End(16, "CommitPrepared", 10, 13, 100, 10, (4,), (), "g"),
+        End(17, "RollbackPrepared", 6, None, 110, 11, (), (), "before"),
+    ]
+    assert prepared(said) == [[], [], [], ["g"], []]
+    assert [one.transactions for one in said] == [0, 0, 0, 1, 1]
+    assert [one.last_commit_time for one in said] == [None, None, None, 8, 10]
+    assert [(one.start_lsn, one.end_lsn) for one in said] == [
+        *[(0, 0)] * 3,
+        (0, 95),
+        (95, 110),
+    ]
+
+
+def prepared(said: list[Metadata]) -> list[list[str]]:
+    return [[one.gid for one in metadata.prepared] for metadata in said]
+
+
+def test_an_xid_that_is_used_again_is_another_transaction(tmp_path: Path) -> None:
+    block = (m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.StreamStop())
+    said = recordings.record(
+        tmp_path, *block, m.StreamCommit(7, 10, 20, 1), *block, m.StreamCommit(7, 30, 40, 2), cut=2
+    )
+    assert [(end.begin, end.segments) for one in said for end in one.ends] == [(0, (1, 2)), (4, (3, 4))]

@@ -1,0 +1,52 @@
+"""Paths and URIs: what lies beside and below them, and what is shown of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgoutput.errors import RecordingError
+from pgoutput.recording import SegmentReader, find_segments, locate, read_metadata, record_capture_file
+from tests.codec import corpus
+
+S3 = "s3://key:secret@bucket/rec{}?endpoint_override=localhost%3A5999&scheme=http"
+
+
+def test_names_stand_before_what_a_uri_asks_for() -> None:
+    folder = locate(S3.format(""))
+    segment = folder / "0000000001.parquet"
+    assert (segment.place, segment.path) == (
+        S3.format("/0000000001.parquet"),
+        "bucket/rec/0000000001.parquet",
+    )
+    assert (segment.parent.place, segment.parent.path) == (folder.place, folder.path)
+
+
+def test_a_question_mark_in_a_path_is_one() -> None:
+    assert (locate("/a?b") / "c").path == "/a?b/c"
+
+
+def test_passwords_are_not_shown() -> None:
+    assert "secret" not in str(locate(S3.format("/x")))
+    with pytest.raises(RecordingError, match=r"^s4://key:\*\*\*@host/x: [^:]*: s4://key:\*\*\*@host/x$"):
+        locate("s4://key:secret@host/x")
+
+
+def test_a_uri_finds_the_segments_that_a_path_does(tmp_path: Path) -> None:
+    record_capture_file(corpus.path("pg10_p1"), tmp_path / "rec", segment_bytes=20_000)
+    by_path, by_uri = (find_segments(locate(place)) for place in (tmp_path / "rec", f"file://{tmp_path}/rec"))
+    assert len(by_path) > 1
+    assert [one.path for one in by_uri] == [one.path for one in by_path]
+    assert [read_metadata(one.place) for one in by_uri] == [read_metadata(one) for one in by_path]
+
+
+def test_a_failing_storage_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:
+    """The error keeps the storage's words and, as its cause, the error itself."""
+    loop = tmp_path / "0000000001.parquet"
+    loop.symlink_to(loop)
+    with pytest.raises(
+        RecordingError, match=r"the storage failed \(.*Too many levels of symbolic links"
+    ) as error:
+        SegmentReader(loop)
+    assert isinstance(error.value.__cause__, OSError)

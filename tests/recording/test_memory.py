@@ -1,0 +1,80 @@
+"""Readers of segments need memory for some messages, not for all that a file expands to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.messages import ReplicaIdentity
+from pgoutput.recording import SegmentFile, read_metadata
+from pgoutput.recording.files import sent
+from tests.recording import recordings
+
+MIB = 1 << 20
+RELATION = m.Relation(1, "public", "t", ReplicaIdentity("d"), (m.RelationColumn(0, "v", 25, -1),))
+PROGRAM = """
+import re, sys
+from pathlib import Path
+from pgoutput.cli import main
+import pgoutput.recording
+
+def peak():  # not getrusage, whose peak begins with that of the parent process
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+before = peak()
+try:
+    main()
+finally:
+    print(peak() - before >> 10, file=sys.stderr)
+"""
+"""The command line; then how many MiB its peak memory grew."""
+
+
+def grown(*arguments: object) -> int:
+    """Run a command in a process of its own; return by how many MiB its peak memory grew."""
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    *_, last = done.stderr.splitlines()
+    assert (done.returncode, done.stderr) == (0, f"{last}\n")
+    return int(last)
+
+
+def write(folder: Path, sizes: list[int]) -> Path:
+    """Write a segment with a transaction that inserts values of these sizes, as the recorder does."""
+    inserts = [m.Insert(1, ("x" * size,)) for size in sizes]
+    recordings.record(folder, m.Begin(16, 0, 5), RELATION, *inserts, m.Commit(16, 32, 0))
+    return folder
+
+
+def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
+    """Write a segment whose row group has more bytes than the recorder gives one."""
+    write(folder, [size])
+    (path,) = folder.iterdir()
+    metadata = read_metadata(path)
+    begin, relation, insert, commit = recordings.stored(path)
+    path.unlink()
+    file = SegmentFile(path)
+    data = [begin, relation, *[insert] * rows, commit]
+    file.add(0, [sent([0] * len(data), [0] * len(data), data)])
+    file.finish(msgspec.structs.replace(metadata, messages=len(data)))
+    return folder
+
+
+@pytest.mark.parametrize("command", ["check", "decode"])
+def test_memory_of_many_large_messages(tmp_path: Path, command: str) -> None:
+    """240 and 300 MiB, in row groups of 4 MiB, and in one."""
+    groups, one = tmp_path / "groups", tmp_path / "one"
+    groups.mkdir()
+    one.mkdir()
+    assert grown(command, write(groups, [4 * MIB] * 60)) < 100
+    assert grown(command, write_one_row_group(one, 4800, MIB // 16)) < 250
+
+
+def test_memory_of_one_huge_message(tmp_path: Path) -> None:
+    """It is held twice: as bytes, and as the message that they decode to."""
+    assert grown("check", write(tmp_path, [200 * MIB])) < 2.3 * 200

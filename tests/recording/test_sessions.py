@@ -1,0 +1,262 @@
+"""A new connection: what was open is void, what was prepared stays, what was stored is not stored again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgoutput import messages as m
+from pgoutput.messages import Message, ReplicaIdentity
+from pgoutput.recording import Metadata, SegmentWriter, Start, find_gaps
+from pgoutput.stream import Transaction, encode_for
+from tests.recording import recordings
+from tests.recording.recordings import PARALLEL, record
+
+T = m.Relation(1, "public", "t", ReplicaIdentity("d"), (m.RelationColumn(1, "id", 25, -1),))
+BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
+WHOLE = (BEGIN, m.Insert(1, ("whole",)), COMMIT)
+BLOCKS = (
+    *(m.StreamStart(7, True), m.Insert(1, ("kept",), 7), m.Insert(1, ("rolled back",), 8), m.StreamStop()),
+    *(m.StreamAbort(7, 8, 180, 2), m.StreamStart(7, False), m.Insert(1, ("late",), 7), m.StreamStop()),
+)
+STREAMED = (*BLOCKS, m.StreamCommit(7, 200, 210, 2))
+STREAM_PREPARED = (*BLOCKS, m.StreamPrepare(200, 210, 2, 7, "s"))
+PREPARED = (m.BeginPrepare(300, 310, 3, 9, "g"), m.Insert(1, ("prepared",)), m.Prepare(300, 310, 3, 9, "g"))
+COMMIT_PREPARED = m.CommitPrepared(400, 410, 4, 9, "g")
+ROLLBACK_PREPARED = m.RollbackPrepared(310, 410, 3, 4, 9, "g")
+MESSAGE = m.LogicalMessage(0, 500, "prefix", b"content")
+
+
+def rows(folder: Path) -> list[tuple[int, list[object]]]:
+    """The committed transactions: xid, and what each inserts."""
+    return [(one.xid, inserted(one)) for one in recordings.committed(folder)]
+
+
+def inserted(transaction: Transaction) -> list[object]:
+    return [change.message.new[0] for change in transaction.changes if isinstance(change.message, m.Insert)]
+
+
+def encoded(*messages: Message) -> list[bytes]:
+    return [encode_for(one, 4) for one in messages]
+
+
+def is_sound(folder: Path, said: list[Metadata]) -> None:
+    assert not list(find_gaps(said))
+    for path in folder.glob("*.parquet"):
+        recordings.committed(path)  # raises nothing: a legal stream by itself
+    assert not [path for path in folder.iterdir() if path.suffix != ".parquet"]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("transaction", "committed"),
+    [
+        (WHOLE, (5, ["whole"])),
+        (STREAMED, (7, ["kept", "late"])),
+        ((*PREPARED, COMMIT_PREPARED), (9, ["prepared"])),
+        ((*STREAM_PREPARED, m.CommitPrepared(400, 410, 4, 7, "s")), (7, ["kept", "late"])),
+    ],
+    ids=["whole", "streamed", "prepared", "streamed and prepared"],
+)
+def test_a_transaction_is_there_once_wherever_the_connection_broke(
+    tmp_path: Path, cut: int, transaction: tuple[Message, ...], committed: tuple[int, list[str]]
+) -> None:
+    for broke in range(len(transaction) + 1):
+        folder = tmp_path / str(broke)
+        folder.mkdir()
+        if broke:
+            record(folder, T, *transaction[:broke], cut=cut)
+        said = record(folder, T, *transaction, cut=cut)
+        assert rows(folder) == [committed]
+        assert sum(one.transactions for one in said) == 1
+        assert {one.session for one in said} == ({1, 2} if broke else {1})
+        is_sound(folder, said)
+
+
+def test_void_work_is_stored_but_does_not_count(tmp_path: Path) -> None:
+    """It is what the server sent; the index says that nothing of it ends."""
+    first = record(tmp_path, T, BEGIN, m.Insert(1, ("void",)))
+    assert [(one.transactions, one.ends, one.end_lsn) for one in first] == [(0, (), 0)]
+    assert [(part.begin, part.xid, part.changes) for part in first[0].parts] == [(1, 5, 1)]
+    second = record(tmp_path, T, *WHOLE)[1:]
+    assert [(one.transactions, one.parts, one.ends) for one in second] == [(1, (), ())]
+    assert [(one.first_position, one.keyframe) for one in second] == [(3, 0)]
+    assert recordings.stored(tmp_path) == encoded(T, BEGIN, m.Insert(1, ("void",)), T, *WHOLE)
+
+
+def test_what_is_prepared_is_for_later_sessions_to_end(tmp_path: Path) -> None:
+    record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=4)
+    record(tmp_path, T, m.Begin(320, 1, 6), m.Commit(320, 330, 1))
+    said = record(tmp_path, COMMIT_PREPARED, m.RollbackPrepared(210, 430, 2, 4, 7, "s"))
+    assert rows(tmp_path) == [(6, []), (9, ["prepared"])]
+    is_sound(tmp_path, said)
+    last = said[-1]
+    assert (last.session, last.prepared) == (3, ())
+    assert [(end.type, end.gid, end.begin, end.segments, end.rolled_back) for end in last.ends] == [
+        ("CommitPrepared", "g", 10, (3, 4), ()),
+        ("RollbackPrepared", "s", 1, (1, 2, 3), (8,)),
+    ]
+    at = (300, 310, 3, 9, "g")
+    prepared = [
+        *(m.BeginPrepare(200, 210, 2, 7, "s"), m.Prepare(200, 210, 2, 7, "s")),
+        *(m.BeginPrepare(*at), m.Prepare(*at)),
+    ]
+    assert recordings.decoded(tmp_path / "0000000006.parquet")[: last.keyframe] == prepared
+
+
+def test_what_was_stored_is_not_stored_again(tmp_path: Path) -> None:
+    """Although the server sends it once more: it did not hear that it is stored."""
+    everything = (T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
+    record(tmp_path, *everything)
+    said = record(tmp_path, T, *WHOLE, MESSAGE)
+    assert recordings.stored(tmp_path) == encoded(*everything, T)
+    assert [(one.transactions, one.end_lsn) for one in said] == [(2, 501), (0, 501)]
+    assert rows(tmp_path) == [(5, ["whole"]), (9, ["prepared"])]
+    is_sound(tmp_path, said)
+
+
+def test_a_message_that_begins_where_the_last_commit_ended_is_stored_once(tmp_path: Path) -> None:
+    """Its LSN is where its record begins; that of a commit is where it ends."""
+    record(tmp_path, T, *WHOLE)
+    message = m.LogicalMessage(0, COMMIT.end_lsn, "prefix", b"content")
+    for _ in range(2):
+        said = record(tmp_path, message)
+    assert recordings.stored(tmp_path) == encoded(T, *WHOLE, message)
+    is_sound(tmp_path, said)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        WHOLE,
+        (MESSAGE,),
+        (COMMIT_PREPARED,),
+        (ROLLBACK_PREPARED,),
+        (BEGIN, m.Origin(1, "o"), m.LogicalMessage(1, 99, "", b""), m.Truncate(0, (1,)), COMMIT),
+    ],
+    ids=lambda again: type(again[0]).__name__,
+)
+def test_there_is_no_file_for_what_was_stored(tmp_path: Path, again: tuple[Message, ...]) -> None:
+    before = record(tmp_path, T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
+    start = Start(session=2, number=2, position=before[0].next_position, lsn=before[0].end_lsn)
+    writer = SegmentWriter(tmp_path, PARALLEL, start)
+    writer.write(recordings.wrapped(*again), 0)
+    writer.rotate()
+    assert [path.name for path in tmp_path.iterdir()] == ["0000000001.parquet"]
+    later = (T, m.Begin(508, 9, 11), m.Insert(1, ("new",)), m.Commit(508, 518, 9))
+    writer.write(recordings.wrapped(*later), 0)
+    writer.rotate()
+    assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(*later)
+    assert rows(tmp_path)[-1] == (11, ["new"])
+
+
+def test_a_prepare_that_is_still_open_is_not_stored_again(tmp_path: Path) -> None:
+    record(tmp_path, T, *PREPARED)
+    said = record(tmp_path, T, *PREPARED, COMMIT_PREPARED)
+    assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(T, COMMIT_PREPARED)
+    assert rows(tmp_path) == [(9, ["prepared"])]
+    is_sound(tmp_path, said)
+
+
+@pytest.mark.parametrize(("end", "stored"), [(STREAMED[-1], []), (STREAM_PREPARED[-1], ["s"])])
+def test_a_streamed_transaction_that_was_stored_is_void(
+    tmp_path: Path, end: Message, stored: list[str]
+) -> None:
+    """Its blocks are stored before its end tells: so the end becomes an abort."""
+    record(tmp_path, T, *BLOCKS, end)
+    said = record(tmp_path, T, *BLOCKS, end)
+    abort = m.StreamAbort(7, 7, 200, 2)
+    assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(T, *BLOCKS, abort)
+    assert [(one.type, one.begin) for one in said[1].ends] == [("StreamAbort", 11)]
+    assert [one.gid for one in said[1].prepared] == stored
+    assert said[1].transactions == 0
+    assert len(rows(tmp_path)) == 1 - len(stored)
+    is_sound(tmp_path, said)
+
+
+def test_an_abort_instead_of_a_commit_follows_the_option(tmp_path: Path) -> None:
+    """Only with streaming = parallel do its LSN and its time come."""
+    source = msgspec.structs.replace(PARALLEL, options={"streaming": "on"})
+    blocks = [one for one in STREAMED if not isinstance(one, m.StreamAbort)]
+    for start in (recordings.FIRST, Start(session=2, number=2, position=9, lsn=210)):
+        recordings.write(tmp_path, source, recordings.wrapped(T, *blocks), None, start)
+    assert recordings.stored(tmp_path)[-1] == encode_for(m.StreamAbort(7, 7), 4)
+    assert rows(tmp_path) == [(7, ["kept", "rolled back", "late"])]
+
+
+@pytest.mark.parametrize("end", [COMMIT_PREPARED, ROLLBACK_PREPARED])
+def test_what_was_prepared_before_the_slot_sent_such_is_sent_with_its_end(
+    tmp_path: Path, end: Message
+) -> None:
+    """Its Prepare has an LSN before the start of the recording, and is not stored all the same."""
+    late = (T, *PREPARED, COMMIT_PREPARED)
+    said = record(tmp_path, *late, lsn=350)
+    assert recordings.stored(tmp_path) == encoded(*late)
+    assert rows(tmp_path) == [(9, ["prepared"])]
+    assert (said[0].start_lsn, said[0].end_lsn) == (350, 410)
+    # If all that comes again, it is void.
+    said = record(tmp_path, T, *PREPARED, end)
+    assert rows(tmp_path) == [(9, ["prepared"])]
+    assert recordings.stored(tmp_path)[-1] == encode_for(ROLLBACK_PREPARED, 4)
+    assert said[1].prepared == ()
+    is_sound(tmp_path, said)
+
+
+def test_relations_are_for_each_session_to_describe(tmp_path: Path) -> None:
+    """A keyframe says what the session's server said, not what that of the one before did."""
+    record(tmp_path, T, *WHOLE)
+    record(tmp_path, m.Begin(120, 1, 6), m.Commit(120, 130, 1), T, m.Begin(140, 1, 7), cut=3)
+    assert recordings.decoded(tmp_path / "0000000002.parquet")[0] == m.Begin(120, 1, 6)
+    assert recordings.decoded(tmp_path / "0000000003.parquet") == [T, m.Begin(140, 1, 7)]
+
+
+def test_a_keyframe_by_hand(tmp_path: Path) -> None:
+    """Types, relations, what is prepared, streams that wait, and last what is open; each as it was sent."""
+    mood, origin = m.Type(20_000, "public", "mood"), m.Origin(3, "elsewhere")
+    before = (
+        *(mood, T, *PREPARED, m.StreamStart(7, True), m.Origin(0, "far"), m.StreamStop()),
+        *(m.StreamStart(8, True), m.StreamStop()),
+    )
+    streams = before[5:]
+    cases: dict[tuple[Message, ...], tuple[tuple[Message, ...], Message]] = {
+        (): ((), MESSAGE),
+        (BEGIN, origin, m.Insert(1, ("a",))): ((BEGIN, origin), COMMIT),
+        (m.BeginPrepare(600, 610, 1, 11, "h"),): (
+            (m.BeginPrepare(600, 610, 1, 11, "h"),),
+            m.Prepare(600, 610, 1, 11, "h"),
+        ),
+        (m.StreamStart(9, True), m.Insert(1, ("a",), 9)): ((m.StreamStart(9, True),), m.StreamStop()),
+    }
+    for number, (opened, (again, after)) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        said = record(folder, *before, *opened, after, cut=len(before + opened))
+        assert said[1].keyframe == len(streams + again) + 4
+        keyframe = [mood, T, PREPARED[0], PREPARED[2], *streams, *again]
+        assert recordings.decoded(folder / "0000000002.parquet") == [*keyframe, after]
+        is_sound(folder, said)
+
+
+def test_an_abort_of_what_was_never_streamed_is_not_stored(tmp_path: Path) -> None:
+    """PostgreSQL 18 sends it up to 18.4; no other reader of the stream can do anything with it."""
+    stray = m.StreamAbort(5, 6, 90, 1)
+    record(tmp_path, stray, T, *WHOLE, *BLOCKS, stray, STREAMED[-1])
+    assert recordings.stored(tmp_path) == encoded(T, *WHOLE, *STREAMED)
+    assert rows(tmp_path) == [(5, ["whole"]), (7, ["kept", "late"])]
+
+
+def test_segments_that_begin_in_what_is_not_stored_again(tmp_path: Path) -> None:
+    """A relation is stored although its transaction is not; it stands in none."""
+    record(tmp_path, T, *WHOLE)
+    wider = msgspec.structs.replace(T, columns=T.columns * 2)
+    after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))
+    said = record(tmp_path, BEGIN, T, m.Insert(1, ("whole",)), wider, COMMIT, *after, cut=1)
+    assert [recordings.decoded(path) for path in sorted(tmp_path.iterdir())[1:]] == [
+        [T],
+        [T, wider],
+        [wider, after[0]],
+        [wider, *after],
+    ]
+    is_sound(tmp_path, said)
