@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
+from pgoutput import __version__
 from pgoutput._stored_stream import StoredStream
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli import encoding, inspection, specification, tabular
@@ -44,7 +44,7 @@ SkipBad = Annotated[
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"pgoutput {version('pgoutput')}, {HOW}")
+        print(f"pgoutput {__version__}, {HOW}")
         raise typer.Exit
 
 

@@ -1,0 +1,62 @@
+"""Read, write, record and replicate PostgreSQL's logical replication stream (the output plugin `pgoutput`).
+
+===========================  ==========================================================================
+module                       contents
+===========================  ==========================================================================
+`pgoutput.messages`          a class for each message
+`pgoutput.v1` to `.v4`       `decode` and `encode` of each protocol version
+`pgoutput.envelope`          `decode` and `encode` of the streaming replication protocol (XLogData, …)
+`pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: what follows from many messages
+`pgoutput.stream.check`      rules that every server's stream obeys
+`pgoutput.values`            column values as Python objects, Arrow arrays and PostgreSQL's text
+`pgoutput.columns`           batches of messages as Arrow columns, and back
+`pgoutput.capturefile`       capture files: messages as JSON lines
+`pgoutput.recorder`          `Recorder`: records a replication slot
+`pgoutput.recording`         recordings: folders of Parquet segments
+`pgoutput.views`             a recording as rows: messages, changes, one table, the schema
+`pgoutput.replica`           Delta tables that follow a recording
+`pgoutput.spark`             the PySpark data source `pgoutput`, and `replicate`
+`pgoutput.synth`             `Scenario`: synthetic streams with the rows they lead to
+`pgoutput.standin`           a stand-in server for real replication clients
+`pgoutput.testing`           Hypothesis strategies and pytest fixtures
+`pgoutput.schemas`           Spark and Arrow schemas of the messages
+`pgoutput.errors`            all errors, also exported here
+`pgoutput.wire`              LSNs, timestamps, and the marker `UNCHANGED`
+`pgoutput.versions`          protocol versions, options, and the servers that know them
+===========================  ==========================================================================
+
+A module or package is public if this table names it. Of a package, only the names in its `__all__` are
+public. Everything else may change in any release.
+"""
+
+from pkgutil import extend_path
+
+from pgoutput.errors import (
+    ConnectionLost,
+    DecodeError,
+    EncodeError,
+    PgoutputError,
+    RecordingError,
+    ReplicaError,
+    ReplicationError,
+    ScenarioError,
+    StreamError,
+)
+
+# An editable install has the generated modules in a source root of their own.
+__path__ = extend_path(__path__, __name__)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConnectionLost",
+    "DecodeError",
+    "EncodeError",
+    "PgoutputError",
+    "RecordingError",
+    "ReplicaError",
+    "ReplicationError",
+    "ScenarioError",
+    "StreamError",
+    "__version__",
+]
