@@ -12,7 +12,7 @@ import pytest
 from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, common_type, to_arrow, to_text
-from pgoutput.values.literals import array_element, range_bound, record_field
+from pgoutput.values.literals import quote_array_element, quote_range_bound, quote_record_field
 from pgoutput.wire import UNCHANGED
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
@@ -97,18 +97,18 @@ def test_zero_has_no_sign() -> None:
 
 @pytest.mark.parametrize("character", [*' \t\n\r\v\f"\\,', ""])
 def test_what_is_quoted_everywhere(character: str) -> None:
-    for quoted in (array_element, range_bound, record_field):
+    for quoted in (quote_array_element, quote_range_bound, quote_record_field):
         assert quoted(character).startswith('"')
         assert quoted("a") == "a"
 
 
 def test_what_is_quoted_somewhere() -> None:
     somewhere = "()[]{};"
-    assert [text for text in somewhere if array_element(text) != text] == [*"{}"]
-    assert [text for text in somewhere if array_element(text, ";") != text] == [*"{};"]
-    assert [text for text in somewhere if range_bound(text) != text] == [*"()[]"]
-    assert [text for text in somewhere if record_field(text) != text] == [*"()"]
-    assert [array_element(text) for text in ("NULL", "null", "nulls")] == ['"NULL"', '"null"', "nulls"]
+    assert [text for text in somewhere if quote_array_element(text) != text] == [*"{}"]
+    assert [text for text in somewhere if quote_array_element(text, ";") != text] == [*"{};"]
+    assert [text for text in somewhere if quote_range_bound(text) != text] == [*"()[]"]
+    assert [text for text in somewhere if quote_record_field(text) != text] == [*"()"]
+    assert [quote_array_element(text) for text in ("NULL", "null", "nulls")] == ['"NULL"', '"null"', "nulls"]
 
 
 def test_nan_is_one_and_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Text search: tsvector and tsquery."""
+"""Text of text search values: tsvector and tsquery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.values.reader import Output, Reader
+from pgoutput.values.text_from_binary.reader import OutputFunction, Reader
 
 _COUNT: Final = struct.Struct(">i")
 _INT8: Final = struct.Struct(">B")
@@ -15,13 +15,15 @@ _INT16: Final = struct.Struct(">H")
 _OPERAND_FORM: Final = struct.Struct(">BB")
 
 WEIGHTS: Final = ("", "C", "B", "A")
+"""Letters of a position's weight in a tsvector, by number; D is not written."""
 QUERY_WEIGHTS: Final = ((8, "A"), (4, "B"), (2, "C"), (1, "D"))
+"""Weight bits of a tsquery operand, with their letters."""
 OPERAND, OPERATOR = 1, 2
-"""QI_VAL and QI_OPR."""
+"""Kinds of tsquery items (QI_VAL, QI_OPR)."""
 
 
 def tsvector_out(data: bytes) -> str:
-    """Lexemes in quotes, each with its positions and their weights (tsvectorsend, tsvectorout)."""
+    """Return a tsvector's text, `'cat':3A 'fat':2,4` (tsvectorsend, tsvectorout)."""
     reader = Reader(data)
     (count,) = reader.unpack(_COUNT)
     lexemes: list[str] = []
@@ -37,37 +39,40 @@ def tsvector_out(data: bytes) -> str:
 
 
 class _Operator(msgspec.Struct):
+    """An operator of a tsquery."""
+
     priority: int
-    """The higher, the closer it binds (QO_PRIORITY)."""
+    """Operator precedence; a higher number binds tighter (QO_PRIORITY)."""
     sign: str
     phrase: bool
     left: int = 0
-    """Where the left operand begins. The right one, or that of a not, follows at once."""
+    """Index of the left operand's first item; 0 for NOT. The right operand follows the operator directly."""
 
 
 OPERATORS: Final = {1: (4, "!"), 2: (2, " & "), 3: (1, " | "), 4: (3, " <-> ")}
-"""Priorities and signs of OP_NOT, OP_AND, OP_OR and OP_PHRASE."""
+"""Priority and sign, by operator code (OP_NOT, OP_AND, OP_OR, OP_PHRASE)."""
 PHRASE: Final = 4
+"""Operator code of the phrase operator `<->` (OP_PHRASE)."""
 
 _Item: TypeAlias = str | _Operator
 
 
 def tsquery_out(data: bytes) -> str:
-    """An expression with as few brackets as it needs (tsquerysend, tsqueryout).
+    """Return a tsquery's text with as few parentheses as necessary (tsquerysend, tsqueryout).
 
-    Neither reading nor writing recurses: a query may be as deep as it is long.
+    The function does not recurse, because a query can be nested as deep as it is long.
     """
     reader = Reader(data)
     (count,) = reader.unpack(_COUNT)
     items: list[_Item] = []
     while len(items) < count:
-        items.append(_item(reader))
+        items.append(_read_item(reader))
     reader.end()
     _find_operands(items)
     return _infix(items) if items else ""
 
 
-def _item(reader: Reader) -> _Item:
+def _read_item(reader: Reader) -> _Item:
     (kind,) = reader.unpack(_INT8)
     if kind == OPERAND:
         weights, prefix = reader.unpack(_OPERAND_FORM)
@@ -86,21 +91,21 @@ def _item(reader: Reader) -> _Item:
 
 
 def _find_operands(items: list[_Item]) -> None:
-    """Operators stand before their operands, so from the end each finds its own complete (findoprnd)."""
-    begins: list[int] = []
+    """Set the left operand of each operator, from the last item to the first (findoprnd)."""
+    starts: list[int] = []
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
         if isinstance(item, _Operator):
-            begins.pop()
+            starts.pop()
             if item.sign != "!":
-                item.left = begins.pop()
-        begins.append(at)
-    if len(begins) > 1:
+                item.left = starts.pop()
+        starts.append(at)
+    if len(starts) > 1:
         raise ValueError("more than one expression")
 
 
 def _infix(items: list[_Item]) -> str:
-    """The items as an expression (infix of tsquery.c)."""
+    """Return the infix expression of items in prefix order (infix in tsquery.c)."""
     parts: list[str] = []
     todo: list[str | tuple[int, int, bool]] = [(0, -1, False)]
     while todo:
@@ -116,7 +121,7 @@ def _infix(items: list[_Item]) -> str:
         operand = (at + 1, item.priority, item.phrase)
         inner: list[str | tuple[int, int, bool]]
         inner = [(item.left, item.priority, False), item.sign, operand] if item.left else [item.sign, operand]
-        # A phrase depends on the order in which it is put together.
+        # The phrase operator is not associative.
         if item.priority < outer or (item.phrase and right_of_phrase):
             inner = ["( ", *inner, " )"]
         todo.extend(reversed(inner))
@@ -128,5 +133,5 @@ def _quoted(lexeme: str) -> str:
     return f"'{doubled}'"
 
 
-SEARCH: Final[dict[str, Output]] = {"tsvectorsend": tsvector_out, "tsquerysend": tsquery_out}
-"""By send function."""
+TEXT_SEARCH: Final[dict[str, OutputFunction]] = {"tsvectorsend": tsvector_out, "tsquerysend": tsquery_out}
+"""Output functions, by name of the send function."""

@@ -1,4 +1,4 @@
-"""numeric: decimal text as digits to base 10000."""
+"""Binary form of numeric values: base-10000 digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Final
 
-from pgoutput.values.binary.reading import matched
+from pgoutput.values.binary_from_text.parsing import match_whole
 
 _HEAD: Final = struct.Struct(">HhHH")
 _NEGATIVE: Final = 0x4000
@@ -15,21 +15,24 @@ _SPECIAL: Final = {
     "Infinity": _HEAD.pack(0, 0, 0xD000, 0x20),
     "-Infinity": _HEAD.pack(0, 0, 0xF000, 0x20),
 }
-"""The scale of infinity is the bit that tells it from NaN (NUMERIC_DSCALE of a short header)."""
+"""Binary form of the special values. The scale of infinity is what NUMERIC_DSCALE reads from its header."""
 _MAX_SCALE: Final = 0x3FFF
-"""NUMERIC_DSCALE_MASK."""
+"""Largest number of digits after the decimal point (NUMERIC_DSCALE_MASK)."""
 _DIGITS: Final = 4
-"""DEC_DIGITS: decimal digits in one of base 10000."""
+"""Decimal digits of a base-10000 digit (DEC_DIGITS)."""
 _NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
 
 
 def numeric_in(text: str) -> bytes:
-    """Count, weight, sign, scale, and the digits without zeros at either end (numeric_in, numeric_send)."""
+    """Return a numeric's binary form: digit count, weight, sign, scale, digits (numeric_send).
+
+    Leading and trailing zero digits are not sent.
+    """
     if text in _SPECIAL:
         return _SPECIAL[text]
-    sign, whole, fraction = matched(_NUMBER, text, "-12.50, NaN or Infinity").groups(default="")
+    sign, whole, fraction = match_whole(_NUMBER, text, "-12.50, NaN or Infinity").groups(default="")
     if len(fraction) > _MAX_SCALE:
-        raise ValueError(f"at most {_MAX_SCALE} digits stand behind the point")
+        raise ValueError(f"a numeric has at most {_MAX_SCALE} digits after the decimal point")
     whole = whole.lstrip("0")
     before = -(-len(whole) // _DIGITS)
     after = -(-len(fraction) // _DIGITS)
@@ -39,7 +42,7 @@ def numeric_in(text: str) -> bytes:
     first = next((at for at, digit in enumerate(digits) if digit), len(digits))
     last = next((at for at in range(len(digits), first, -1) if digits[at - 1]), first)
     digits = digits[first:last]
-    if not digits:  # zero has neither weight nor sign
+    if not digits:  # zero has no weight and no sign
         return _HEAD.pack(0, 0, 0, len(fraction))
     head = _HEAD.pack(len(digits), weight - first, _NEGATIVE if sign else 0, len(fraction))
     return head + struct.pack(f">{len(digits)}H", *digits)

@@ -1,4 +1,4 @@
-"""numeric: digits to base 10000 as decimal text."""
+"""Text of numeric values, which are sent as base-10000 digits."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _HEAD: Final = struct.Struct(">HhHH")
 _SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 _SIGNS: Final = {0x0000: "", 0x4000: "-"}
 _MAX_SCALE: Final = 0x3FFF
-"""NUMERIC_DSCALE_MASK."""
+"""Largest number of digits after the decimal point (NUMERIC_DSCALE_MASK)."""
 _BASE: Final = 10_000
-"""NBASE."""
+"""Base of the digits on the wire (NBASE)."""
 
 
 def numeric_out(data: bytes) -> str:
-    """A number with as many digits behind the point as its scale says (numeric_send, numeric_out).
+    """Return a numeric's text with as many fractional digits as its scale (numeric_send, numeric_out).
 
-    The weight is at most 32767, so text has at most 131072 digits before the point, and 16383 behind it.
+    The text has at most 131072 digits before the decimal point, and 16383 after it.
     """
     count, weight, sign, scale = _HEAD.unpack_from(data)
     digits = struct.unpack(f">{count}H", data[_HEAD.size :])

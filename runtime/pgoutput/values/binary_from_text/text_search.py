@@ -1,4 +1,4 @@
-"""Text search: tsvector and tsquery."""
+"""Binary form of text search values: tsvector and tsquery."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import re
 import struct
 from typing import Final, TypeAlias
 
-from pgoutput.values.binary.reading import Input
-from pgoutput.values.search import OPERAND, OPERATOR, OPERATORS, PHRASE, QUERY_WEIGHTS, WEIGHTS
+from pgoutput.values.binary_from_text.parsing import InputFunction
+from pgoutput.values.text_from_binary.text_search import (
+    OPERAND,
+    OPERATOR,
+    OPERATORS,
+    PHRASE,
+    QUERY_WEIGHTS,
+    WEIGHTS,
+)
 from pgoutput.wire import write_string
 
 _LEXEME: Final = r"'((?:[^'\\]|''|\\\\)*)'"
@@ -22,27 +29,27 @@ _NOT, _AND, _OR, _PHRASE = "!", "&", "|", "<>"
 _CODES: Final = {sign.strip().replace("-", ""): code for code, (_, sign) in OPERATORS.items()}
 _PRIORITIES: Final = {sign.strip().replace("-", ""): priority for priority, sign in OPERATORS.values()}
 _MAX_DISTANCE: Final = 16_384
-"""MAXENTRYPOS, and as well the bits of a position."""
+"""Largest distance of a phrase operator, and the first invalid position of a lexeme (MAXENTRYPOS)."""
 
 _Node: TypeAlias = "bytes | tuple[bytes, _Node] | tuple[bytes, _Node, _Node]"
-"""An operand, or an operator and what it stands before: the right operand first."""
+"""A tsquery operand, or an operator followed by its operands, the right operand first."""
 
 
 def tsvector_in(text: str) -> bytes:
-    """A number of lexemes, and each with its positions and their weights (tsvectorin, tsvectorsend)."""
+    """Return a tsvector's binary form: number of lexemes, then lexemes and positions (tsvectorsend)."""
     lexemes: list[bytes] = []
     pos = 0
     while pos < len(text):
         match = _IN_VECTOR.match(text, pos)
         if match is None:
             raise ValueError(f"no lexeme at character {pos}")
-        entries = [_entry(entry) for entry in (match[2] or "").split(",") if entry]
-        lexemes.append(_lexeme(match[1]) + struct.pack(f">H{len(entries)}H", len(entries), *entries))
+        entries = [_encode_position(entry) for entry in (match[2] or "").split(",") if entry]
+        lexemes.append(_encode_lexeme(match[1]) + struct.pack(f">H{len(entries)}H", len(entries), *entries))
         pos = match.end()
     return struct.pack(">i", len(lexemes)) + b"".join(lexemes)
 
 
-def _entry(text: str) -> int:
+def _encode_position(text: str) -> int:
     weight = text[-1] if text[-1] in "ABC" else ""
     position = int(text.removesuffix(weight))
     if not 0 < position < _MAX_DISTANCE:
@@ -50,60 +57,63 @@ def _entry(text: str) -> int:
     return WEIGHTS.index(weight) << 14 | position
 
 
-def _lexeme(quoted: str) -> bytes:
+def _encode_lexeme(quoted: str) -> bytes:
     return write_string(_DOUBLED.sub(lambda match: match[0][0], quoted))
 
 
 def tsquery_in(text: str) -> bytes:
-    """A number of items, each operator before its operands (tsqueryin, tsquerysend).
+    """Return a tsquery's binary form: number of items, then items in prefix order (tsquerysend).
 
-    Of operators that bind alike the first binds closer, but for not. Nothing here recurses.
+    Binary operators of the same priority associate to the left. The function does not recurse, because a
+    query can be nested as deep as it is long.
     """
     nodes: list[_Node] = []
-    open_: list[tuple[str, int]] = []  # operators and brackets that wait for what follows, and distances
+    pending: list[
+        tuple[str, int]
+    ] = []  # operators and parentheses without all operands yet, with their distances
     count = pos = 0
-    awaited = True  # whether an operand comes next
+    expects_operand = True
     end = len(text.rstrip())
     while pos < end:
         match = _IN_QUERY.match(text, pos)
         if match is None:
             raise ValueError(f"no operand or operator at character {pos}")
         pos, sign = match.end(), match["sign"]
-        if awaited != (sign in (None, "(", _NOT)):
+        if expects_operand != (sign in (None, "(", _NOT)):
             raise ValueError(f"not an expression, before character {pos}")
         if sign is None:
-            nodes.append(_operand(match[3], match["flags"] or ""))
-            awaited = False
+            nodes.append(_encode_operand(match[3], match["flags"] or ""))
+            expects_operand = False
         elif sign == ")":
-            _close(nodes, open_, 0)
-            if not open_:
-                raise ValueError(f"a bracket that was not opened, at character {pos}")
-            open_.pop()
+            _attach_operands(nodes, pending, 0)
+            if not pending:
+                raise ValueError(f"a parenthesis that was not opened, at character {pos}")
+            pending.pop()
         elif sign in ("(", _NOT):
-            open_.append((sign, 0))
+            pending.append((sign, 0))
         else:
             kind = _PHRASE if sign[0] == "<" else sign
-            _close(nodes, open_, _PRIORITIES[kind])
-            open_.append((kind, int(match["distance"] or kind == _PHRASE)))
-            awaited = True
+            _attach_operands(nodes, pending, _PRIORITIES[kind])
+            pending.append((kind, int(match["distance"] or kind == _PHRASE)))
+            expects_operand = True
         count += sign not in ("(", ")")
-    if awaited and text:
+    if expects_operand and text:
         raise ValueError("an operand is missing")
-    _close(nodes, open_, 0)
-    if open_:
-        raise ValueError("a bracket is not closed")
-    return struct.pack(">i", count) + _flat(nodes)
+    _attach_operands(nodes, pending, 0)
+    if pending:
+        raise ValueError("a parenthesis is not closed")
+    return struct.pack(">i", count) + _flatten(nodes)
 
 
-def _operand(lexeme: str, flags: str) -> bytes:
+def _encode_operand(lexeme: str, flags: str) -> bytes:
     weights = sum(bit for bit, letter in QUERY_WEIGHTS if letter in flags)
-    return bytes((OPERAND, weights, "*" in flags)) + _lexeme(lexeme)
+    return bytes((OPERAND, weights, "*" in flags)) + _encode_lexeme(lexeme)
 
 
-def _close(nodes: list[_Node], open_: list[tuple[str, int]], priority: int) -> None:
-    """Give operators that bind at least so close their operands, back to the last bracket."""
-    while open_ and open_[-1][0] != "(" and _PRIORITIES[open_[-1][0]] >= priority:
-        sign, distance = open_.pop()
+def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priority: int) -> None:
+    """Attach operands to the open operators of at least this priority, back to the last parenthesis."""
+    while pending and pending[-1][0] != "(" and _PRIORITIES[pending[-1][0]] >= priority:
+        sign, distance = pending.pop()
         head = bytes((OPERATOR, _CODES[sign]))
         if sign == _NOT:
             nodes.append((head, nodes.pop()))
@@ -116,7 +126,7 @@ def _close(nodes: list[_Node], open_: list[tuple[str, int]], priority: int) -> N
         nodes.append((head, right, nodes.pop()))
 
 
-def _flat(nodes: list[_Node]) -> bytes:
+def _flatten(nodes: list[_Node]) -> bytes:
     parts: list[bytes] = []
     todo: list[_Node] = nodes[::-1]
     while todo:
@@ -129,5 +139,5 @@ def _flat(nodes: list[_Node]) -> bytes:
     return b"".join(parts)
 
 
-SEARCH: Final[dict[str, Input]] = {"tsvectorsend": tsvector_in, "tsquerysend": tsquery_in}
-"""By send function."""
+TEXT_SEARCH: Final[dict[str, InputFunction]] = {"tsvectorsend": tsvector_in, "tsquerysend": tsquery_in}
+"""Input functions, by name of the send function."""

@@ -1,4 +1,4 @@
-"""Binary columns of common types to Arrow without a way through text, where all of a column allows it."""
+"""Fast conversion of binary columns of common types to Arrow arrays, without text in between."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ _NUMBERS: Final = {
     "timestamp_send": "q",
     "timestamptz_send": "q",
 }
-"""How a number is sent, by send function."""
+"""struct format of a number, by name of the send function."""
 
 _DAY: Final = 86_400_000_000
 _UNITS: Final = {"date_send": _DAY, "timestamp_send": 1, "timestamptz_send": 1}
-"""Microseconds that the number counts since 2000-01-01."""
+"""Unit of a date or timestamp in microseconds, by name of the send function; counted from 2000-01-01."""
 
 _TEXTS: Final = ("textsend", "varcharsend", "bpcharsend", "namesend", "json_send")
+"""Send functions whose binary form is the text."""
 
 
 def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -> pa.Array | None:
-    """A column of binary cells as Arrow, the same as it is by way of text.
+    """Return a column of binary cells as an Arrow array, equal to the conversion through text.
 
     Args:
-        cells: The values.
+        cells: Cells of the column.
         type_oid: OID of the column's type.
-        type_: The Arrow type for it.
+        type_: Arrow type of the array.
 
     Returns:
-        None where the type is none of these, or a cell is neither NULL nor bytes, or what it holds needs a
-        closer look.
+        The array, or None if only the conversion through text can tell: the type is another, a cell is not
+        None or bytes, or a value may not be valid or representable.
     """
     builtin = catalog.BY_OID.get(type_oid)
     if builtin is None or not set(map(type, cells)) <= {bytes, type(None)}:
         return None
     values = [cell for cell in cells if isinstance(cell, bytes)]
     if builtin.send in _NUMBERS:
-        numbers = _numbers(values, builtin.send)
-        return None if numbers is None else pa.array(_spread(numbers, cells), type_)
+        numbers = _unpack_numbers(values, builtin.send)
+        return None if numbers is None else pa.array(_insert_nulls(numbers, cells), type_)
     if builtin.send == "byteasend":
         return pa.array(cells, type_)
     if builtin.send in _TEXTS and not any(0 in value for value in values):
@@ -64,11 +65,11 @@ def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -
     return None
 
 
-def _numbers(values: Sequence[bytes], send: str) -> Iterable[int | float] | None:
-    form = struct.Struct(">" + _NUMBERS[send])
-    if not set(map(len, values)) <= {form.size}:
+def _unpack_numbers(values: Sequence[bytes], send: str) -> Iterable[int | float] | None:
+    number_format = struct.Struct(">" + _NUMBERS[send])
+    if not set(map(len, values)) <= {number_format.size}:
         return None
-    numbers = [number for (number,) in form.iter_unpack(b"".join(values))]
+    numbers = [number for (number,) in number_format.iter_unpack(b"".join(values))]
     if send in _UNITS and numbers:
         unit = _UNITS[send]
         epoch = EPOCH_UNIX_MICROSECONDS // unit
@@ -80,11 +81,11 @@ def _numbers(values: Sequence[bytes], send: str) -> Iterable[int | float] | None
         ):
             return None
         return [number + epoch for number in numbers]
-    if send in ("float4send", "float8send"):  # in text there is one NaN only
+    if send in ("float4send", "float8send"):  # text has a single NaN
         return [math.nan if number != number else number for number in numbers]
     return numbers
 
 
-def _spread(numbers: Iterable[int | float], cells: Sequence[Cell]) -> list[int | float | None]:
-    left = iter(numbers)
-    return [None if cell is None else next(left) for cell in cells]
+def _insert_nulls(numbers: Iterable[int | float], cells: Sequence[Cell]) -> list[int | float | None]:
+    remaining = iter(numbers)
+    return [None if cell is None else next(remaining) for cell in cells]
