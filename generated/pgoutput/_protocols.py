@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "dd53a4a49481d538"
+KERNEL: Final = "87be4364fb36f93e"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (
