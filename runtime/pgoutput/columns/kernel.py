@@ -95,7 +95,7 @@ class KernelIndex(Index):
             return []
         # Only inside of stream blocks has a message an xid that others of its kind do not have.
         xids = self.field("xid").there
-        found = []
+        found: list[Message] = []
         for row in rows:
             data = self.data[row].as_py()
             codec = CODECS[self._versions[data[0]]]
