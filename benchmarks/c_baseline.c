@@ -1,8 +1,8 @@
-/* The limit of the columnar decoders: walks messages and copies their cells, and makes nothing of them.
+/* The lower bound of the column decoders: walks messages and copies their cells without interpreting them.
  *
- * Each tuple is a row, an old one before the new one. What it has in column c goes behind the earlier cells of that
- * column, out[c], and its end into ends[c]; a cell that is NULL or UNCHANGED has no bytes. All reads and writes are
- * bounded. Buffers are given, and used again for the next batch: no memory is allocated or touched for the first time.
+ * Each tuple is a row; an old tuple precedes the new one. The cell in column c is appended to out[c], and its end offset
+ * to ends[c]. A NULL or UNCHANGED cell has no bytes. All reads and writes are bounds-checked. The caller passes buffers
+ * and reuses them for the next batch, so that no memory is allocated.
  */
 #include <arpa/inet.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ static uint32_t uint32_at(const uint8_t *data) {
     return ntohl(value);
 }
 
-/* Gives the rows, or -1 where a message is not well-formed, has another number of columns, or there is no room. */
+/* Returns the number of rows, or -1 if a message is malformed, has another number of columns, or a buffer is full. */
 int64_t walk(const uint8_t *data, const int32_t *offsets, int64_t messages, int columns, uint8_t **out,
              int32_t **ends, int32_t *used, int32_t room, int64_t most_rows) {
     int64_t rows = 0;
@@ -23,9 +23,9 @@ int64_t walk(const uint8_t *data, const int32_t *offsets, int64_t messages, int 
         const uint8_t *at = data + offsets[i], *end = data + offsets[i + 1];
         if (at == end) return -1;
         uint8_t tag = *at++;
-        if (tag != 'I' && tag != 'U' && tag != 'D') continue; /* nothing else has cells */
+        if (tag != 'I' && tag != 'U' && tag != 'D') continue; /* other messages have no cells */
         if (end - at < 4) return -1;
-        at += 4; /* the relation's oid */
+        at += 4; /* OID of the relation */
         while (at < end) {
             if (end - at < 3 || rows == most_rows) return -1;
             int count = at[1] << 8 | at[2]; /* at[0] is K, O or N */

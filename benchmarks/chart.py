@@ -1,7 +1,4 @@
-"""The picture of what the codec's benchmark has measured: SVG, written by hand.
-
-Both axes of time are logarithmic: what is twice as fast is as far away everywhere.
-"""
+"""The chart of the codec benchmark's results, as SVG. Its time axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -15,13 +12,14 @@ from benchmarks.results import Results, Times
 WIDTH: Final = 900
 BAR: Final = 24
 LABELS: Final = 150
-"""The room for the names of the bars."""
+"""Width of the bars' names, in pixels."""
 BARS_END: Final = 520
+"""Right end of the bars, in pixels."""
 LINES: Final = (600, 760)
-"""Where the lines begin and end; behind them are their names."""
+"""Left and right end of the lines, in pixels; the lines' names follow."""
 
 LABEL: Final = 14
-"""The height of a name."""
+"""Height of a name, in pixels."""
 
 OURS: Final = "#2563a8"
 OTHERS: Final = "#9aa3ad"
@@ -31,11 +29,11 @@ STYLE: Final = "font: 12px sans-serif; fill: #1f2328"
 
 
 def draw(times: Times, results: Results) -> str:
-    """The picture.
+    """Return the chart as SVG.
 
     Args:
-        times: Those of the bars.
-        results: Those of the lines, by the length of the stream.
+        times: Times of the bars, in nanoseconds per message.
+        results: Results with the times of the lines, by length of the stream.
     """
     height = 70 + BAR * len(times)
     parts = [*_bars(times), *_lines(results.lengths, height)]
@@ -45,7 +43,7 @@ def draw(times: Times, results: Results) -> str:
 
 
 def _bars(times: Times) -> Iterator[str]:
-    yield _text(8, 22, "Nanoseconds a message, 6 columns in text format (logarithmic)", weight="bold")
+    yield _text(8, 22, "Nanoseconds per message, 6 columns in text format (logarithmic)", weight="bold")
     low, high = log10(min(times.values())) - 0.3, log10(max(times.values()))
     for i, (name, time) in enumerate(sorted(times.items(), key=lambda item: item[1])):
         top = 40 + i * BAR
@@ -57,30 +55,30 @@ def _bars(times: Times) -> Iterator[str]:
 
 def _lines(lengths: dict[int, Times], height: int) -> Iterator[str]:
     left, right = LINES
-    yield _text(left - 40, 22, "The same, by the messages of the stream", weight="bold")
-    found = [time for times in lengths.values() for time in times.values()]
-    low, high = log10(min(found)) - 0.1, log10(max(found)) + 0.1
+    yield _text(left - 40, 22, "The same, by number of messages in the stream", weight="bold")
+    all_times = [time for times in lengths.values() for time in times.values()]
+    low, high = log10(min(all_times)) - 0.1, log10(max(all_times)) + 0.1
     first, last = log10(min(lengths)), log10(max(lengths))
 
-    def across(length: int) -> float:
+    def x_of(length: int) -> float:
         return left + (log10(length) - first) / (last - first) * (right - left)
 
-    def down(time: float) -> float:
+    def y_of(time: float) -> float:
         return height - 40 - (log10(time) - low) / (high - low) * (height - 80)
 
     for length in lengths:
-        yield _text(across(length), height - 14, f"10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[round(log10(length))]}", anchor="middle")
+        yield _text(x_of(length), height - 14, f"10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[round(log10(length))]}", anchor="middle")
     for name in next(iter(lengths.values())):
-        places = [(across(length), down(times[name])) for length, times in lengths.items()]
+        places = [(x_of(length), y_of(times[name])) for length, times in lengths.items()]
         points = " ".join(f"{x:.0f},{y:.0f}" for x, y in places)
         yield f'<polyline points="{points}" fill="none" stroke="{_color(name)}" stroke-width="2"/>'
         for x, y in places:
             yield f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="{_color(name)}"/>'
     longest = lengths[max(lengths)]
-    free = float(height)
-    for name, time in sorted(longest.items(), key=lambda item: item[1]):  # from below, none on another
-        free = min(down(time), free - LABEL)
-        yield _text(right + 12, free + 4, f"{time:,.0f}  {name}")
+    next_y = float(height)
+    for name, time in sorted(longest.items(), key=lambda item: item[1]):  # names must not overlap
+        next_y = min(y_of(time), next_y - LABEL)
+        yield _text(right + 12, next_y + 4, f"{time:,.0f}  {name}")
 
 
 def _color(name: str) -> str:
