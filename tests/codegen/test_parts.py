@@ -1,4 +1,4 @@
-"""Gates, names, and the steps that a codec takes."""
+"""Parts of the generator: version gates, names, steps of a codec, docstrings and literals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPEC = load(ROOT / "spec")
     ("text", "inside", "outside"),
     [("1+", [1, 2, 99], [0]), ("2+", [2, 3, 99], [1]), ("2-3", [2, 3], [1, 4]), ("2", [2], [1, 3])],
 )
-def test_gate(text: str, inside: list[int], outside: list[int]) -> None:
+def test_a_gate_contains_its_versions(text: str, inside: list[int], outside: list[int]) -> None:
     gate = Gate.parse(text)
     assert all(version in gate for version in inside)
     assert not any(version in gate for version in outside)
@@ -28,7 +28,7 @@ def test_gate(text: str, inside: list[int], outside: list[int]) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0+", "01+", "+", "2 +", "2-", "-2", "2..3", "3-2", "2+\n", "²+", "2-3+"]
 )
-def test_no_gate(text: str) -> None:
+def test_an_invalid_gate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="gate"):
         Gate.parse(text)
 
@@ -41,11 +41,11 @@ def test_no_gate(text: str) -> None:
         ("1", "2-4", False),
     ],
 )  # fmt: skip
-def test_gate_within(inner: str, outer: str, expected: bool) -> None:
+def test_a_gate_is_within_another(inner: str, outer: str, expected: bool) -> None:
     assert Gate.parse(inner).within(Gate.parse(outer)) is expected
 
 
-def test_gate_of_one_version_as_a_range() -> None:
+def test_a_range_of_one_version_is_written_as_that_version() -> None:
     assert str(Gate.parse("3-3")) == "3"
 
 
@@ -60,7 +60,7 @@ def test_gate_of_one_version_as_a_range() -> None:
         ("Int8Range", "int8_range"),
     ],
 )
-def test_snake(name: str, expected: str) -> None:
+def test_names_become_snake_case(name: str, expected: str) -> None:
     assert snake(name) == expected
 
 
@@ -71,17 +71,17 @@ def _layout(name: str, version: int) -> Layout:
 
 
 def _steps(steps: tuple[Run | One | When, ...]) -> list[object]:
-    """Runs as their fields and formats, single fields by name, conditions with what they hold."""
-    words: list[object] = []
+    """Return runs as (fields, struct format), single fields by name, and conditions as (condition, steps)."""
+    described: list[object] = []
     for step in steps:
         match step:
             case Run(fields=fields):
-                words.append((" ".join(field.name for field in fields), step.format))
+                described.append((" ".join(field.name for field in fields), step.format))
             case One(field=field):
-                words.append(field.name)
+                described.append(field.name)
             case When(condition=condition, steps=inner):
-                words.append((condition, _steps(inner)))
-    return words
+                described.append((condition, _steps(inner)))
+    return described
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,13 @@ def _steps(steps: tuple[Run | One | When, ...]) -> list[object]:
             ("replica_identity columns.count", ">BH"), "columns"]),
     ],
 )  # fmt: skip
-def test_what_is_read_at_once(name: str, version: int, expected: list[object]) -> None:
+def test_adjacent_fixed_width_fields_are_read_in_one_run(
+    name: str, version: int, expected: list[object]
+) -> None:
     assert _steps(_layout(name, version).steps) == expected
 
 
-def test_a_message_that_is_one_run() -> None:
+def test_a_message_of_fixed_width_fields_is_one_run() -> None:
     begin = _layout("Begin", 1)
     assert begin.fixed == begin.steps[0]
     assert begin.fixed.name == "_RUN_LSN_TIMESTAMP_XID"
@@ -116,7 +118,7 @@ def test_a_message_that_is_one_run() -> None:
     assert [run.format for run in _layout("Insert", 2).runs] == [">I", ">I"]
 
 
-def test_what_a_version_sees() -> None:
+def test_each_version_has_its_messages() -> None:
     names = {
         version: {message.name for message in resolve(SPEC, SPEC.protocols["pgoutput"], version).messages}
         for version in SPEC.versions
@@ -141,7 +143,7 @@ def test_what_a_version_sees() -> None:
         ),
     ],
 )
-def test_docstrings(text: str, expected: str) -> None:
+def test_docstrings_are_escaped_and_wrapped(text: str, expected: str) -> None:
     actual = filters.doc(text, 4)
     assert actual == expected
     assert max(map(len, f'    """{actual}"""'.splitlines())) <= filters.WIDTH
@@ -149,5 +151,5 @@ def test_docstrings(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "short", "long " * 100, "\\x \"'" * 40, 7, None, ("a", 1)])
-def test_literals(value: object) -> None:
+def test_literals_evaluate_to_their_value(value: object) -> None:
     assert eval(filters.literal(value)) == value

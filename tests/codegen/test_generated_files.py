@@ -1,4 +1,4 @@
-"""`generated/` is what `spec/` says, and the command keeps it so."""
+"""`generated/` is up to date with `spec/`, and `python -m codegen` updates it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 
 def _state(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file below, with its time and content."""
+    """Return modification time and content of all files below a folder, by path."""
     paths = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
@@ -26,50 +26,54 @@ def generated(tmp_path: Path) -> Path:
     return folder
 
 
-def test_generated_is_what_the_spec_says() -> None:
+def test_generated_files_are_up_to_date() -> None:
     expected: dict[str, list[str]] = {"stale": [], "missing": [], "orphaned": []}
     actual = files.compare(ROOT / "generated", render(load(ROOT / "spec")))
     assert actual == expected, "run `python -m codegen`"
 
 
-def test_check_says_nothing_when_all_is_fresh(run: Run) -> None:
+def test_check_prints_nothing_if_all_files_are_up_to_date(run: Run) -> None:
     assert run("--check", "--spec", ROOT / "spec", "--out", ROOT / "generated") == (0, "", "")
 
 
-def test_check_lists_what_is_not_fresh(run: Run, generated: Path, whole: SpecCopy) -> None:
+def test_check_lists_stale_missing_and_orphaned_files(
+    run: Run, generated: Path, whole_spec: SpecCopy
+) -> None:
     with (generated / "pgoutput/v1.py").open("a") as file:
         file.write("# edited\n")
     (generated / "reference/v2.md").unlink()
     (generated / "pgoutput/v9.py").write_text("")
-    whole.write("{}", "released.json")
-    before = _state(generated), _state(whole.folder)
-    done = run("--check", "--spec", whole.folder, "--out", generated)
-    assert done.code == 1
-    assert done.err.splitlines() == [
+    whole_spec.write("{}", "released.json")
+    before = _state(generated), _state(whole_spec.folder)
+    result = run("--check", "--spec", whole_spec.folder, "--out", generated)
+    assert result.code == 1
+    assert result.err.splitlines() == [
         f"stale: {generated}/pgoutput/v1.py",
         f"missing: {generated}/reference/v2.md",
         f"orphaned: {generated}/pgoutput/v9.py",
-        f"stale: {whole.folder}/released.json",
+        f"stale: {whole_spec.folder}/released.json",
         "run `python -m codegen`, and commit what it writes",
     ]
-    assert (_state(generated), _state(whole.folder)) == before
+    assert (_state(generated), _state(whole_spec.folder)) == before
 
 
-def test_generating_twice_touches_nothing(run: Run, generated: Path, whole: SpecCopy) -> None:
-    before = _state(generated), _state(whole.folder)
-    assert run("--spec", whole.folder, "--out", generated) == (0, "", "")
-    assert (_state(generated), _state(whole.folder)) == before
+def test_generating_again_touches_no_file(run: Run, generated: Path, whole_spec: SpecCopy) -> None:
+    before = _state(generated), _state(whole_spec.folder)
+    assert run("--spec", whole_spec.folder, "--out", generated) == (0, "", "")
+    assert (_state(generated), _state(whole_spec.folder)) == before
 
 
-def test_generating_mends_what_is_not_fresh(run: Run, generated: Path, whole: SpecCopy) -> None:
+def test_generating_updates_restores_and_removes_files(
+    run: Run, generated: Path, whole_spec: SpecCopy
+) -> None:
     text = (generated / "pgoutput/v1.py").read_text()
     (generated / "pgoutput/v1.py").write_text("")
     (generated / "reference/v2.md").unlink()
     (generated / "pgoutput/v9.py").write_text(text)
     (generated / "pgoutput/.v1.py.draft").write_text("half a fi")
-    done = run("--spec", whole.folder, "--out", generated)
-    assert (done.code, done.err) == (0, "")
-    assert sorted(done.out.splitlines()) == [
+    result = run("--spec", whole_spec.folder, "--out", generated)
+    assert (result.code, result.err) == (0, "")
+    assert sorted(result.out.splitlines()) == [
         "removed pgoutput/.v1.py.draft",
         "removed pgoutput/v9.py",
         "wrote pgoutput/v1.py",
@@ -80,25 +84,25 @@ def test_generating_mends_what_is_not_fresh(run: Run, generated: Path, whole: Sp
     }
 
 
-def test_a_folder_with_files_of_others_is_left_alone(run: Run, tmp_path: Path, whole: SpecCopy) -> None:
+def test_a_folder_with_other_files_is_refused(run: Run, tmp_path: Path, whole_spec: SpecCopy) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "thesis.tex").write_text("ten years of work")
-    done = run("--spec", whole.folder, "--out", home)
-    assert done.code == 1
-    assert done.err == (
+    result = run("--spec", whole_spec.folder, "--out", home)
+    assert result.code == 1
+    assert result.err == (
         f"{home}/thesis.tex: not a generated file; move it away, or generate into another folder\n"
     )
     assert [path.name for path in home.iterdir()] == ["thesis.tex"]
 
 
-def test_every_generated_file_says_so() -> None:
+def test_every_generated_file_has_the_mark() -> None:
     unmarked = [name for name, text in render(load(ROOT / "spec")).items() if files.MARK not in text]
     assert unmarked == ["pgoutput/py.typed"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_file_is_written_whole_or_not_at_all(
+def test_a_failed_write_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     path = tmp_path / "v1.py"
@@ -113,7 +117,7 @@ def test_a_file_is_written_whole_or_not_at_all(
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("v1.py", "old")]
 
 
-def test_text_that_cannot_be_written_leaves_the_file(tmp_path: Path) -> None:
+def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "v1.py"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
