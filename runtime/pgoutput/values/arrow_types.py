@@ -112,9 +112,9 @@ _EXACT_IN_DOUBLE: Final = (pa.int16(), pa.int32())
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """Return the Arrow type for all values of a column whose type changed between `a` and `b`.
 
-    Two numeric types become the narrowest numeric type that represents both exactly. Two list types become a
-    list of their elements' common type. All other pairs become a string with the server's text. `to_arrow`
-    accepts the result as its `type_`.
+    Two numeric types become the narrowest numeric type that represents both exactly, if there is one. Two
+    list types become a list of their elements' common type. All other pairs become a string with the server's
+    text. `to_arrow` accepts the result as its `type_`.
     """
     if a == b:
         return a

@@ -26,5 +26,5 @@ def match_whole(pattern: re.Pattern[str], text: str, example: str) -> re.Match[s
     """
     match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError(f"a text like {example} is expected")
+        raise ValueError(f"a text such as {example} is expected")
     return match
