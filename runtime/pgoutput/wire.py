@@ -1,4 +1,7 @@
-"""Elements of messages: LSNs, timestamps, strings, flags, and the marker `UNCHANGED`."""
+"""LSNs, timestamps, and the marker `UNCHANGED`.
+
+The names that `__all__` omits are helpers of the codecs for strings and flags.
+"""
 
 from __future__ import annotations
 
@@ -41,22 +44,13 @@ UNIX_YEAR_10000: Final = 253_402_300_800_000_000
 
 __all__ = [
     "EPOCH",
-    "EPOCH_UNIX_MICROSECONDS",
     "UNCHANGED",
-    "UNIX_YEAR_1",
-    "UNIX_YEAR_10000",
     "Buffer",
     "Unchanged",
-    "escaped_bytes",
     "format_lsn",
     "from_datetime",
-    "is_utf8",
-    "known_bits",
     "parse_lsn",
-    "read_string",
-    "shown_text",
     "to_datetime",
-    "write_string",
 ]
 
 _LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")

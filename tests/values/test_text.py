@@ -11,7 +11,8 @@ import pytest
 
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, ReplicaIdentity, Type
-from pgoutput.values import arrow_type, base_types, parse_array, to_arrow
+from pgoutput.values import arrow_type, base_types, to_arrow
+from pgoutput.values.literals import parse_array
 from pgoutput.wire import UNCHANGED
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}

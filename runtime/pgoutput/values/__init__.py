@@ -13,7 +13,9 @@ function                    conversion
 `common_type`               the Arrow type of a column before and after a change of its type
 `default_type`              the PostgreSQL type of an Arrow type
 `base_types`                a relation with domains replaced by their base types
-`parse_array`               the elements of an array in text format
+`format_float4`             a float to the server's text of a float4
+`format_float8`             a float to the server's text of a float8
+`quote_array_element`       an array element's text, quoted if necessary
 ==========================  =====================================================================
 
 The text and the binary form of a value give the same result. Types are those of `pgoutput.catalog`.
@@ -28,18 +30,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pgoutput.values.binary_from_text import encode_binary, to_binary
 from pgoutput.values.builtin_types import base_types
-from pgoutput.values.literals import parse_array, quote_array_element
+from pgoutput.values.literals import quote_array_element
 from pgoutput.values.python_from_cells import to_python
 from pgoutput.values.text_from_binary.floats import format_float4, format_float8
 from pgoutput.values.text_from_cells import Rescued, decode_binary, to_text
 
 if TYPE_CHECKING:
     from pgoutput.values.arrow_from_cells import to_arrow
-    from pgoutput.values.arrow_types import MAX_PRECISION, arrow_type, common_type, default_type
+    from pgoutput.values.arrow_types import arrow_type, common_type, default_type
     from pgoutput.values.text_from_arrow import from_arrow
 
 __all__ = [
-    "MAX_PRECISION",
     "Rescued",
     "arrow_type",
     "base_types",
@@ -50,7 +51,6 @@ __all__ = [
     "format_float4",
     "format_float8",
     "from_arrow",
-    "parse_array",
     "quote_array_element",
     "to_arrow",
     "to_binary",
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 _ARROW_MODULES: Final = {
-    **dict.fromkeys(("MAX_PRECISION", "arrow_type", "common_type", "default_type"), "arrow_types"),
+    **dict.fromkeys(("arrow_type", "common_type", "default_type"), "arrow_types"),
     "from_arrow": "text_from_arrow",
     "to_arrow": "arrow_from_cells",
 }
