@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pgoutput.synth import Scenario
-from pgoutput.synth.scenario import WORK_MEM
+from pgoutput.synth.scenario import MIN_WORK_MEM
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
 from tests.synth.compare import RandomChoices
@@ -25,7 +25,7 @@ ASKED: Final[tuple[dict[str, Any], ...]] = (
 
 def chosen(seed: int, **options: Any) -> tuple[Scenario, Program]:
     """A scenario with a program at random: all is streamed, or only what is large, or very large."""
-    work_mem = (WORK_MEM, 0, 300)[seed % 3]
+    work_mem = (MIN_WORK_MEM, 0, 300)[seed % 3]
     given: dict[str, Any] = {
         "seed": seed,
         "publish_via_partition_root": seed % 2 > 0,

@@ -54,14 +54,14 @@ VALUES: list[tuple[str, Any]] = [
 ]
 
 REFUSED: list[tuple[str, Any, str]] = [
-    ("date", datetime(2024, 1, 1), "give a date"),
-    ("time", time(1, tzinfo=UTC), "without a zone"),
-    ("timetz", time(1), "with a zone"),
-    ("timestamp", datetime(2024, 1, 1, tzinfo=UTC), "without a zone"),
-    ("timestamptz", datetime(2024, 1, 1), "with a zone"),
-    ("interval", time(1), "a timedelta"),
+    ("date", datetime(2024, 1, 1), "expected a date"),
+    ("time", time(1, tzinfo=UTC), "without time zone"),
+    ("timetz", time(1), "with time zone"),
+    ("timestamp", datetime(2024, 1, 1, tzinfo=UTC), "without time zone"),
+    ("timestamptz", datetime(2024, 1, 1), "with time zone"),
+    ("interval", time(1), "expected a timedelta"),
     ("jsonb", {"a": float("nan")}, "not JSON compliant"),
-    ("jsonb", ["\0"], "no zero character"),
+    ("jsonb", ["\0"], "cannot contain U"),
     ("json", {"a": object()}, "not JSON serializable"),
 ]
 

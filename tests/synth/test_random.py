@@ -93,9 +93,9 @@ def followed(db: Scenario, program: Program) -> dict[int, str]:
     }
     names = {}
     for name, table in db.tables.items():
-        root = name if table.root is None else table.root.shape.full_name
+        root = name if table.root is None else table.root.definition.full_name
         if root in whole and (table.root is None) == (db.publish_via_partition_root or not table.partitions):
-            names[table.shape.oid] = name
+            names[table.definition.oid] = name
     return names
 
 
@@ -110,7 +110,7 @@ def as_sent(db: Scenario, names: dict[int, str], truth: dict[str, list[Any]]) ->
     found: dict[str, list[str]] = {}
     for name, rows in truth.items():
         root = db.tables[name].root
-        to = root.shape.full_name if root is not None and db.publish_via_partition_root else name
+        to = root.definition.full_name if root is not None and db.publish_via_partition_root else name
         if rows and to in names.values() and not db.tables[name].partitions:
             found[to] = sorted([*found.get(to, []), *map(str, rows)])
     return found

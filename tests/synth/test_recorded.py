@@ -76,7 +76,7 @@ def test_a_stand_in_serves_both(write: Callable[..., Any], options: dict[str, An
 def test_what_is_there_is_left_alone(write: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
-    with pytest.raises(RecordingError, match=r"there: (it is there already|a new folder is wanted)"):
+    with pytest.raises(RecordingError, match=r"there (exists already|is not an empty folder)"):
         write(shop(), tmp_path / "there")
     assert os.listdir(tmp_path / "there") == ["file"]
 
@@ -88,7 +88,7 @@ def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) ->
     with db.transaction() as tx:
         tx.insert(t, id=1, owner="pg_class")
     with pytest.raises(
-        ScenarioError, match=r"column owner, in binary format: 'pg_class' is not what .* type regclass"
+        ScenarioError, match=r"column owner in binary format: 'pg_class' is not what .* type regclass"
     ):
         write(db, tmp_path / "x", binary=True)
     with pytest.raises(ValueError, match="needs protocol version 2"):

@@ -34,11 +34,18 @@ from pgoutput.recording import (
 )
 from pgoutput.stream import StreamDecoder, Tables
 from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth import workload_run
-from pgoutput.synth.workload import Mix, Range, Workload
-from pgoutput.synth.workload_batches import Made
-from pgoutput.synth.workload_outputs import ToFrames
-from pgoutput.synth.workload_run import TRUTH, write_capture_file, write_frames, write_recording
+from pgoutput.synth.workload import (
+    Mix,
+    Range,
+    Workload,
+    write_capture_file,
+    write_copy_data,
+    write_recording,
+    writer,
+)
+from pgoutput.synth.workload.messages import WindowMessages
+from pgoutput.synth.workload.outputs import CopyDataOutput
+from pgoutput.synth.workload.writer import EXPECTED_ROWS
 from tests.recording import recordings
 from tests.server import Server
 from tests.synth.workloads import create_tables, statements, stream
@@ -64,7 +71,7 @@ def silent(transactions: int, messages: int) -> None:
 
 def frames(workload: Workload) -> bytes:
     file = io.BytesIO()
-    write_frames(workload, file, silent, WINDOW)
+    write_copy_data(workload, file, silent, WINDOW)
     return file.getvalue()
 
 
@@ -104,7 +111,7 @@ def test_segments_end_in_the_truth(workload: Workload, tmp_path: Path) -> None:
     assert list(find_gaps(metadata)) == []
     assert os.listdir(tmp_path) == ["out"]
     with RecordingReader(tmp_path / "out") as segments:
-        is_the_truth(segments, tmp_path / "out" / TRUTH)
+        is_the_truth(segments, tmp_path / "out" / EXPECTED_ROWS)
 
 
 @each
@@ -141,18 +148,18 @@ def test_segments_are_those_of_a_segment_writer(workload: Workload, tmp_path: Pa
 def test_a_capture_file_holds_the_same_and_ends_in_the_truth(name: str, tmp_path: Path) -> None:
     workload = WORKLOADS["parallel"]
     write_capture_file(workload, tmp_path / name, silent, WINDOW)
-    assert sorted(os.listdir(tmp_path)) == sorted([name, f"out.{TRUTH}"])
+    assert sorted(os.listdir(tmp_path)) == sorted([name, f"out.{EXPECTED_ROWS}"])
     assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
     with CaptureFile(tmp_path / name) as capture:
         assert [line.envelope for line in capture.messages()] == sent(workload)
     with CaptureFile(tmp_path / name) as capture:
-        is_the_truth(capture, tmp_path / f"out.{TRUTH}")
+        is_the_truth(capture, tmp_path / f"out.{EXPECTED_ROWS}")
 
 
 def by_workers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Have processes make what is otherwise made here, since it is small."""
-    monkeypatch.setattr(workload_run, "_SMALL", 0)
-    monkeypatch.setattr(workload_run, "_WORKERS", count)
+    monkeypatch.setattr(writer, "_SINGLE_PROCESS_MESSAGES", 0)
+    monkeypatch.setattr(writer, "_PROCESSES", count)
 
 
 def test_a_seed_makes_the_same_however_many_processes_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,16 +204,16 @@ def test_options_say_how_much() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"tables": 0}, "from 1 to 500 tables, not 0"),
-        ({"transactions": 0}, "at least 1 transaction"),
-        ({"mix": Mix(0, 1, 0)}, "a mix has inserts"),
-        ({"mix": Mix(1, 0, 2)}, "no more deletes than inserts"),
-        ({"mix": Mix(1, -1, 0)}, "the parts of a mix are numbers from 0 on"),
-        ({"large": 1.5}, "a share is from 0 to 1, not 1.5"),
-        ({"large_changes": 3}, "at least 100 changes"),
-        ({"large_changes": 10**9}, "a transaction of 1000000000 changes .* has about .* MB"),
+        ({"tables": 0}, "tables must be between 1 and 500, not 0"),
+        ({"transactions": 0}, "transactions must be at least 1, not 0"),
+        ({"mix": Mix(0, 1, 0)}, "mix needs inserts"),
+        ({"mix": Mix(1, 0, 2)}, "must not have more deletes than inserts"),
+        ({"mix": Mix(1, -1, 0)}, "the weights in mix must be finite and not negative"),
+        ({"large": 1.5}, "large must be between 0 and 1, not 1.5"),
+        ({"large_changes": 3}, "large_changes must be at least 100, not 3"),
+        ({"large_changes": 10**9}, "a transaction of 1000000000 changes .* takes about .* MiB"),
         ({"proto_version": 1, "streaming": "on"}, "needs protocol version 2"),
-        ({"seed": -1}, "a seed from 0 on"),
+        ({"seed": -1}, "seed must be 0 or greater"),
     ],
 )
 def test_what_is_no_workload(given: dict[str, Any], text: str) -> None:
@@ -219,11 +226,11 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     (tmp_path / "there.jsonl").touch()
-    (tmp_path / "beside.truth").mkdir()
-    with pytest.raises(RecordingError, match=r"full: a new folder is wanted, or an empty one"):
+    (tmp_path / "beside.expected_rows").mkdir()
+    with pytest.raises(RecordingError, match=r"full is not an empty folder"):
         write_recording(workload, tmp_path / "full", silent)
     for name in ("there", "beside"):
-        with pytest.raises(RecordingError, match=r"it is there already"):
+        with pytest.raises(RecordingError, match=r"exists already"):
             write_capture_file(workload, tmp_path / f"{name}.jsonl", silent)
     (tmp_path / "empty").mkdir()
     write_recording(workload, tmp_path / "empty", silent)
@@ -237,7 +244,7 @@ def test_what_was_killed_is_made_anew_and_what_is_being_made_is_not(tmp_path: Pa
     lock = os.open(stage, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     workload = WORKLOADS["one transaction"]
-    with pytest.raises(RecordingError, match="another is making it"):
+    with pytest.raises(RecordingError, match="another process is writing it"):
         write_recording(workload, tmp_path / "out", silent)
     os.close(lock)
     write_recording(workload, tmp_path / "out", silent)
@@ -259,7 +266,7 @@ def disk_full(transactions: int, messages: int) -> None:
     ("told", "error", "text"),
     [
         (interrupt, KeyboardInterrupt, None),
-        (disk_full, OSError, "nothing is left of what was made: make room"),
+        (disk_full, OSError, "partial output was deleted; free disk space"),
     ],
 )
 def test_what_fails_leaves_nothing(
@@ -278,19 +285,22 @@ def test_what_fails_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
-def fail(made: Made) -> bytes:
+def fail(made: WindowMessages) -> bytes:
     raise OSError(errno.ENOSPC, "x")
 
 
-def end(made: Made) -> bytes:
+def end(made: WindowMessages) -> bytes:
     os._exit(1)
 
 
 def test_what_fails_in_a_process_fails_here(monkeypatch: pytest.MonkeyPatch) -> None:
     by_workers(monkeypatch, 2)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    for prepare, error in ((fail, r"\[Errno 28\] x"), (end, "a process that made a part .* was ended")):
-        monkeypatch.setattr(ToFrames, "prepare", staticmethod(prepare))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    for prepare, error in (
+        (fail, r"\[Errno 28\] x"),
+        (end, "a worker process of the workload ended unexpectedly"),
+    ):
+        monkeypatch.setattr(CopyDataOutput, "prepare", staticmethod(prepare))
         with pytest.raises(OSError, match=error):
             frames(WORKLOADS["parallel"])
 
@@ -302,7 +312,7 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *COMMAND]
     done = subprocess.run([*limited, "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"pgoutput: \[Errno \d+\] .*nothing is left of what was made.*'out'\n", done.stderr)
+    assert re.fullmatch(r"pgoutput: \[Errno \d+\] .*partial output was deleted.*'out'\n", done.stderr)
     assert os.listdir(tmp_path) == []
 
 
@@ -321,7 +331,7 @@ def test_the_command(tmp_path: Path) -> None:
         seed=7,
     )
     file = io.BytesIO()
-    write_frames(workload, file, silent)
+    write_copy_data(workload, file, silent)
     assert (raw.stdout == file.getvalue(), raw.stderr) == (True, b"")
 
 

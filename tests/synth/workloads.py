@@ -9,16 +9,16 @@ from pgoutput.catalog import BY_OID
 from pgoutput.messages import Relation, TupleData
 from pgoutput.stream import StreamDecoder
 from pgoutput.synth.workload import Workload
-from pgoutput.synth.workload_batches import make
-from pgoutput.synth.workload_plan import WINDOW_MESSAGES, windows
-from pgoutput.synth.workload_tables import make_tables
+from pgoutput.synth.workload.messages import build_window
+from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
+from pgoutput.synth.workload.tables import make_tables
 
 
 def stream(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[bytes]:
     """The messages of a workload."""
     tables = make_tables(workload.tables)
-    for window in windows(workload, window_messages):
-        yield from make(workload, tables, window).data.to_pylist()
+    for window in plan_windows(workload, window_messages):
+        yield from build_window(workload, tables, window).data.to_pylist()
 
 
 def create_tables(workload: Workload) -> Iterator[str]:

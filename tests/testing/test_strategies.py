@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from pgoutput import messages as m
 from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth import Scenario
-from pgoutput.synth.scenario import WORK_MEM
+from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program, play
@@ -32,7 +31,7 @@ SEARCH = settings(
 @given(scenarios(streaming="parallel", messages=True, seed=7))
 def test_what_is_fixed_is_not_drawn(db: Scenario) -> None:
     assert (db.options.proto_version, db.options.streaming, db.options.messages) == (4, "parallel", True)
-    assert db.log.records == [] or db.log.records[0].lsn == Scenario(seed=7).end_lsn
+    assert db.wal.records == [] or db.wal.records[0].lsn == Scenario(seed=7).end_lsn
 
 
 @pytest.mark.parametrize("option", ["two_phase", "binary", "messages", "publish_via_partition_root"])
@@ -82,15 +81,15 @@ def has(*kinds: type[m.Message]) -> Callable[[Scenario], bool]:
 )
 def test_they_shrink_to_little(wanted: Callable[[Scenario], bool], records: int) -> None:
     db = find(scenarios(), wanted, settings=SEARCH)
-    assert len(db.log.records) <= records + 1
+    assert len(db.wal.records) <= records + 1
     assert len(db.tables) <= 3
-    assert db.end_lsn - db.log.records[0].lsn < 1_000
-    assert db.log.records[0].lsn == Scenario(seed=0).end_lsn
+    assert db.end_lsn - db.wal.records[0].lsn < 1_000
+    assert db.wal.records[0].lsn == Scenario(seed=0).end_lsn
 
 
 def test_the_least_asks_for_nothing() -> None:
     db = find(scenarios(), has(m.Insert), settings=SEARCH)
-    assert (db.options, db.logical_decoding_work_mem) == (Scenario(proto_version=1).options, WORK_MEM)
+    assert (db.options, db.logical_decoding_work_mem) == (Scenario(proto_version=1).options, MIN_WORK_MEM)
 
 
 # What is shown of them

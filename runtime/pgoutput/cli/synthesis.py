@@ -16,9 +16,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pgoutput.cli.printing import printable
-from pgoutput.synth.workload import Mix, Range, Workload
-from pgoutput.synth.workload_run import Progress as Told
-from pgoutput.synth.workload_run import write_capture_file, write_frames, write_recording
+from pgoutput.synth.workload import (
+    Mix,
+    Range,
+    Workload,
+    write_capture_file,
+    write_copy_data,
+    write_recording,
+)
+from pgoutput.synth.workload import Progress as Told
 from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
@@ -103,7 +109,7 @@ def synthesize(workload: Workload, out: str) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress(workload) as told:
         if out == "-":
-            write_frames(workload, sys.stdout.buffer, told)
+            write_copy_data(workload, sys.stdout.buffer, told)
         elif out.endswith((".jsonl", ".jsonl.gz")):
             write_capture_file(workload, Path(out), told)
         else:

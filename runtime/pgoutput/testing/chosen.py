@@ -179,7 +179,7 @@ def _step(choices: Choices, player: Player, number: int) -> Step:
 def _insert(choices: Choices, player: Player, slot: int, number: int) -> Step:
     name, table = _table(choices, player)
     values: Values = {}
-    for column in table.shape.columns:
+    for column in table.definition.columns:
         values[column.name] = _value(
             choices, player, name, column.name, column.primary or column.name in "uv"
         )
@@ -189,10 +189,10 @@ def _insert(choices: Choices, player: Player, slot: int, number: int) -> Step:
 def _update(choices: Choices, player: Player, slot: int, number: int) -> Step:
     name, table = _table(choices, player)
     where = _where(choices, player, slot, table)
-    columns = [column for column in table.shape.columns if choices.integer(0, 2) == 2]
+    columns = [column for column in table.definition.columns if choices.integer(0, 2) == 2]
     values = {c.name: _value(choices, player, name, c.name, c.primary or c.name in "uv") for c in columns}
     if not values:
-        column = table.shape.columns[-1]
+        column = table.definition.columns[-1]
         values = {column.name: _value(choices, player, name, column.name, column.primary)}
     return programs.Update(slot, name, where, values)
 
@@ -211,7 +211,7 @@ def _truncate(choices: Choices, player: Player, slot: int, number: int) -> Step:
 
 def _alter(choices: Choices, player: Player, slot: int, number: int) -> Step:
     name, table = _table(choices, player)
-    plain = [c.name for c in table.shape.columns if not c.primary and c.name not in ("id", "u", "v")]
+    plain = [c.name for c in table.definition.columns if not c.primary and c.name not in ("id", "u", "v")]
     changes: dict[str, Any] = {"add": {f"n{number}": choices.pick(tuple(_VALUES))}}
     if plain:
         column = choices.pick(plain)
@@ -230,7 +230,7 @@ def _alter(choices: Choices, player: Player, slot: int, number: int) -> Step:
 
 
 def _is_full(table: ScenarioTable) -> bool:
-    return table.shape.replica_identity == ReplicaIdentity.FULL
+    return table.definition.replica_identity == ReplicaIdentity.FULL
 
 
 def _emit(choices: Choices, player: Player, slot: int, number: int) -> Step:
@@ -276,13 +276,13 @@ def _where(choices: Choices, player: Player, slot: int, table: ScenarioTable) ->
         (leaf, cells)
         for leaf in leaves
         for row in leaf.rows.values()
-        if (cells := row.seen_by(work)) is not None
+        if (cells := row.visible_to(work)) is not None
     ]
     if not seen:
         return {}
     leaf, cells = choices.pick(seen)
-    names = {column.name for key in leaf.shape.keys[:1] for column in key} or {"id"}
-    return {c.name: cells[c.number] for c in leaf.shape.columns if c.name in names}
+    names = {column.name for key in leaf.definition.unique_keys[:1] for column in key} or {"id"}
+    return {c.name: cells[c.number] for c in leaf.definition.columns if c.name in names}
 
 
 def _value(choices: Choices, player: Player, table: str, column: str, needed: bool) -> str | None:

@@ -10,8 +10,7 @@ import msgspec
 from hypothesis import note
 from hypothesis import strategies as st
 
-from pgoutput.synth import Scenario, StreamOptions
-from pgoutput.synth.scenario import WORK_MEM
+from pgoutput.synth import MIN_WORK_MEM, Scenario, StreamOptions
 from pgoutput.testing.chosen import make
 from pgoutput.testing.faults import Corruption, Stream, corruptions
 from pgoutput.testing.options import ScenarioOptions
@@ -35,7 +34,7 @@ _LITTLE: Final = 300
 
 _MADE: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "publish_via_partition_root": st.booleans(),
-    "logical_decoding_work_mem": st.sampled_from((WORK_MEM, 0, _LITTLE)),
+    "logical_decoding_work_mem": st.sampled_from((MIN_WORK_MEM, 0, _LITTLE)),
     "seed": st.integers(0, (1 << 16) - 1),
 }
 """How servers are set up."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Unpack
 
-from pgoutput.synth import Scenario, ScenarioTable
-from pgoutput.synth.transaction import Work
+from pgoutput.synth import Scenario, ScenarioTable, TransactionScope
 from pgoutput.testing.options import ScenarioOptions
 
 _LARGE: Final = 3000
@@ -90,6 +89,6 @@ def shop(**options: Unpack[ScenarioOptions]) -> Scenario:
     return db
 
 
-def _import(work: Work, orders: ScenarioTable, numbers: Iterable[int]) -> None:
+def _import(work: TransactionScope, orders: ScenarioTable, numbers: Iterable[int]) -> None:
     for number in numbers:
         work.insert(orders, id=number, customer_id=20, state="imported", amount=number)

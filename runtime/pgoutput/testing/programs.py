@@ -12,8 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from pgoutput import synth
-from pgoutput.synth import Scenario, ScenarioTable, Transaction
-from pgoutput.synth.transaction import Work
+from pgoutput.synth import Scenario, ScenarioTable, Transaction, TransactionScope
 
 T = TypeVar("T")
 
@@ -117,7 +116,7 @@ class Truncate(Step, frozen=True):
 
 
 class Alter(Step, frozen=True):
-    """ALTER TABLE; the changes are the arguments of `Work.alter`."""
+    """ALTER TABLE; the changes are the arguments of `TransactionScope.alter`."""
 
     table: str
     changes: dict[str, Any]
@@ -152,7 +151,7 @@ class Player:
 
     def __init__(self, scenario: Scenario, program: Program) -> None:
         self.scenario = scenario
-        self.open: dict[int, list[Work]] = {}
+        self.open: dict[int, list[TransactionScope]] = {}
         self.prepared: dict[str, int] = {}
         for enum in program.enums:
             scenario.enum(enum)

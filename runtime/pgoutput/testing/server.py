@@ -110,7 +110,7 @@ def _closed(scenario: Scenario) -> Scenario:
         publish_via_partition_root=scenario.publish_via_partition_root,
         logical_decoding_work_mem=scenario.logical_decoding_work_mem,
     )
-    closed.log = scenario.log
+    closed.wal = scenario.wal
     return closed
 
 
