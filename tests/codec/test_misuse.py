@@ -23,7 +23,7 @@ RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), ())
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (ENVELOPE, "not XLogData: feed what StreamDecoder makes of its `data`"),
+        (ENVELOPE, "not XLogData; decode its `data` with StreamDecoder first"),
         (m.PrimaryKeepalive(0, 0, False), "not PrimaryKeepalive"),
         (BEGIN, "not bytes"),
         (None, "not NoneType"),
@@ -31,7 +31,7 @@ RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), ())
 )
 def test_transactions_take_messages_of_pgoutput_only(message: Any, words: str) -> None:
     transactions = Transactions(StreamDecoder(4))
-    with pytest.raises(TypeError, match=f"^a message of pgoutput is expected, {words}$"):
+    with pytest.raises(TypeError, match=f"^a pgoutput message is expected, {words}$"):
         transactions.feed(message)
     assert transactions.feed(RELATION) is None
     assert transactions.feed(m.Type(1, "public", "mood")) is None

@@ -290,10 +290,10 @@ MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
     (
         BEGUN,
         m.Prepare(1, 2, 3, 7, "g"),
-        "Prepare: it ends what BeginPrepare opens, but Begin has opened 7",
+        "Prepare: must follow BeginPrepare, but Begin opened transaction 7",
     ),
-    (PREPARING, m.Commit(1, 2, 3), "Commit: it ends what Begin opens, but BeginPrepare has opened 7"),
-    (BLOCK, m.Commit(1, 2, 3), "Commit: it ends what Begin opens, but StreamStart has opened 7"),
+    (PREPARING, m.Commit(1, 2, 3), "Commit: must follow Begin, but BeginPrepare opened transaction 7"),
+    (BLOCK, m.Commit(1, 2, 3), "Commit: must follow Begin, but StreamStart opened transaction 7"),
     (BLOCK, m.Begin(1, 2, 8), "Begin: transaction 7 is still open"),
     (BLOCK, m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 is still open"),
     (BLOCK, m.StreamAbort(7, 7), "StreamAbort: transaction 7 is still open"),

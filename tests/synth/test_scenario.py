@@ -503,7 +503,7 @@ def test_options_that_a_version_does_not_have() -> None:
         Scenario(proto_version=1, streaming="on")
     with pytest.raises(ValueError, match="two_phase = on needs protocol version 3, not 2"):
         list(Scenario(proto_version=2).stream(two_phase=True))
-    with pytest.raises(ValueError, match="unknown protocol version 9"):
+    with pytest.raises(ValueError, match="there is no protocol version 9"):
         Scenario(proto_version=9)
 
 

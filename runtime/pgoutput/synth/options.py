@@ -33,10 +33,10 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.proto_version not in CODECS:
             known = ", ".join(map(str, CODECS))
-            raise ValueError(f"unknown protocol version {self.proto_version!r}; known versions are {known}")
+            raise ValueError(f"there is no protocol version {self.proto_version!r}; there are {known}")
         for name, value in self.non_default().items():
             if value not in OPTIONS[name]:
-                raise ValueError(f"{name} must be one of {', '.join(OPTIONS[name])}, not {value!r}")
+                raise ValueError(f"{name} is one of {', '.join(OPTIONS[name])}, not {value!r}")
             needed = OPTIONS[name][value].proto_version
             if self.proto_version < needed:
                 raise ValueError(

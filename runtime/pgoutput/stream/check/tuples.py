@@ -1,4 +1,4 @@
-"""Rules of the rows that changes carry."""
+"""Rules of the tuples in changes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final, TypeAlias
 from pgoutput import messages as m
 from pgoutput.messages import UNCHANGED, ReplicaIdentity, TupleData
 from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import Fault, Rule
+from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.state import Known, State
+from pgoutput.stream.check.state import KnownRelation, StreamState
 
 _Old: TypeAlias = m.Update | m.Delete
 
 
-def _count(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | None:
-    known = state.known(message.relation_oid)
+def _wrong_column_count(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
+    known = state.relation_for(message.relation_oid)
     if known is None:
         return None
     for field in _FIELDS[type(message)]:
@@ -28,83 +28,86 @@ def _count(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | Non
     return None
 
 
-def _itself(state: State, message: _Old) -> Known | None:
-    """What is known of the relation, if its own replica identity decides which old values come."""
-    known = state.known(message.relation_oid)
+def _unpartitioned_relation(state: StreamState, message: _Old) -> KnownRelation | None:
+    """Return the relation, or None for a partitioned table.
+
+    Changes sent under a partitioned table have the old values that the partition's replica identity requires.
+    """
+    known = state.relation_for(message.relation_oid)
     return None if known is None or known.partitioned else known
 
 
-def _unchanged(state: State, message: _Old) -> Fault | None:
+def _unchanged_in_old(state: StreamState, message: _Old) -> Breach | None:
     cells, field = (message.key, "key") if message.key is not None else (message.old, "old")
     if cells is None or UNCHANGED not in cells:
         return None
-    return f"{field}[{cells.index(UNCHANGED)}]", "old values come always, even where they are large"
+    return f"{field}[{cells.index(UNCHANGED)}]", "old values are always sent, even if TOASTed"
 
 
-def _beside_key(state: State, message: _Old) -> Fault | None:
+def _value_outside_key(state: StreamState, message: _Old) -> Breach | None:
     key = message.key
-    if key is None or (known := _itself(state, message)) is None:
+    if key is None or (known := _unpartitioned_relation(state, message)) is None:
         return None
     for i in known.others:
         if i < len(key) and key[i] is not None:
             column = known.relation.columns[i].name
-            return f"key[{i}]", f"{column!r} is not part of the replica identity, so it is NULL here"
+            return f"key[{i}]", f"{column!r} is not part of the replica identity, so it must be NULL"
     return None
 
 
-def _key_null(state: State, message: _Old) -> Fault | None:
+def _key_null(state: StreamState, message: _Old) -> Breach | None:
     key = message.key
-    if key is None or None not in key or (known := _itself(state, message)) is None:
+    if key is None or None not in key or (known := _unpartitioned_relation(state, message)) is None:
         return None
     for i in known.keys:
         if i < len(key) and key[i] is None:
             column = known.relation.columns[i].name
-            return f"key[{i}]", f"{column!r} is part of the replica identity, so it is not NULL"
+            return f"key[{i}]", f"{column!r} is part of the replica identity, so it must not be NULL"
     return None
 
 
-def _identity(state: State, message: _Old) -> Fault | None:
-    known = state.known(message.relation_oid)
+def _wrong_tuple_for_identity(state: StreamState, message: _Old) -> Breach | None:
+    known = state.relation_for(message.relation_oid)
     if known is None:
         return None
     full = known.relation.replica_identity == ReplicaIdentity.FULL
     if message.key is not None and full:
-        return "key.tag", "the relation has REPLICA IDENTITY FULL, so the whole old row comes, not the key"
+        return "key.tag", "the relation has REPLICA IDENTITY FULL, so an old tuple is sent, not a key"
     if message.old is not None and not full:
         return (
             "old.tag",
-            "the old row comes only with REPLICA IDENTITY FULL, which the relation does not have",
+            "an old tuple is sent only with REPLICA IDENTITY FULL, which the relation does not have",
         )
     return None
 
 
-def _no_identity(state: State, message: _Old) -> Fault | None:
-    if (known := _itself(state, message)) is None:
+def _missing_identity(state: StreamState, message: _Old) -> Breach | None:
+    if (known := _unpartitioned_relation(state, message)) is None:
         return None
     relation = known.relation
     if relation.replica_identity == ReplicaIdentity.FULL or known.keys:
         return None
     name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
-    return "relation_oid", f"{name} has no replica identity, so that no row of it can be updated or deleted"
+    return "relation_oid", f"{name} has no replica identity, so its rows cannot be updated or deleted"
 
 
-def _old_missing(state: State, message: m.Update) -> Fault | None:
+def _old_missing(state: StreamState, message: m.Update) -> Breach | None:
     if message.old is not None or message.key is not None:
         return None
-    known = _itself(state, message)
+    known = _unpartitioned_relation(state, message)
     if known is None or known.relation.replica_identity != ReplicaIdentity.FULL:
         return None
-    return "new.tag", "the relation has REPLICA IDENTITY FULL, but the old row is missing"
+    return "new.tag", "the relation has REPLICA IDENTITY FULL, but the old tuple is missing"
 
 
-def _binary(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | None:
+def _unrequested_binary(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
     if state.options.binary is not False:
         return None
     for field in _FIELDS[type(message)]:
         cells: TupleData | None = getattr(message, field)
         if cells is not None and bytes in map(type, cells):
             i = [type(cell) for cell in cells].index(bytes)
-            return f"{field}[{i}].tag", "the option `binary` was not asked for"
+            return f"{field}[{i}].tag", "the option `binary` was not requested"
     return None
 
 
@@ -123,77 +126,78 @@ _NOTHING: Final = m.Relation(
 RULES: Final = (
     Rule(
         name="column-count",
-        doc="The rows of a change have as many columns as the last Relation message of their relation.",
+        doc="The tuples of a change have as many columns as the last Relation message of their relation.",
         source="logicalrep_write_tuple",
         on=_ROWS,
-        broken=_count,
+        check=_wrong_column_count,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, ("1",))),
     ),
     Rule(
         name="old-complete",
-        doc="Keys and old rows have no unchanged TOASTed values: they are sent always. (Where a row filter"
-        " turns an update into an insert, a new row may have such.)",
+        doc="Key and old tuples have no unchanged TOASTed values. (New tuples may have them, also where a "
+        "row filter turns an update into an insert.)",
         source="ExtractReplicaIdentity (toast_flatten_tuple)",
         on=_OLD,
-        broken=_unchanged,
+        check=_unchanged_in_old,
         legal=s.transaction(s.RELATION, m.Update(s.OID, ("1", UNCHANGED), key=("0", None))),
         illegal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", UNCHANGED))),
     ),
     Rule(
         name="key-only",
-        doc="A key is as wide as the row, and NULL in the columns that are not part of the replica identity. "
-        "(This rule and the next, old-row-needed and replica-identity-needed are not held against a relation "
-        "whose Relation came right before another: rows of a partition may be sent as those of its "
-        "partitioned table, but have the old values that the partition's replica identity wants.)",
+        doc="A key tuple has one cell per column, which is NULL for columns outside the replica identity. "
+        "(This rule, key-complete, old-row-needed and replica-identity-needed are not applied to a "
+        "relation whose Relation message was directly followed by another: changes of a partition may "
+        "be sent under its partitioned table, with the old values that the partition's replica "
+        "identity requires.)",
         source="ExtractReplicaIdentity",
         on=_OLD,
-        broken=_beside_key,
+        check=_value_outside_key,
         legal=s.transaction(s.RELATION, s.DELETE),
         illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=("1", "x"))),
     ),
     Rule(
         name="key-complete",
-        doc="The columns of a key are not NULL.",
+        doc="The replica identity columns of a key tuple are not NULL.",
         source="ExtractReplicaIdentity (Assert !nulls)",
         on=_OLD,
-        broken=_key_null,
+        check=_key_null,
         legal=s.transaction(s.RELATION, s.DELETE),
         illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=(None, None))),
     ),
     Rule(
         name="replica-identity",
-        doc="The old row comes with REPLICA IDENTITY FULL, the key with any other.",
+        doc="Old values are an old tuple with REPLICA IDENTITY FULL, and a key tuple otherwise.",
         source="logicalrep_write_update, logicalrep_write_delete",
         on=_OLD,
-        broken=_identity,
+        check=_wrong_tuple_for_identity,
         legal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", "x"))),
         illegal=s.transaction(s.RELATION, m.Delete(s.OID, old=("1", "x"))),
     ),
     Rule(
         name="replica-identity-needed",
-        doc="Rows are updated and deleted only where the relation has a replica identity: a key, or FULL.",
+        doc="Rows are updated and deleted only if the relation has a replica identity: a key, or FULL.",
         source="CheckCmdReplicaIdentity",
         on=_OLD,
-        broken=_no_identity,
+        check=_missing_identity,
         legal=s.transaction(s.RELATION, s.DELETE),
         illegal=s.transaction(_NOTHING, m.Update(s.OID, ("1", "x"))),
     ),
     Rule(
         name="old-row-needed",
-        doc="With REPLICA IDENTITY FULL each update has the old row.",
+        doc="With REPLICA IDENTITY FULL each update has an old tuple.",
         source="ExtractReplicaIdentity",
         on=(m.Update,),
-        broken=_old_missing,
+        check=_old_missing,
         legal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"), old=("1", "x"))),
         illegal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"))),
     ),
     Rule(
         name="binary-off",
-        doc="Values come in binary format only where the option `binary` was asked for.",
+        doc="Values are in binary format only if the option `binary` was requested.",
         source="logicalrep_write_tuple",
         on=_ROWS,
-        broken=_binary,
+        check=_unrequested_binary,
         options=_TEXT,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),
