@@ -23,7 +23,7 @@ from benchmarks.recording import receive, seconds
 from pgoutput.recording import list_segments, read_metadata
 from pgoutput.synth.workload import Workload
 from tests.server import Server
-from tests.synth.workloads import create_tables, statements, stream
+from tests.synth.workload_sql import create_tables, statements, stream
 
 AT_LEAST: Final = 5
 """Smallest ratio of the messages per second of `pgoutput synth` to those of pg_recvlogical."""

@@ -1,7 +1,7 @@
-"""Programs on a real server, and whether its stream equals the synthetic one.
+"""Run programs on a real server and receive its stream.
 
-The walsender is waited for after each step, so that what it knew when it read a record is what had happened
-by then: a live server that is never behind.
+After each step the test waits until the walsender has caught up, so that the walsender decodes each record
+with the catalog state at that time.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _STREAMED: Final = {
     True: "-c debug_logical_replication_streaming=immediate",
     False: "-c debug_logical_replication_streaming=buffered",
 }
-"""When changes are streamed, as options of the walsender's connection."""
+"""Connection options of the walsender by whether each change is streamed immediately."""
 
 FLUSH: Final = "flushed by the test"
-"""Prefix of the messages that flush the log."""
+"""Prefix of the logical messages that flush the WAL."""
 
 _ASK_SECONDS: Final = 0.02
-"""After which the walsender is asked how far it is."""
+"""Interval in seconds after which the walsender is asked for its position."""
 
 _PATIENCE: Final = 20.0
-"""Seconds that a server may take for a step."""
+"""Maximum duration of a step, in seconds."""
 
 
 class Oracle:
-    """Plays programs on a server.
+    """Runs programs on a server.
 
     Args:
-        server: It runs, without autovacuum, which would have tables told of anew.
+        server: A running server without autovacuum, which would cause additional Relation messages.
     """
 
     def __init__(self, server: Server) -> None:
@@ -56,19 +56,19 @@ class Oracle:
 
     @property
     def schema(self) -> str:
-        """Where the last program was played."""
+        """Schema of the last program."""
         return f"p{self._number}"
 
     def play(
         self, program: Program, options: StreamOptions, via_root: bool, *, immediate: bool = True
     ) -> list[XLogData]:
-        """What the server sends of a program.
+        """Return the envelopes that the server sends for a program.
 
         Args:
-            program: What to do.
-            options: What to ask the walsender for.
+            program: The program.
+            options: Stream options.
             via_root: The publication's publish_via_partition_root.
-            immediate: Whether each change is streamed at once, if any is.
+            immediate: Whether each change is streamed immediately, if streaming is on.
         """
         self._number += 1
         with _Run(self._server, program, options, via_root, immediate, self.schema) as run:
@@ -78,7 +78,7 @@ class Oracle:
 
 
 class _Run:
-    """One program on the server: its connections, and what came from the walsender."""
+    """One program's connections to the server and the envelopes received."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class _Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with self._stack:  # a transaction that stays prepared would keep the next slot waiting
+        with self._stack:  # a prepared transaction would block the next slot's creation
             for (gid,) in self._control.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
                 self._control.execute(f"ROLLBACK PREPARED '{gid}'")
 
@@ -311,7 +311,7 @@ class _Run:
 
     @contextmanager
     def _stopped_walsender(self) -> Iterator[None]:
-        """A walsender that reads a commit only after all have been told what it altered, not by chance."""
+        """Suspend the walsender, so that it decodes a commit only after all invalidations have arrived."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield
@@ -319,7 +319,7 @@ class _Run:
             os.kill(self._pid, signal.SIGCONT)
 
     def _wait(self) -> None:
-        """Until the walsender has read all that was done."""
+        """Wait until the walsender has decoded the whole WAL."""
         flush = "SELECT pg_logical_emit_message(false, %s, '', true)"
         row = self._control.execute(flush, [FLUSH]).fetchone()
         assert row is not None

@@ -1,4 +1,4 @@
-"""Scenarios: what is done in them, what they refuse, and the streams that follow."""
+"""Scenarios: operations, refused operations, and the resulting streams."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def last(db: Scenario) -> CommittedState:
 
 
 def relation(table: ScenarioTable, xid: int | None = None) -> m.Relation:
-    """Of a table with a key `id` and a text `v`."""
+    """Return the Relation message of a table with key `id` and text column `v`."""
     columns = (RelationColumn(ColumnFlag.KEY, "id", INT8, -1), RelationColumn(ColumnFlag(0), "v", TEXT, -1))
     return m.Relation(table.definition.oid, "public", "t", ReplicaIdentity.DEFAULT, columns, xid)
 
 
-# What is sent
+# Streams
 
 
-def test_the_example() -> None:
+def test_the_example_of_the_documentation() -> None:
     db = Scenario(proto_version=4, streaming="parallel", seed=7, logical_decoding_work_mem=0)
     orders = db.table("public.orders", id="int8 key", customer="text", amount="numeric(12,2)", note="text")
     with db.transaction() as tx:
@@ -108,7 +108,7 @@ def test_each_message_of_a_transaction() -> None:
     assert commit.commit_lsn < commit.end_lsn == db.end_lsn
 
 
-def test_the_bytes_of_a_transaction() -> None:
+def test_transaction_bytes_are_exact() -> None:
     db = Scenario(seed=5)
     t = db.table("public.t", id="int8 key", v="text")
     with db.transaction() as tx:
@@ -201,7 +201,7 @@ def test_each_message_of_prepared_transactions() -> None:
     assert names(db, streaming="on", proto_version=4) == names(db)
 
 
-def test_types_that_are_made() -> None:
+def test_enums_and_domains() -> None:
     db = Scenario(proto_version=1)
     db.enum("app.mood")
     db.domain("app.positive", "int4")
@@ -221,7 +221,7 @@ def test_types_that_are_made() -> None:
     assert binary.new == (b"\0\0\0\7", array, b"sad")
 
 
-def test_row_filters_make_other_messages_of_updates() -> None:
+def test_row_filters_turn_updates_into_inserts_and_deletes() -> None:
     db = Scenario(proto_version=1)
     t = db.table("public.t", id="int4 key", v="text", where=("id", "<", 10))
     with db.transaction() as tx:
@@ -235,7 +235,7 @@ def test_row_filters_make_other_messages_of_updates() -> None:
     assert names(db) == ["Begin", "Relation", "Insert", "Update", "Delete", "Insert", "Commit"]
 
 
-def test_what_is_not_published_is_not_sent() -> None:
+def test_unpublished_tables_and_columns_are_not_sent() -> None:
     db = Scenario(proto_version=1)
     hidden = db.table("public.h", id="int4 key", published=False)
     listed = db.table("public.l", id="int4 key", secret="text", column_list=["id"])
@@ -249,7 +249,7 @@ def test_what_is_not_published_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("via_root", [False, True])
-def test_rows_of_partitions(via_root: bool) -> None:
+def test_changes_of_partitions(via_root: bool) -> None:
     db = Scenario(proto_version=1, publish_via_partition_root=via_root)
     t = db.table(
         "public.t", id="int4 key", at="text key", partition_by="at", partitions={"t_a": ["a"], "t_b": ["b"]}
@@ -272,7 +272,7 @@ def test_rows_of_partitions(via_root: bool) -> None:
         assert sent[-2] == m.Truncate(0, (a, b))
 
 
-def test_what_a_table_looks_like_is_told_when_it_changed() -> None:
+def test_alter_table_sends_a_new_relation_message() -> None:
     db = Scenario(proto_version=1)
     t = db.table("public.t", id="int4 key", v="varchar(8)")
     for change in (
@@ -300,7 +300,7 @@ def test_what_a_table_looks_like_is_told_when_it_changed() -> None:
 # LSNs of envelopes
 
 
-def test_the_lsns_of_envelopes() -> None:
+def test_envelope_lsns() -> None:
     db = Scenario(proto_version=1, messages=True)
     db.enum("app.mood")
     t = db.table("public.t", id="int8 key", v="app.mood")
@@ -313,8 +313,8 @@ def test_the_lsns_of_envelopes() -> None:
     sent = list(db.stream())
     envelopes = [one for one in sent if isinstance(one, XLogData)]
     assert all(one.wal_start == one.wal_end for one in envelopes)
-    told = list(zip(names(db), (one.wal_start > 0 for one in envelopes), strict=True))
-    assert told == [
+    has_lsn = list(zip(names(db), (one.wal_start > 0 for one in envelopes), strict=True))
+    assert has_lsn == [
         *(("Begin", False), ("Origin", True), ("Type", False), ("Relation", False), ("Insert", True)),
         *(("Commit", True), ("LogicalMessage", True), ("Begin", True), ("Insert", True), ("Commit", True)),
     ]
@@ -330,7 +330,7 @@ def test_the_lsns_of_envelopes() -> None:
     assert keepalives[0].send_time - envelopes[6].send_time > 1_000_000
 
 
-def test_a_block_before_an_origin_has_no_lsn() -> None:
+def test_stream_start_before_an_origin_has_lsn_zero() -> None:
     db = Scenario(streaming="on", logical_decoding_work_mem=0)
     t = db.table("public.t", id="int8 key", v="text")
     with db.transaction(origin="node") as tx:
@@ -340,23 +340,23 @@ def test_a_block_before_an_origin_has_no_lsn() -> None:
     assert starts == [False, True]
 
 
-def test_the_same_seed_makes_the_same_bytes() -> None:
-    def made(seed: int) -> list[Any]:
+def test_output_is_deterministic_for_a_seed() -> None:
+    def stream(seed: int) -> list[Any]:
         db = Scenario(seed=seed)
         t = db.table("public.t", id="int8 key", v="text")
         with db.transaction() as tx:
             tx.insert(t, id=1)
         return list(db.stream())
 
-    assert made(3) == made(3)
-    assert made(3) != made(4)
+    assert stream(3) == stream(3)
+    assert stream(3) != stream(4)
 
 
-# What is refused
+# Refused operations
 
 
 class Shop:
-    """Tables with a row or two, for what is refused."""
+    """Tables with rows, and two open transactions, for refused operations."""
 
     def __init__(self) -> None:
         self.db = Scenario()
@@ -470,7 +470,7 @@ REFUSED: list[tuple[Do | tuple[Do, Do], str]] = [
 
 
 @pytest.mark.parametrize(("do", "text"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_a_server_refuses_is_refused(do: Do | tuple[Do, Do], text: str) -> None:
+def test_operations_that_a_server_refuses_are_refused(do: Do | tuple[Do, Do], text: str) -> None:
     shop = Shop()
     before = list(shop.db.history())
     if isinstance(do, tuple):
@@ -481,7 +481,7 @@ def test_what_a_server_refuses_is_refused(do: Do | tuple[Do, Do], text: str) -> 
     assert list(shop.db.history())[:1] == before
 
 
-def test_what_is_refused_leaves_nothing() -> None:
+def test_refused_operations_change_nothing() -> None:
     shop, untouched = Shop(), Shop()
     tries: list[Do] = [
         lambda s: s.tx.insert(s.t, id=1),
@@ -498,7 +498,7 @@ def test_what_is_refused_leaves_nothing() -> None:
     assert list(shop.db.stream()) == list(untouched.db.stream())
 
 
-def test_options_that_a_version_does_not_have() -> None:
+def test_options_of_later_versions_are_refused() -> None:
     with pytest.raises(ValueError, match="streaming = on needs protocol version 2, not 1"):
         Scenario(proto_version=1, streaming="on")
     with pytest.raises(ValueError, match="two_phase = on needs protocol version 3, not 2"):
@@ -507,7 +507,7 @@ def test_options_that_a_version_does_not_have() -> None:
         Scenario(proto_version=9)
 
 
-# Transactions beside each other
+# Concurrent transactions
 
 
 def test_an_exception_rolls_back() -> None:
@@ -529,7 +529,7 @@ def test_an_exception_rolls_back() -> None:
     assert [one.new[0] for one in db.messages() if isinstance(one, m.Insert)] == ["2"]
 
 
-def test_a_row_is_seen_as_it_was_committed() -> None:
+def test_other_transactions_see_the_committed_row() -> None:
     db = Scenario()
     t = db.table("public.t", id="int8 key", v="text")
     one, other = db.transaction(), db.transaction()
@@ -544,7 +544,7 @@ def test_a_row_is_seen_as_it_was_committed() -> None:
     assert [done.tables["public.t"][0]["v"] for done in db.history()] == ["a", "b"]
 
 
-def test_a_savepoint_that_is_rolled_back_lets_others_have_its_rows() -> None:
+def test_rolling_back_a_savepoint_unlocks_its_rows() -> None:
     db = Scenario()
     t = db.table("public.t", id="int8 key", v="text")
     with db.transaction() as tx:
@@ -564,7 +564,7 @@ def test_a_savepoint_that_is_rolled_back_lets_others_have_its_rows() -> None:
     assert [done.tables["public.t"] for done in db.history()][-1] == db.rows(t)
 
 
-def test_a_key_that_a_rolled_back_savepoint_had_is_free() -> None:
+def test_rolling_back_a_savepoint_frees_its_keys() -> None:
     db = Scenario()
     t = db.table("public.t", id="int8 key")
     one, other = db.transaction(), db.transaction()
@@ -579,7 +579,7 @@ def test_a_key_that_a_rolled_back_savepoint_had_is_free() -> None:
 
 
 @pytest.mark.parametrize("options", [{"proto_version": 1}, {"streaming": "parallel"}])
-def test_what_is_altered_by_another_node_is_told_though_its_rows_are_not(options: dict[str, Any]) -> None:
+def test_alter_table_by_a_filtered_origin_sends_a_relation_message(options: dict[str, Any]) -> None:
     db = Scenario(origin="none", logical_decoding_work_mem=0, **options)
     t = db.table("public.t", id="int8 key")
     for origin in (None, "node", None):
@@ -591,7 +591,7 @@ def test_what_is_altered_by_another_node_is_told_though_its_rows_are_not(options
     assert [len(one.columns) for one in relations] == [1, 2]
 
 
-def test_what_others_altered_is_not_told_anew_behind_a_rollback() -> None:
+def test_a_rollback_does_not_resend_relations_altered_by_others() -> None:
     db = Scenario(streaming="on", logical_decoding_work_mem=0)
     t, u = db.table("public.t", id="int8 key"), db.table("public.u", id="int8 key")
     one, other = db.transaction(), db.transaction()
@@ -606,7 +606,7 @@ def test_what_others_altered_is_not_told_anew_behind_a_rollback() -> None:
     assert behind == ["StreamStop", "StreamAbort", "StreamStart", "Insert", "StreamStop", "StreamCommit"]
 
 
-def test_tables_are_those_of_the_scenario() -> None:
+def test_tables_of_another_scenario_are_refused() -> None:
     db, other = Scenario(), Scenario()
     elsewhere = other.table("public.t", id="int4 key")
     with db.transaction() as tx:

@@ -15,8 +15,8 @@ from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, sc
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program, play
 from pgoutput.testing.written import as_python
-from tests.synth.choices import ASKED
 from tests.synth.compare import RandomChoices
+from tests.synth.random_scenarios import OPTION_SETS
 
 SEARCH = settings(
     max_examples=2_000,
@@ -97,7 +97,7 @@ def test_the_least_asks_for_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_program_as_python_makes_the_same_bytes(seed: int) -> None:
-    options = ASKED[seed % len(ASKED)] | {"seed": seed, "logical_decoding_work_mem": 0}
+    options = OPTION_SETS[seed % len(OPTION_SETS)] | {"seed": seed, "logical_decoding_work_mem": 0}
     made = Scenario(**options)
     program = make(RandomChoices(str(seed)), made)
     namespace: dict[str, Any] = {}
@@ -119,7 +119,7 @@ def test_only_what_is_said_is_in_it() -> None:
 # The example
 
 
-@pytest.mark.parametrize("options", ASKED)
+@pytest.mark.parametrize("options", OPTION_SETS)
 def test_the_shop_has_what_readers_must_take(options: dict[str, Any]) -> None:
     db = shop(**options)
     stream = Stream.of(db)

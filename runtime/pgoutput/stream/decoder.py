@@ -90,7 +90,9 @@ class StreamDecoder:
         return walk(_protocols.VERSIONS[self._version_for(data)], data, self.in_stream, self.streaming)
 
     def _version_for(self, data: Buffer) -> int:
-        raw = data if isinstance(data, bytes) else bytes(memoryview(data))  # items may be wider
+        raw = (
+            data if isinstance(data, bytes) else bytes(memoryview(data))
+        )  # items of a memoryview may be wider than a byte
         return self._foreign_version_by_tag.get(raw[0], self.proto_version) if raw else self.proto_version
 
     def _open_block(self, message: StreamStart) -> None:

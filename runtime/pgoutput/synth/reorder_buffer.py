@@ -64,7 +64,7 @@ class ReorderBuffer:
         options: Options of START_REPLICATION.
         work_mem: `logical_decoding_work_mem`, in bytes.
         via_root: The publication's publish_via_partition_root.
-        after_lsn: Acknowledged LSN. Transactions that ended before this LSN are not sent.
+        after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
     """
 
     def __init__(self, options: StreamOptions, work_mem: int, via_root: bool, after_lsn: int) -> None:

@@ -18,7 +18,7 @@ class Row(msgspec.Struct, eq=False):
     committed: Cells | None
     """Committed cells; None if the row is not committed or was deleted."""
     current: Cells | None
-    """Cells as `writer` has them; None if deleted."""
+    """Cells as the open transaction `writer` sees them; None if it deleted the row."""
     writer: object = None
     """The open transaction that changed the row, or None."""
 

@@ -226,7 +226,7 @@ class StreamState:
             streamed.aborted.add(message.subxid)
             self.top_xids.setdefault(message.subxid, message.xid)
             streamed.subxids.add(message.subxid)
-            streamed.relations = {}  # the server sends them again (pgoutput_stream_abort)
+            streamed.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _stream_prepare(self, message: m.StreamPrepare) -> None:
         self._remove_streamed(message.xid)

@@ -66,10 +66,7 @@ def _commit_without_begin(state: StreamState, message: m.Commit) -> Breach | Non
     if state.open is None:
         return "tag", "no Begin has opened a transaction"
     if not _opened_by(state.open, m.Begin) or state.open.streamed is not None:
-        return (
-            "tag",
-            f"Commit ends what Begin opened, but another message opened {_describe(state.open)}",
-        )
+        return "tag", f"Commit must follow Begin, but another message opened {_describe(state.open)}"
     return None
 
 

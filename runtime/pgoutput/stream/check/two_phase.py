@@ -13,7 +13,7 @@ from pgoutput.stream.check.state import StreamState
 from pgoutput.wire import format_lsn
 
 _MAX_GID_BYTES: Final = 199
-"""Of a gid at most (GIDSIZE, with the zero byte behind it)."""
+"""Maximum length of a gid in bytes (GIDSIZE less the terminating zero byte)."""
 
 TWO_PHASE: Final = (m.BeginPrepare, m.Prepare, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
 
@@ -26,10 +26,7 @@ def _prepare_without_begin(state: StreamState, message: m.Prepare) -> Breach | N
     if state.open is None:
         return "tag", "no Begin Prepare has opened a transaction"
     if state.open.streamed is not None or not isinstance(state.open.opener, m.BeginPrepare | None):
-        return (
-            "tag",
-            "Prepare ends a transaction that Begin Prepare opened, but another message opened this one",
-        )
+        return "tag", "Prepare must follow Begin Prepare, but another message opened the transaction"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Python's values in scenarios: what PostgreSQL 18 makes of the same, or nothing."""
+"""Text of Python dates, times, intervals and documents, compared with PostgreSQL 18."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def connection() -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def in_scenario(type_: str, value: Any) -> str | None:
+def scenario_text(type_: str, value: Any) -> str | None:
     db = Scenario()
     table = db.table("public.t", {"v": type_})
     with db.transaction() as transaction:
@@ -82,17 +82,17 @@ def in_scenario(type_: str, value: Any) -> str | None:
 
 
 @pytest.mark.parametrize(("type_", "value"), VALUES)
-def test_the_text_is_that_of_a_server(connection: psycopg.Connection, type_: str, value: Any) -> None:
+def test_text_equals_the_servers(connection: psycopg.Connection, type_: str, value: Any) -> None:
     given = {"json": Json, "jsonb": Jsonb}.get(type_, lambda one: one)(value)
     with connection.transaction(force_rollback=True):
         connection.execute(sql.SQL("CREATE TABLE t (v {})").format(sql.SQL(type_)))
         connection.execute("INSERT INTO t VALUES (%s)", [given])
         row = connection.execute("SELECT v::text FROM t").fetchone()
     assert row is not None
-    assert in_scenario(type_, value) == row[0]
+    assert scenario_text(type_, value) == row[0]
 
 
 @pytest.mark.parametrize(("type_", "value", "why"), REFUSED)
-def test_what_could_mean_several_things_is_refused(type_: str, value: Any, why: str) -> None:
+def test_ambiguous_values_are_refused(type_: str, value: Any, why: str) -> None:
     with pytest.raises(ScenarioError, match=why):
-        in_scenario(type_, value)
+        scenario_text(type_, value)

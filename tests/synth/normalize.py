@@ -1,4 +1,4 @@
-"""Streams without what no two servers have in common: LSNs, xids, OIDs, times, and the bounds of blocks."""
+"""Normalize streams for comparison: hide LSNs, xids, OIDs, times and the bounds of stream blocks."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.synth import StreamOptions
 
 
-def normal(
+def normalize(
     stream: Iterable[XLogData], options: StreamOptions, *, namespace: str, ignored: str | None = None
 ) -> list[tuple[str, ...]]:
-    """What a stream says, to be compared.
+    """Return the messages of a stream in a form that is equal for every server.
 
-    The messages of a streamed transaction stand together, where it ends; savepoints that are rolled back
-    stand among them. One without any message is left out. So is the Stream Abort of a savepoint that was
-    never in a block (PostgreSQL 18 up to 18.4, bug 19616).
+    The messages of a streamed transaction are moved to its end, including those of rolled-back savepoints.
+    Empty streamed transactions are omitted, and Stream Aborts of savepoints that were never in a stream block
+    (PostgreSQL 18.0 to 18.4, bug 19616).
 
     Args:
-        stream: What the walsender sent.
-        options: What it was asked for.
-        namespace: The schema, which is called `s` in what is given.
-        ignored: The prefix of messages that are left out.
+        stream: Envelopes that the walsender sent.
+        options: Options of the stream.
+        namespace: Schema of the tables; named `s` in the result.
+        ignored: Prefix of logical messages to omit.
     """
-    return _Normal(options, namespace, ignored).run(stream)
+    return _Normalizer(options, namespace, ignored).run(stream)
 
 
-class _Normal:
+class _Normalizer:
     def __init__(self, options: StreamOptions, namespace: str, ignored: str | None) -> None:
         self._decoder = StreamDecoder(options.proto_version, streaming=options.streaming)
         self._namespace, self._ignored = namespace, ignored
@@ -80,7 +80,7 @@ class _Normal:
         return (name, "0/0" if without_lsn else "", *fields)
 
     def _without_element_oids(self, message: Message) -> Message:
-        """The change without the OIDs in arrays in binary format, where users have made their types."""
+        """Return the change without the element OIDs in binary arrays of user-defined types."""
         relation = self._decoder.relations[message.relation_oid]  # type: ignore[attr-defined]
         types = [self._decoder.types.get(column.type_oid) for column in relation.columns]
         arrays = [type_ is not None and type_.name.startswith("_") for type_ in types]
@@ -112,7 +112,7 @@ class _Normal:
         return repr(value)
 
     def _named(self, field: str, value: int) -> str:
-        """Numbers that are given out as needed, by the order in which they appear."""
+        """Return a label for an xid or OID, numbered in order of appearance."""
         kind = "xid" if field.endswith("xid") else "oid"
         if kind == "oid" and value < 10_000:
             return str(value)

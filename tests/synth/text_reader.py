@@ -1,4 +1,4 @@
-"""Streams as what they say: values as text, and without what depends on when a client connects."""
+"""Read streams with all values in text format."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pgoutput.stream import Change, StreamDecoder, Transaction, Transactions
 from pgoutput.values import base_types, to_text
 
 
-class Reader:
-    """Reads the stream of a client that asked for these options."""
+class TextReader:
+    """Reads the stream of a client with these options."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -22,25 +22,27 @@ class Reader:
         self._types: dict[int, Type] = {}
 
     def read(self, data: bytes) -> Message:
-        """The message with its values as text."""
+        """Decode a message and convert its values to text format."""
         message: Any = self._decoder.decode(data)
         relation = self._decoder.relations.get(getattr(message, "relation_oid", 0))
         return message if relation is None else self._as_text(message, relation)
 
     def transactions(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
-        """What is committed, with values as text, whether it was streamed or not.
+        """Yield the committed transactions with values in text format, independent of streaming.
 
-        Left out is what depends on that: empty transactions, origins (they are not told where a block begins
-        with a message), and messages (streamed ones outlive the rollback of their savepoint).
+        Omitted are empty transactions, origins (a stream block that starts with a logical message does not
+        send them), and logical messages (streamed ones survive the rollback of their savepoint).
         """
         for one in stream:
             done = self._transactions.feed(self._decoder.decode(one.data))
-            changes = [self._plain(change) for change in done.changes if change.relations] if done else []
+            changes = (
+                [self._change_as_text(change) for change in done.changes if change.relations] if done else []
+            )
             if done is not None and changes:
                 yield msgspec.structs.replace(done, changes=changes, origin=None)
 
-    def reconnected(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
-        """What is committed in the stream of another connection; what is prepared was told of in this one."""
+    def transactions_after_reconnect(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
+        """Yield the committed transactions of a new connection; transactions prepared before are kept."""
         self._types |= self._decoder.types
         self._decoder = self._new_decoder()
         self._transactions.reconnect(self._decoder)
@@ -51,7 +53,7 @@ class Reader:
             self._options["proto_version"], streaming=self._options.get("streaming", "off"), two_phase=True
         )
 
-    def _plain(self, change: Change) -> Change:
+    def _change_as_text(self, change: Change) -> Change:
         message: Any = change.message
         if hasattr(message, "relation_oid"):
             message = self._as_text(message, change.relations[0])
@@ -68,7 +70,7 @@ class Reader:
             return tuple(text(cell, column.type_oid) for cell, column in zip(cells, columns, strict=True))
 
         given = {name: getattr(message, name, None) for name in ("new", "key", "old")}
-        made: Message = msgspec.structs.replace(
+        converted: Message = msgspec.structs.replace(
             message, **{name: texts(cells) for name, cells in given.items() if cells is not None}
         )
-        return made
+        return converted

@@ -1,4 +1,4 @@
-"""Programs at random, and what is asked for when they are streamed."""
+"""Random scenarios and the stream options to test them with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
 from tests.synth.compare import RandomChoices
 
-ASKED: Final[tuple[dict[str, Any], ...]] = (
+OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
     {"proto_version": 1},
     {"proto_version": 1, "binary": True, "messages": True},
     {"proto_version": 2, "streaming": "on", "messages": True},
@@ -20,11 +20,14 @@ ASKED: Final[tuple[dict[str, Any], ...]] = (
     {"proto_version": 4, "streaming": "parallel"},
     {"proto_version": 4, "streaming": "parallel", "two_phase": True, "binary": True, "messages": True},
 )
-"""Options of every version."""
+"""Stream options, at least one set per protocol version."""
 
 
-def chosen(seed: int, **options: Any) -> tuple[Scenario, Program]:
-    """A scenario with a program at random: all is streamed, or only what is large, or very large."""
+def random_scenario(seed: int, **options: Any) -> tuple[Scenario, Program]:
+    """Return a random scenario and its program.
+
+    Depending on the seed, all, large or very large transactions are streamed.
+    """
     work_mem = (MIN_WORK_MEM, 0, 300)[seed % 3]
     given: dict[str, Any] = {
         "seed": seed,

@@ -1,4 +1,4 @@
-"""Text that a scenario takes is text that a server writes: in text format nothing else would look at it."""
+"""Text that a scenario accepts is text that a server writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgoutput.synth import Scenario
 
 
 def sent(type_: str, value: Any) -> object:
-    """The value as the stream has it."""
+    """Return the value as sent in the stream."""
     db = Scenario(proto_version=1)
     db.enum("public.mood")
     table = db.table("public.t", id="int4 key", v=type_)
@@ -44,7 +44,7 @@ def sent(type_: str, value: Any) -> object:
         ("text", "\udcff", "invalid UTF-8"),
     ],
 )
-def test_what_no_server_writes_is_refused(type_: str, value: Any, text: str) -> None:
+def test_text_that_no_server_writes_is_refused(type_: str, value: Any, text: str) -> None:
     with pytest.raises(ScenarioError, match=rf"public\.t\.v: .*{text}"):
         sent(type_, value)
 
@@ -56,39 +56,39 @@ def test_what_no_server_writes_is_refused(type_: str, value: Any, text: str) -> 
         ("text[]", '{a,"b c",NULL}'),
         ("int4range", "[1,5)"),
         ("public.mood[]", "{ok}"),
-        # What their texts mean is not known here: amounts have a currency, objects a name.
+        # Not checked: money depends on the currency, reg types on the names in the catalog.
         ("money", "$5.00"),
         ("money[]", "{$5.00}"),
         ("regclass", "pg_class"),
         ("aclitem", "=r/postgres"),
     ],
 )
-def test_what_a_server_writes_is_sent_as_it_is(type_: str, value: str) -> None:
+def test_text_that_a_server_writes_is_sent_unchanged(type_: str, value: str) -> None:
     assert sent(type_, value) == value
 
 
-def test_a_transaction_of_many_rows_takes_time_in_proportion() -> None:
+def test_a_large_transaction_takes_linear_time() -> None:
     db = Scenario()
     table = db.table("public.t", id="int8 key")
     begun = time.process_time()
     with db.transaction() as tx:
         for number in range(20_000):
             tx.insert(table, id=number)
-    assert time.process_time() - begun < 20  # less than one; it was a hundred when each looked at all before
+    assert time.process_time() - begun < 20  # about 1 s; quadratic time would take 100 s
 
 
-def test_an_array_without_elements_has_no_dimensions() -> None:
+def test_an_array_without_elements_is_written_without_dimensions() -> None:
     assert sent("int4[]", [[], []]) == "{}"
 
 
 def test_nan_is_the_greatest_number_and_equals_itself() -> None:
-    for operator, value, wanted in ((">", 5, ["NaN"]), ("=", "NaN", ["NaN"]), ("<=", "NaN", ["NaN", "1"])):
+    for operator, value, expected in ((">", 5, ["NaN"]), ("=", "NaN", ["NaN"]), ("<=", "NaN", ["NaN", "1"])):
         db = Scenario(proto_version=1)
         table = db.table("public.t", n="numeric key", where=("n", operator, value))
         with db.transaction() as tx:
             tx.insert(table, n="NaN")
             tx.insert(table, n=1)
-        assert [m.new[0] for m in db.messages() if isinstance(m, Insert)] == wanted
+        assert [m.new[0] for m in db.messages() if isinstance(m, Insert)] == expected
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_nan_is_the_greatest_number_and_equals_itself() -> None:
         lambda db: db.table("public.u", id="int4 key", where=("id", "=")),
     ],
 )
-def test_what_cannot_be_is_a_scenario_error(misuse: Callable[[Scenario], object]) -> None:
+def test_invalid_arguments_raise_scenario_error(misuse: Callable[[Scenario], object]) -> None:
     with pytest.raises(ScenarioError):
         misuse(Scenario())
 
 
-def test_a_work_memory_is_not_negative() -> None:
+def test_logical_decoding_work_mem_must_not_be_negative() -> None:
     with pytest.raises(ValueError, match="must be 0 bytes or more"):
         Scenario(streaming="on", logical_decoding_work_mem=-1)

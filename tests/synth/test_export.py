@@ -1,4 +1,4 @@
-"""Scenarios as capture files and recordings."""
+"""Scenarios written as capture files and recordings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pgoutput.recording import RecordingReader
 from pgoutput.standin import RecordedSource, Wanted
 from pgoutput.synth import Scenario, write_capture_file, write_recording
 from pgoutput.testing import shop
-from tests.synth.choices import ASKED
+from tests.synth.random_scenarios import OPTION_SETS
 
-each = pytest.mark.parametrize("options", ASKED)
+each = pytest.mark.parametrize("options", OPTION_SETS)
 
 
 def sent(db: Scenario, **options: Any) -> list[XLogData]:
@@ -27,7 +27,7 @@ def sent(db: Scenario, **options: Any) -> list[XLogData]:
 
 @each
 @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz"])
-def test_a_capture_file_holds_what_is_sent(options: dict[str, Any], name: str, tmp_path: Path) -> None:
+def test_a_capture_file_contains_the_stream(options: dict[str, Any], name: str, tmp_path: Path) -> None:
     db = shop()
     write_capture_file(db, tmp_path / name, **options)
     assert os.listdir(tmp_path) == [name]
@@ -35,16 +35,16 @@ def test_a_capture_file_holds_what_is_sent(options: dict[str, Any], name: str, t
     with CaptureFile(tmp_path / name) as capture:
         header = capture.header
         assert [one.envelope for one in capture.messages()] == list(db.stream(**options))
-    said = (header.proto_version, header.streaming, header.slot_two_phase)
-    wanted = (options["proto_version"], options.get("streaming", "off"), options.get("two_phase", False))
-    assert said == wanted
+    actual = (header.proto_version, header.streaming, header.slot_two_phase)
+    expected = (options["proto_version"], options.get("streaming", "off"), options.get("two_phase", False))
+    assert actual == expected
     write_capture_file(db, tmp_path / "again" / name, **options)
     assert (tmp_path / "again" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
 @each
 @pytest.mark.parametrize("size", [None, 20_000])
-def test_a_recording_holds_what_is_sent(options: dict[str, Any], size: int | None, tmp_path: Path) -> None:
+def test_a_recording_contains_the_stream(options: dict[str, Any], size: int | None, tmp_path: Path) -> None:
     db = shop(**options)
     paths = write_recording(db, tmp_path / "r", segment_bytes=size)
     assert os.listdir(tmp_path) == ["r"]
@@ -62,18 +62,20 @@ def test_a_recording_holds_what_is_sent(options: dict[str, Any], size: int | Non
 
 @each
 @pytest.mark.parametrize("write", [write_capture_file, write_recording])
-def test_a_stand_in_serves_both(write: Callable[..., Any], options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_stand_in_server_serves_capture_files_and_recordings(
+    write: Callable[..., Any], options: dict[str, Any], tmp_path: Path
+) -> None:
     db = shop(**options)
     write(db, tmp_path / "it.jsonl")
     source = RecordedSource(tmp_path / "it.jsonl")
-    wanted = Wanted(publication_names=("synth",), **options)
+    expected = Wanted(publication_names=("synth",), **options)
     messages = [(one.wal_start, one.data) for one in sent(db)]
-    served = [one for one in source.start(wanted, 0) if isinstance(one, XLogData)]
+    served = [one for one in source.start(expected, 0) if isinstance(one, XLogData)]
     assert [(one.wal_start, one.data) for one in served] == messages
 
 
 @pytest.mark.parametrize("write", [write_capture_file, write_recording])
-def test_what_is_there_is_left_alone(write: Callable[..., Any], tmp_path: Path) -> None:
+def test_existing_output_is_not_overwritten(write: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
     with pytest.raises(RecordingError, match=r"there (exists already|is not an empty folder)"):
@@ -82,7 +84,7 @@ def test_what_is_there_is_left_alone(write: Callable[..., Any], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("write", [write_capture_file, write_recording])
-def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_output(write: Callable[..., Any], tmp_path: Path) -> None:
     db = shop()
     t = db.table("public.t", id="int8 key", owner="regclass")
     with db.transaction() as tx:
@@ -97,7 +99,7 @@ def test_what_fails_leaves_nothing(write: Callable[..., Any], tmp_path: Path) ->
     write(db, tmp_path / "x")
 
 
-def test_nothing_is_a_stream_too(tmp_path: Path) -> None:
+def test_an_empty_scenario_is_written(tmp_path: Path) -> None:
     write_capture_file(Scenario(), tmp_path / "c.jsonl")
     with CaptureFile(tmp_path / "c.jsonl") as capture:
         assert [type(one.envelope) for one in capture.messages()] == [PrimaryKeepalive]
