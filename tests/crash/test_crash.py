@@ -22,7 +22,7 @@ from tests.server import WHEEL_VERSION, Server
 VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
 
 
-def test_kills_and_restarts_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_and_restarts_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     failovers = int(VERSION == WHEEL_VERSION)
     outcome = crash(tmp_path, VERSION, 6, 2, failovers, seed=1, rows=20_000, longest=1.5)
     print(outcome)
@@ -31,7 +31,7 @@ def test_kills_and_restarts_lose_nothing_and_double_nothing(tmp_path: Path) -> N
     assert outcome.comparison.equal, outcome.comparison
 
 
-def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path) -> None:
+def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     with Server(VERSION) as server:
         with server.connect() as connection:

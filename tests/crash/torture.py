@@ -229,7 +229,7 @@ def at_work(random: Random, lab: Lab, disturb: Callable[[], object]) -> None:
         with lab.recording(segment_seconds=random.choice([0.05, 0.3])) as recording:
             recording.wait(Connected)
             for number in range(6):
-                stored = len(recording.told(Stored))
+                stored = len(recording.events_of(Stored))
                 if number == 3:
                     disturb()
                 change(random, lab)
