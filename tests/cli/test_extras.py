@@ -59,7 +59,6 @@ def test_a_command_names_its_missing_extras(packages: list[str], arguments: list
         ("import pgoutput.replica", "deltalake", "spark"),
         ("import pgoutput.spark", "pyspark", "spark"),
         ("import pgoutput.synth", "pyarrow", "synth"),
-        ("import pgoutput.views", "pyarrow", "arrow"),
         ("from pgoutput.testing import shop", "hypothesis", "testing"),
     ],
 )

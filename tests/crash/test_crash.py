@@ -1,6 +1,6 @@
-"""What is recorded is what was committed, whatever dies meanwhile.
+"""Crash tests of the recorder, in small: `make crash` runs large ones.
 
-The real size is `make crash`; PGOUTPUT_TEST_VERSION chooses the server, as `make matrix` does.
+PGOUTPUT_TEST_VERSION chooses the version of the server, as `make matrix` does.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path
         command += ["--publication", PUBLICATION, "--out", str(folder), "--snapshot", "--log", "json"]
         with (
             Workload(server.dsn, VERSION, 2) as workload,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as capture,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recorder,
         ):
-            timer = Timer(60, capture.kill)
+            timer = Timer(60, recorder.kill)
             timer.start()
             try:
-                assert capture.stdout is not None
-                for line in capture.stdout:
+                assert recorder.stdout is not None
+                for line in recorder.stdout:
                     if b'"connected"' in line:
                         workload.altering.set()
                         time.sleep(1)
-                        capture.send_signal(signal.SIGINT)
+                        recorder.send_signal(signal.SIGINT)
                         break
-                _, said = capture.communicate()
-                assert capture.returncode == 0, said.decode()
+                _, errors = recorder.communicate()
+                assert recorder.returncode == 0, errors.decode()
             finally:
                 timer.cancel()
-                capture.kill()
+                recorder.kill()
         subprocess.run([*command, "--until", "now"], check=True, capture_output=True, timeout=60)
         comparison = compare(folder, server, workload.altered)
     assert comparison.sessions == 2, comparison

@@ -1,4 +1,4 @@
-"""A small run of the replication test; `make replica` is the large one."""
+"""A small crash test of a replica; `make replica` runs a large one."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ in binary format.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections import Counter
@@ -173,6 +174,12 @@ class Lab:
         settings: dict[str, Any] = {"create_slot": True, "segment_seconds": 0.1} | options
         place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "folder": self.folder}
         return Recorder(publications=publications or ("p",), **(place | settings))
+
+    def command(self, *options: str) -> list[str]:
+        """Return a command line that runs `pgoutput record` in a new process."""
+        settings = {"dsn": self.dsn, "slot": self.slot, "publication": "p", "out": self.folder}
+        arguments = [f"--{name}={value}" for name, value in settings.items()]
+        return [sys.executable, "-m", "pgoutput.cli", "record", *arguments, *options]
 
     def record(self, *publications: str, **options: Any) -> list[Event]:
         """Record up to the current end of the WAL; return the events."""

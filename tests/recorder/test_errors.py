@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -348,6 +347,17 @@ def test_a_folder_of_another_recording_is_refused(refused: Refused, table: Lab) 
 # The disk
 
 
+def record_with_file_limit(lab: Lab, limit: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """Record in a process whose writes fail, as on a full disk, when a file exceeds `limit` bytes."""
+    return subprocess.run(
+        lab.command("--until=now", *options),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+
+
 def test_a_full_disk_loses_nothing(table: Lab) -> None:
     table.record()
     table.run("INSERT INTO t SELECT generate_series(1, 5)")
@@ -355,35 +365,10 @@ def test_a_full_disk_loses_nothing(table: Lab) -> None:
     table.run("BEGIN", "INSERT INTO t SELECT generate_series(10, 100000)")
     before = table.lsn()
     table.run("COMMIT", "INSERT INTO t VALUES (0)")
-    # RLIMIT_FSIZE makes writes fail, as on a full disk.
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pgoutput.cli",
-            "record",
-            "--dsn",
-            table.dsn,
-            "--slot",
-            table.slot,
-            "--publication",
-            "p",
-            "--out",
-            table.folder,
-            "--until",
-            "now",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-    )
-    assert result.returncode == 2
-    *_, line = result.stderr.splitlines()
-    assert (result.stdout, len(result.stderr.splitlines())) == (
-        "",
-        2,
-    )  # the first line is the Connected event
+    result = record_with_file_limit(table, 20_000)
+    connected, line = result.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert connected.startswith("pgoutput: recording ")
     assert line == (
         "pgoutput: [Errno 27] File too large; what was acknowledged is stored: "
         f"make room, and start again to go on from there: '{table.folder}'"
@@ -430,18 +415,8 @@ def test_a_folder_whose_name_is_not_utf_8(
 @pytest.mark.parametrize("option", ["--create-slot", "--snapshot"])
 def test_a_disk_that_is_full_at_the_start_leaves_no_slot(table: Lab, option: str) -> None:
     table.run("INSERT INTO t VALUES (1)")
-    given = {"dsn": table.dsn, "slot": table.slot, "publication": "p", "out": table.folder, "until": "now"}
     for limit in (0, 300):  # the write that fails comes before or after the slot is created
-        result = subprocess.run(
-            [
-                *(sys.executable, "-m", "pgoutput.cli", "record", option),
-                *(f"--{name}={value}" for name, value in given.items()),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # type: ignore[misc]
-        )
+        result = record_with_file_limit(table, limit, option)
         assert result.returncode == 2, result.stderr
         assert "File too large" in result.stderr
         assert table.slots() == []

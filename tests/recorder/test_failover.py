@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,9 +97,9 @@ def assert_refused(lab: Lab) -> None:
     with pytest.raises(ReplicationError) as caught:
         lab.record()
     assert not isinstance(caught.value, ConnectionLost)
-    command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", lab.dsn, "--slot", lab.slot]
-    command += ["--publication", "p", "--out", str(lab.folder), "--until", "now"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    ended = subprocess.run(
+        lab.command("--until=now"), check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert ended.returncode == 3, ended.stderr
     assert str(caught.value) in ended.stderr
     assert {path: path.read_bytes() for path in list_segments(lab.folder)} == segments

@@ -310,8 +310,7 @@ def test_everything_acknowledged_is_stored(table: Lab) -> None:
 
 
 def start(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", lab.dsn, "--slot", lab.slot]
-    command += ["--publication", "p", "--out", str(lab.folder), "--create-slot", *arguments]
+    command = lab.command("--create-slot", *arguments)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

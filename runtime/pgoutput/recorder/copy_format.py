@@ -45,8 +45,8 @@ def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, w
 
     Args:
         rows: Rows of COPY.
-        binary_columns: Whether the cells of a column are in binary format, for each column of rows in binary
-            format; None for rows in text format.
+        binary_columns: For rows in binary format, whether each column has cells in binary format; the other
+            columns were copied as text. None for rows in text format.
         width: Number of columns.
     """
     if not width:

@@ -30,7 +30,7 @@ _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 class Recorder:
-    """Records a replication slot into a folder of segments.
+    """A recorder of a replication slot, which writes a folder of segments.
 
     Args:
         dsn: Connection string of libpq: server and database.

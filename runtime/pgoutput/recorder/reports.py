@@ -27,7 +27,7 @@ _PROGRESS_SECONDS: Final = 1.0
 
 
 class Reporter:
-    """Builds events from the state of a recorder, and calls `on_event` with them.
+    """The events of a recorder, built from its state and passed to `on_event`.
 
     Args:
         on_event: Called with each event, from several threads; None discards the events.

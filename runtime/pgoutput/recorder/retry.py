@@ -17,7 +17,7 @@ _MAX_PAUSE: Final = 30.0
 
 
 class RetryPolicy:
-    """Decides when a recorder connects again, and when it gives up.
+    """The pauses between connection attempts, and the time after which a recorder gives up.
 
     Args:
         retry_for: Time after the first error of an outage within which a stream must begin, in seconds.

@@ -24,7 +24,7 @@ _CATALOG_SECONDS: Final = 5.0
 
 
 class SessionLoop:
-    """Records one session of a recording.
+    """One session of a recording: its stream, the watch of the catalogs, and its events.
 
     Args:
         connection: Replication connection.

@@ -64,7 +64,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStarter:
-    """Checks that a stream continues a recording, or begins a new one; a context manager.
+    """Checks and preparations before a session continues or begins a recording; a context manager.
 
     Args:
         connection: Replication connection.

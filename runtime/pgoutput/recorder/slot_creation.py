@@ -28,7 +28,7 @@ _SNAPSHOT_ATTEMPTS: Final = 5
 
 
 class SlotCreator:
-    """Creates the slot of a new recording, with or without a snapshot.
+    """The creation of a new recording's slot, with or without a snapshot.
 
     After an error, neither the slot nor a partial snapshot is left.
 
