@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "87be4364fb36f93e":
+if _protocols.KERNEL != "b25fb7aa7457682a":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -2236,19 +2236,19 @@ cdef class Index:
         self.n_cells = self.kind_bytes.size
 
     def tags(self):
-        """The first byte of each message, 0 where there is none: a buffer of uint8."""
+        """Tag of each message, 0 for NULL and invalid messages; a buffer of uint8."""
         return self.tag_bytes
 
     def kinds(self):
-        """The tag of each cell: a buffer of uint8."""
+        """Tag of each cell; a buffer of uint8."""
         return self.kind_bytes
 
     def refusals(self):
-        """The rows of what is no message, each with whether it stands in a stream block: a buffer of int64."""
+        """Rows of invalid messages, each followed by 1 if it is inside a stream block; a buffer of int64."""
         return self.refused
 
     def ends_in_stream(self):
-        """Whether a stream block is open behind the last message."""
+        """Whether a stream block is open after the last message."""
         return self.in_stream
 
     def slot(self, str name):
@@ -3936,7 +3936,7 @@ cdef struct _Part:
 
 
 def join_parts(list parts, Py_ssize_t rows, Py_ssize_t most):
-    """The parts of each message, one behind the other.
+    """Return the concatenated parts of each message.
 
     Args:
         parts: Bytes are the same in all messages. Others are tuples: a buffer of integers (int64), and how many
@@ -4134,7 +4134,7 @@ cdef enum:
 
 
 def split_xlog_data(payloads):
-    """The messages in XLogData, side by side.
+    """Return the messages inside XLogData as one column.
 
     Args:
         payloads: What stood in each CopyData.

@@ -212,8 +212,8 @@ class Origin(Message, frozen=True, gc=False, repr_omit_defaults=True):
 class Relation(Message, frozen=True, gc=False, repr_omit_defaults=True):
     """A relation and its published columns.
 
-    Sent before the first change of it, and again whenever the server likes. It replaces what was said of the
-    same OID before.
+    Sent before the first change of the relation, and again at any time. It replaces earlier Relation messages
+    of the same OID.
 
     Tag `R`; protocol version 1+; server 10+. Source: logicalrep_write_rel.
     """
@@ -464,7 +464,7 @@ class StreamAbort(Message, frozen=True, gc=False, repr_omit_defaults=True):
     """Xid of the top-level transaction. Transaction id, unsigned 32 bits. `Int32 (TransactionId)`."""
 
     subxid: int
-    """Xid of what is aborted; equals xid when the whole transaction is.
+    """Xid of the aborted subtransaction; equals xid when the whole transaction is aborted.
 
     Transaction id, unsigned 32 bits. `Int32 (TransactionId)`.
     """
@@ -655,10 +655,10 @@ class StreamPrepare(Message, frozen=True, gc=False, repr_omit_defaults=True):
 
 
 class XLogData(Message, frozen=True, gc=False, repr_omit_defaults=True):
-    """One message of the output plugin.
+    """A message of the output plugin.
 
-    The two LSNs are always equal, 0 for Relation and Type and for what an Origin follows; they are neither
-    unique nor monotonic.
+    wal_start and wal_end are always equal. They are 0 for Relation, Type and for a message that an Origin
+    follows. They are neither unique nor monotonic.
 
     Tag `w`; server 10+; sent by the server. Source: WalSndPrepareWrite, WalSndWriteData.
     """
@@ -688,7 +688,7 @@ class XLogData(Message, frozen=True, gc=False, repr_omit_defaults=True):
 
 
 class PrimaryKeepalive(Message, frozen=True, gc=False, repr_omit_defaults=True):
-    """The server is alive, and says how far it has read.
+    """A keepalive with the position up to which the server has sent WAL.
 
     Tag `k`; server 10+; sent by the server. Source: WalSndKeepalive.
     """
@@ -696,7 +696,7 @@ class PrimaryKeepalive(Message, frozen=True, gc=False, repr_omit_defaults=True):
     wire_tag = b"k"
 
     wal_end: int
-    """The end of what the server has sent.
+    """End of the WAL that the server has sent.
 
     Position in the write-ahead log, a byte offset, unsigned 64 bits. `Int64 (XLogRecPtr)`.
     """
@@ -745,9 +745,9 @@ class PrimaryStatusUpdate(Message, frozen=True, gc=False, repr_omit_defaults=Tru
 
 
 class StandbyStatusUpdate(Message, frozen=True, gc=False, repr_omit_defaults=True):
-    """How far the client has come.
+    """The positions up to which the client has written, flushed and applied.
 
-    The server may then forget what lies before.
+    The server may remove older WAL.
 
     Tag `r`; server 10+; sent by the client. Source: ProcessStandbyReplyMessage.
     """
@@ -755,19 +755,19 @@ class StandbyStatusUpdate(Message, frozen=True, gc=False, repr_omit_defaults=Tru
     wire_tag = b"r"
 
     written_lsn: int
-    """The end of what the client has received and written.
+    """End of the WAL that the client has received and written.
 
     Position in the write-ahead log, a byte offset, unsigned 64 bits. `Int64 (XLogRecPtr)`.
     """
 
     flushed_lsn: int
-    """The end of what is safe on the client's disk.
+    """End of the WAL that the client has flushed to disk.
 
     Position in the write-ahead log, a byte offset, unsigned 64 bits. `Int64 (XLogRecPtr)`.
     """
 
     applied_lsn: int
-    """The end of what the client has applied.
+    """End of the WAL that the client has applied.
 
     Position in the write-ahead log, a byte offset, unsigned 64 bits. `Int64 (XLogRecPtr)`.
     """
