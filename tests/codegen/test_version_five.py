@@ -138,7 +138,7 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         import pyarrow as pa
         from pgoutput import messages, v4, v5
         from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
-        from pgoutput.cli.encoding import to_capture
+        from pgoutput.cli.encoding import to_capture_file
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
         from pgoutput.recording import SegmentReader, record_capture_file
@@ -174,7 +174,7 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
             with tempfile.NamedTemporaryFile("w") as file:
                 file.write("".join(json.dumps(to_json(m)) + chr(10) for m in stream))
                 file.flush()
-                written = list(to_capture(Path(file.name), version, "off"))
+                written = list(to_capture_file(Path(file.name), version, "off"))
             assert written[1:] == lines
         """,
     )

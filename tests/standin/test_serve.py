@@ -108,13 +108,13 @@ def test_a_password_from_the_environment_or_a_file_and_ctrl_c(tmp_path: Path) ->
         (("--from", str(CAPTURE), "--scenario", "a:b"), "give one of --from and --scenario"),
         (("--from", "nothing.jsonl"), "nothing.jsonl: No such file or directory"),
         (("--from", str(CAPTURE), "--fault", "x"), "there is no fault 'x'"),
-        (("--from", str(CAPTURE), "--user", "me"), "--user wants a password"),
-        (("--from", str(CAPTURE), "--password-file", "x"), "--password-file wants a --user"),
+        (("--from", str(CAPTURE), "--user", "me"), "--user needs a password"),
+        (("--from", str(CAPTURE), "--password-file", "x"), "--password-file needs --user"),
         (("--from", str(CAPTURE), "--tls-cert", "x"), "no certificate with its key"),
-        (("--from", str(CAPTURE), "--tls-key", "x"), "--tls-key wants a --tls-cert"),
-        (("--scenario", "nonsense"), "MODULE:NAME is wanted, not nonsense"),
+        (("--from", str(CAPTURE), "--tls-key", "x"), "--tls-key needs --tls-cert"),
+        (("--scenario", "nonsense"), "give MODULE:NAME, not nonsense"),
         (("--scenario", "no.such.module:x"), "ModuleNotFoundError"),
-        (("--scenario", "os:getcwd"), "is str, and no scenario"),
+        (("--scenario", "os:getcwd"), "is str, not a scenario"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -340,7 +340,7 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--mix", "insert=1,foo=2"], "'foo=2' is not of it"),
+        (["--mix", "insert=1,foo=2"], "'foo=2' is not KIND=NUMBER"),
         (["--transactions", "1.5"], "a whole number as 1000 or 1e6, not '1.5'"),
         (["--value-sizes", "20-3"], "ends before it begins"),
         (["--changes", "x"], "a range as 10-200, not 'x'"),

@@ -10,6 +10,10 @@ applies what it has missed.
 
 from __future__ import annotations
 
+from pgoutput._extras import require
+
+require("spark", "deltalake", "pyarrow")
+
 from pgoutput.replica.apply import Applied, apply_changes
 from pgoutput.replica.differences import Difference
 from pgoutput.replica.retry import retry_tables

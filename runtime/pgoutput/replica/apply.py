@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, Place, locate, one_line
+from pgoutput.recording.location import Location, Place, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, cut
 from pgoutput.replica.differences import Difference
 from pgoutput.replica.table import CHUNK_BITS, Replica

@@ -15,8 +15,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, one_line
+from pgoutput.recording.location import Location
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.storage import read_file, write_file
 

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Place, SegmentReader, locate
-from pgoutput.recording.location import Location, one_line
+from pgoutput.recording.location import Location
 from pgoutput.replica.apply import Applied, apply_changes
 from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside, take_back
 from pgoutput.replica.claim import Claim, read_claim

@@ -8,8 +8,9 @@ from contextlib import suppress
 import pyarrow as pa
 from pyarrow import fs
 
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, one_line
+from pgoutput.recording.location import Location
 
 
 def read_file(place: Location) -> str:

@@ -5,6 +5,10 @@ table, the history of the schema, in batch and in streaming. `decode` reads mess
 `replicate` keeps Delta tables equal to the source, `write_feed` writes its changes as Parquet.
 """
 
+from pgoutput._extras import require
+
+require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
+
 from pgoutput.replica import replica_tables
 from pgoutput.spark.decoding import decode
 from pgoutput.spark.replication import replicate, write_feed

@@ -4,6 +4,10 @@
 expected after each commit. `pgoutput.synth.workload` generates large streams for load tests.
 """
 
+from pgoutput._extras import require
+
+require("synth", "numpy", "pyarrow")
+
 from pgoutput.synth.expected_rows import CommittedState
 from pgoutput.synth.export import write_capture_file, write_recording
 from pgoutput.synth.options import StreamOptions

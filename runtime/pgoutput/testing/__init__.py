@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from pgoutput._extras import require
+
 if TYPE_CHECKING:
     from pgoutput.testing.drawn import broken_streams, scenarios, streams
     from pgoutput.testing.example import shop
@@ -47,4 +49,5 @@ _MODULES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
+    require("testing", "hypothesis", "numpy", "pyarrow")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Rows of COPY become the messages that their values make, in both formats, wherever batches end."""
+"""Rows of COPY, in both formats, become the Insert messages of their values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pgoutput import v1
 from pgoutput.columns import encode_inserts
 from pgoutput.messages import Insert
-from pgoutput.recorder import copied
+from pgoutput.recorder import copy_format
 
 Value: TypeAlias = bytes | None
 Row: TypeAlias = tuple[Value, ...]
 
-# CopyAttributeOutText: what is escaped, and how.
+# Escapes of CopyAttributeOutText, by byte.
 ESCAPED = {8: b"\\b", 12: b"\\f", 10: b"\\n", 13: b"\\r", 9: b"\\t", 11: b"\\v", 92: b"\\\\"}
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(4) + struct.pack(">I", 3) + b"abc"  # with an extension
 
@@ -34,19 +34,19 @@ def tables(width: int) -> st.SearchStrategy[list[Row]]:
 
 
 def as_text(row: Row) -> bytes:
-    """As CopyOneRowTo writes it in text format."""
+    """Return a row in text format (CopyOneRowTo)."""
     cells = [rb"\N" if v is None else b"".join(ESCAPED.get(b, bytes([b])) for b in v) for v in row]
     return b"\t".join(cells) + b"\n"
 
 
 def as_binary(row: Row) -> bytes:
-    """Likewise in binary format."""
+    """Return a row in binary format (CopyOneRowTo)."""
     cells = [struct.pack(">i", -1) if v is None else struct.pack(">i", len(v)) + v for v in row]
     return struct.pack(">h", len(row)) + b"".join(cells)
 
 
 def inserts(rows: Sequence[Row], binary_columns: Sequence[bool]) -> list[bytes]:
-    """What a walsender would have sent."""
+    """Return the Insert messages of rows, as a walsender sends them."""
     return [
         v1.encode(
             Insert(
@@ -64,15 +64,15 @@ def inserts(rows: Sequence[Row], binary_columns: Sequence[bool]) -> list[bytes]:
 def read(data: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> list[bytes]:
     return [
         message
-        for rows in copied.row_batches(data, is_binary=binary_columns is not None)
-        for message in encode_inserts(7, copied.cell_columns(rows, binary_columns, width)).to_pylist()
+        for rows in copy_format.row_batches(data, is_binary=binary_columns is not None)
+        for message in encode_inserts(7, copy_format.cell_columns(rows, binary_columns, width)).to_pylist()
     ]
 
 
 @given(st.integers(0, 4).flatmap(lambda width: st.tuples(st.just(width), tables(width))))
 @example((1, [(None,), (b"\\N",), (b"",)]))
 @example((0, [(), ()]))
-def test_text(found: tuple[int, list[Row]]) -> None:
+def test_rows_in_text_format(found: tuple[int, list[Row]]) -> None:
     width, rows = found
     rows = [tuple(None if v is None else v.replace(b"\0", b"") for v in row) for row in rows]
     assert read([as_text(row) for row in rows], None, width) == inserts(rows, [False] * width)
@@ -82,8 +82,8 @@ def test_text(found: tuple[int, list[Row]]) -> None:
     st.lists(st.booleans(), max_size=4).flatmap(lambda stay: st.tuples(st.just(stay), tables(len(stay)))),
     st.booleans(),
 )
-def test_binary(found: tuple[list[bool], list[Row]], together: bool) -> None:
-    """The header comes with the first row, or alone, as the server has room."""
+def test_rows_in_binary_format(found: tuple[list[bool], list[Row]], together: bool) -> None:
+    """The server sends the header with the first row, or alone."""
     stay, rows = found
     sent = [as_binary(row) for row in rows]
     sent = [HEADER + sent[0], *sent[1:]] if together else [HEADER, *sent]
@@ -101,6 +101,6 @@ def test_batches_end_by_rows_or_by_bytes(size: int) -> None:
     rows: list[Row] = [
         (str(number).encode(), b"\n" + b"x" * size) for number in range(60 if size else 40_000)
     ]
-    batches = list(copied.row_batches(map(as_text, rows), is_binary=False))
+    batches = list(copy_format.row_batches(map(as_text, rows), is_binary=False))
     assert [len(one) for one in batches] == ([6] * 10 if size else [16_384, 16_384, 7_232])
     assert read([as_text(row) for row in rows], None, 2) == inserts(rows, [False] * 2)

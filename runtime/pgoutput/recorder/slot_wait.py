@@ -1,8 +1,9 @@
-"""What the creation of a slot waits for.
+"""Reports the transaction that the creation of a slot waits for.
 
-The server waits for the end of each transaction that runs when it begins (SnapBuildWaitSnapshot in
-src/backend/replication/logical/snapbuild.c), prepared ones included. A standby also waits for a record of the
-running transactions, which the primary writes now and then (documentation, "Logical Decoding on Standby").
+The server waits for the end of each transaction that is running when it begins, prepared transactions
+included (SnapBuildWaitSnapshot in src/backend/replication/logical/snapbuild.c). A standby also waits for a
+WAL record of the running transactions, which the primary writes from time to time (documentation, "Logical
+Decoding on Standby").
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pgoutput.recorder.connection import Connection, Row
 from pgoutput.recorder.events import Event, Waiting
 from pgoutput.wire import shown_text
 
-_SECONDS: Final = 1.0
+_INTERVAL: Final = 1.0
+"""Seconds between two queries."""
 
 _QUERY: Final = """\
 SELECT pg_is_in_recovery(), w.transactionid, p.gid, coalesce(p.database, a.datname), h.pid,
@@ -29,26 +31,31 @@ LEFT JOIN pg_locks h ON h.transactionid = w.transactionid AND h.locktype = 'tran
 LEFT JOIN pg_prepared_xacts p ON p.transaction = w.transactionid
 LEFT JOIN pg_stat_activity a ON a.pid = h.pid
 LIMIT 1"""
-"""One row. Every role may read it, but sees neither state nor start of the transactions of others."""
+"""Query for the awaited transaction, which returns one row.
+
+Every role may run it, but a role without privileges sees neither state nor start of transactions of others.
+"""
 
 
 class SlotWait:
-    """Reports what the creation of a slot waits for, if it lasts; a context manager with a thread.
+    """A thread that reports what the creation of a slot waits for, if it takes long; a context manager.
 
     Args:
-        dsn: The server that creates the slot; see `Connection.pinned_dsn`.
-        pid: The server process that creates it.
-        tell: Called with an event when the cause is known or has changed; in a thread.
+        dsn: DSN of the server that creates the slot; see `Connection.pinned_dsn`.
+        pid: Server process that creates the slot.
+        report: Called in the thread with a `Waiting` event when the cause is known or has changed.
     """
 
-    def __init__(self, dsn: str, pid: int, tell: Callable[[Event], None]) -> None:
+    def __init__(self, dsn: str, pid: int, report: Callable[[Event], None]) -> None:
         self._dsn = dsn
         self._query = _QUERY.format(pid=pid)
-        self._tell = tell
+        self._report = report
         self._stop = ThreadEvent()
         self._thread = Thread(target=self._run, name="pgoutput-waiting", daemon=True)
-        self._seen: list[Row] | None = None
-        self._told: list[Row] | None = None
+        self._last: list[Row] | None = None
+        """Result of the last query."""
+        self._reported: list[Row] | None = None
+        """Result that was reported last."""
 
     def __enter__(self) -> SlotWait:
         self._thread.start()
@@ -56,24 +63,24 @@ class SlotWait:
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
-        self._thread.join(_SECONDS)  # it may wait for a server that does not answer
+        self._thread.join(_INTERVAL)  # not longer: the server may not answer
 
     def _run(self) -> None:
         while not self._stop.is_set():
             with suppress(PgoutputError, ValueError), Connection(self._dsn) as connection:
                 while not self._stop.is_set():
-                    self._see(connection.query(self._query))
-                    self._stop.wait(_SECONDS)
-            self._stop.wait(_SECONDS)
+                    self._handle(connection.query(self._query))
+                    self._stop.wait(_INTERVAL)
+            self._stop.wait(_INTERVAL)
 
-    def _see(self, rows: list[Row]) -> None:
-        """Report a cause that is seen at two looks one after the other, once."""
-        if rows == self._seen and rows != self._told:
+    def _handle(self, rows: list[Row]) -> None:
+        """Report a cause once, after two successive queries have returned it."""
+        if rows == self._last and rows != self._reported:
             texts = (None if text is None else shown_text(text) for text in rows[0])
             standby, xid, gid, database, pid, user, application, state, since = texts
             if xid is not None or standby == "t":
-                self._told = rows
-                self._tell(
+                self._reported = rows
+                self._report(
                     Waiting(
                         xid=None if xid is None else int(xid),
                         gid=gid,
@@ -85,4 +92,4 @@ class SlotWait:
                         since=since,
                     )
                 )
-        self._seen = rows
+        self._last = rows

@@ -1,4 +1,4 @@
-"""Every message is read to its last byte before it is acknowledged."""
+"""Every message is decoded completely before it is acknowledged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RELATION = Relation(
 )
 INSERT = encode(Insert(16384, new=("12345",)))
 
-UNREADABLE = {
+UNDECODABLE = {
     "one flipped bit in the length of a cell": (
         INSERT[:11] + bytes([INSERT[11] ^ 0x10]) + INSERT[12:],
         r"Insert\.new\[0\]",
@@ -51,9 +51,9 @@ def xlog(lsn: int, *data: bytes) -> list[Message]:
     return [XLogData(lsn, lsn, 0, one) for one in data]
 
 
-@pytest.mark.parametrize("fault", UNREADABLE)
-def test_a_message_that_cannot_be_read_ends_the_run(tmp_path: Path, fault: str) -> None:
-    data, expected = UNREADABLE[fault]
+@pytest.mark.parametrize("fault", UNDECODABLE)
+def test_an_undecodable_message_ends_the_run_unacknowledged(tmp_path: Path, fault: str) -> None:
+    data, expected = UNDECODABLE[fault]
     with at_work(tmp_path) as lab:
         lab.connection.say(*transaction(200))
         wait_until(lambda: lab.heard[-1:] == [200])
@@ -71,7 +71,7 @@ def test_a_message_that_cannot_be_read_ends_the_run(tmp_path: Path, fault: str) 
 
 
 def test_the_error_keeps_message_field_and_offset(tmp_path: Path) -> None:
-    data, _ = UNREADABLE["one flipped bit in the length of a cell"]
+    data, _ = UNDECODABLE["one flipped bit in the length of a cell"]
     with at_work(tmp_path) as lab:
         lab.connection.say(*xlog(0x2E0, encode(Begin(0x2EE, 0, 8)), encode(RELATION), data))
         wait_until(lambda: not lab.thread.is_alive())
