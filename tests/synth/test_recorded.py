@@ -13,7 +13,7 @@ from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import RecordingError, ScenarioError
 from pgoutput.messages import PrimaryKeepalive, XLogData
 from pgoutput.recording import RecordingReader
-from pgoutput.standin import RecordedSource, Wanted
+from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.synth import Scenario, write_capture_file, write_recording
 from pgoutput.testing import shop
 from tests.synth.choices import ASKED
@@ -66,7 +66,7 @@ def test_a_stand_in_serves_both(write: Callable[..., Any], options: dict[str, An
     db = shop(**options)
     write(db, tmp_path / "it.jsonl")
     source = RecordedSource(tmp_path / "it.jsonl")
-    wanted = Wanted(publication_names=("synth",), **options)
+    wanted = PluginOptions(publication_names=("synth",), **options)
     messages = [(one.wal_start, one.data) for one in sent(db)]
     served = [one for one in source.start(wanted, 0) if isinstance(one, XLogData)]
     assert [(one.wal_start, one.data) for one in served] == messages

@@ -14,10 +14,10 @@ import typer
 
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
-from pgoutput.standin import Faults, RecordedSource, Source, Streams, parse_faults, serve
+from pgoutput.standin import Faults, RecordedSource, Source, StreamFactory, parse_faults, serve
 
 
-def find_source(recording: Path | None, scenario: str | None) -> Source | Streams:
+def find_source(recording: Path | None, scenario: str | None) -> Source | StreamFactory:
     """What one of the two names.
 
     Raises:
@@ -79,7 +79,7 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
     return context
 
 
-def run(source: Source | Streams, host: str, user: str | None, **options: Any) -> None:
+def run(source: Source | StreamFactory, host: str, user: str | None, **options: Any) -> None:
     """Serve until SIGINT or SIGTERM; say where in one line.
 
     Raises:
@@ -105,7 +105,7 @@ def run(source: Source | Streams, host: str, user: str | None, **options: Any) -
     asyncio.run(main())
 
 
-def _scenario(text: str) -> Streams:
+def _scenario(text: str) -> StreamFactory:
     module, mark, name = text.partition(":")
     if not (module and mark and name):
         raise typer.BadParameter(f"MODULE:NAME is wanted, not {text}", param_hint="--scenario")

@@ -1,4 +1,4 @@
-"""Who may connect, and how: passwords, TLS, databases."""
+"""Startup and authentication of the stand-in server: passwords, TLS and databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from pgoutput.standin import StandIn
-from tests.standin.raw import Raw, fields
+from tests.standin.raw_client import RawClient, error_fields
 from tests.standin.streams import Repeated
 
 STREAM = Repeated(1)
@@ -27,7 +27,7 @@ STREAM = Repeated(1)
 @pytest.mark.parametrize(
     "password", ["secret", "pass word, with = and ,", "I\u00adX \u2168 \u00e4", "a" * 200]
 )
-def test_scram(password: str) -> None:
+def test_scram_accepts_only_the_right_user_and_password(password: str) -> None:
     with StandIn(STREAM, user="me", password=password) as server:
         with psycopg.connect(server.dsn, password=password) as connection:
             assert connection.execute("SELECT current_user").fetchone() == ("me",)
@@ -38,8 +38,8 @@ def test_scram(password: str) -> None:
             psycopg.connect(server.dsn, password=password, user="you")
 
 
-def test_a_password_is_not_a_password_without_proof() -> None:
-    with StandIn(STREAM, user="me", password="secret") as server, Raw(server) as raw:
+def test_scram_rejects_an_empty_proof() -> None:
+    with StandIn(STREAM, user="me", password="secret") as server, RawClient(server) as raw:
         raw.startup(user="me")
         assert raw.read() == (b"R", b"\0\0\0\x0aSCRAM-SHA-256\0\0")
         first = b"n,,n=,r=abc"
@@ -49,24 +49,24 @@ def test_a_password_is_not_a_password_without_proof() -> None:
         nonce = challenge[4:].split(b",")[0]
         assert nonce.startswith(b"r=abc")
         raw.send(b"p", b"c=biws," + nonce + b",p=" + base64.b64encode(bytes(32)))
-        assert fields(raw.read()[1])["C"] == "28P01"
+        assert error_fields(raw.read()[1])["C"] == "28P01"
         assert raw.has_ended
 
 
 @pytest.mark.parametrize(
     "first", [b"", b"n,,", b"p=tls-unique,,n=,r=a", b"n,,n=,r=", b"n,a=b,n=,r=a", b"\xff", b"y,,n=,x=a"]
 )
-def test_what_is_no_scram_is_refused(first: bytes) -> None:
-    with StandIn(STREAM, user="me", password="secret") as server, Raw(server) as raw:
+def test_malformed_scram_messages_are_rejected(first: bytes) -> None:
+    with StandIn(STREAM, user="me", password="secret") as server, RawClient(server) as raw:
         raw.startup(user="me")
         raw.read()
         raw.send(b"p", b"SCRAM-SHA-256\0" + len(first).to_bytes(4, "big") + first)
-        assert fields(raw.read()[1])["C"] == "08P01"
+        assert error_fields(raw.read()[1])["C"] == "08P01"
         assert raw.has_ended
 
 
-def _scram(raw: Raw, password: str, proof: str = "") -> tuple[str, dict[str, str]]:
-    """A conversation as RFC 5802 has it, with another proof if one is given; the proof, and the answer."""
+def _scram(raw: RawClient, password: str, proof: str = "") -> tuple[str, dict[str, str]]:
+    """Authenticate by RFC 5802, with `proof` if given. Return the right proof and the error fields."""
 
     def mac(key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, "sha256")
@@ -79,33 +79,35 @@ def _scram(raw: Raw, password: str, proof: str = "") -> tuple[str, dict[str, str
     nonce, salt, iterations = (part[2:] for part in challenge.split(","))
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(salt), int(iterations))
     key = mac(salted, b"Client Key")
-    said = f"n=,r=abc,{challenge},c=biws,r={nonce}"
-    signature = mac(hashlib.sha256(key).digest(), said.encode())
-    right = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
-    raw.send(b"p", f"c=biws,r={nonce},p={proof or right}".encode())
+    auth_message = f"n=,r=abc,{challenge},c=biws,r={nonce}"
+    signature = mac(hashlib.sha256(key).digest(), auth_message.encode())
+    right_proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    raw.send(b"p", f"c=biws,r={nonce},p={proof or right_proof}".encode())
     tag, body = raw.read()
-    return right, fields(body) if tag == b"E" else {}
+    return right_proof, error_fields(body) if tag == b"E" else {}
 
 
-def test_a_proof_holds_once() -> None:
+def test_a_scram_proof_cannot_be_replayed() -> None:
     with StandIn(STREAM, user="me", password="secret") as server:
-        with Raw(server) as raw:
+        with RawClient(server) as raw:
             proof, error = _scram(raw, "secret")
             assert error == {}
-        for other, state in ((proof, "28P01"), (proof[:-8], "08P01"), ("A" * 44, "08P01"), ("?", "08P01")):
-            with Raw(server) as raw:
-                assert _scram(raw, "secret", other)[1]["C"] == state
+        for other, sqlstate in ((proof, "28P01"), (proof[:-8], "08P01"), ("A" * 44, "08P01"), ("?", "08P01")):
+            with RawClient(server) as raw:
+                assert _scram(raw, "secret", other)[1]["C"] == sqlstate
                 assert raw.has_ended
 
 
 @pytest.mark.parametrize(
     "sent", [b"", b"x" * 1000, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600)]
 )
-def test_what_is_no_tls_hurts_nobody(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_tls_data_does_not_disturb_other_clients(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     with StandIn(STREAM, tls=context) as server:
-        with Raw(server) as raw:
+        with RawClient(server) as raw:
             raw.socket.sendall(struct.pack(">II", 8, 80877103))
             assert raw.file.read(1) == b"S"
             raw.socket.sendall(sent)
@@ -116,7 +118,7 @@ def test_what_is_no_tls_hurts_nobody(sent: bytes, caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
-def test_tls(tmp_path: Path) -> None:
+def test_tls_with_password_and_replication(tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -140,17 +142,17 @@ def test_tls(tmp_path: Path) -> None:
         psycopg.connect(f"{server.dsn} sslmode=require")
 
 
-def test_a_database_that_is_not_there() -> None:
-    class Named(Repeated):
+def test_an_unknown_database_is_rejected() -> None:
+    class NamedDatabase(Repeated):
         database = "shop"
 
-    with StandIn(Named(1)) as server:
+    with StandIn(NamedDatabase(1)) as server:
         assert "dbname=shop" in server.dsn
         psycopg.connect(server.dsn).close()
         with pytest.raises(psycopg.OperationalError, match='database "other" does not exist'):
             psycopg.connect(server.dsn, dbname="other")
 
 
-def test_a_user_needs_a_password() -> None:
+def test_a_user_without_a_password_is_rejected() -> None:
     with pytest.raises(ValueError, match="a user and a password go together"), StandIn(STREAM, user="me"):
         pass

@@ -1,11 +1,11 @@
-"""The settings of a connection, as SHOW, SET and pg_settings have them."""
+"""Settings (GUC parameters) of a connection, as SHOW, SET and pg_settings use them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from pgoutput.standin.protocol import Refused
+from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.slots import MAX_SLOTS
 
 REPORTED: Final = (
@@ -23,7 +23,7 @@ REPORTED: Final = (
     "default_transaction_read_only",
     "in_hot_standby",
 )
-"""What a server reports by itself, at the start and when it changes."""
+"""Settings that the server reports in ParameterStatus messages, initially and on change (GUC_REPORT)."""
 
 _DEFAULTS: Final = {
     "server_encoding": "UTF8",
@@ -53,17 +53,17 @@ _DEFAULTS: Final = {
 
 
 class Settings:
-    """The settings of one connection.
+    """Settings (GUC parameters) of one connection.
 
     Args:
-        server_version: As 18.4.
-        user: Who is connected.
-        sender_timeout: wal_sender_timeout in seconds; 0 for none.
-        others: Values that differ from the usual ones, or of settings that are not there otherwise.
+        server_version: Reported version, such as 18.4.
+        user: Name of the connected user.
+        sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
+        overrides: Values that replace the defaults, or values of additional settings.
     """
 
     def __init__(
-        self, server_version: str, user: str, sender_timeout: float, others: Mapping[str, str]
+        self, server_version: str, user: str, sender_timeout: float, overrides: Mapping[str, str]
     ) -> None:
         self._values = _DEFAULTS | {
             "server_version": server_version,
@@ -71,49 +71,50 @@ class Settings:
             "session_authorization": user,
             "wal_sender_timeout": f"{sender_timeout * 1000:.0f}ms" if sender_timeout else "0",
         }
-        self._values |= others
+        self._values |= overrides
         self._names = {name.lower(): name for name in self._values}
 
     def __getitem__(self, name: str) -> str:
-        """The value of a setting, as SHOW gives it.
+        """Return the value of a setting, whose name is not case-sensitive.
 
         Raises:
-            Refused: There is none of this name.
+            ServerError: There is no setting of this name.
         """
         try:
             return self._values[self._names[name.lower()]]
         except KeyError:
-            raise Refused("42704", f'unrecognized configuration parameter "{name}"') from None
+            raise ServerError("42704", f'unrecognized configuration parameter "{name}"') from None
 
     def set(self, name: str, value: str) -> str | None:
-        """Set one, known or not; give its name if the client has to be told of the change.
+        """Change or add a setting. Return its name if the client must be informed, else None.
 
-        Values are taken as they are: nothing here depends on them. Other encodings than UTF8 are refused.
+        Values are stored without validation, because no setting changes the server's behavior. The only
+        accepted client encoding is UTF8.
 
         Raises:
-            Refused: It cannot be changed to that.
+            ServerError: The setting is read-only, or the client encoding is not UTF8.
         """
         name = self._names.setdefault(name.lower(), name)
-        if name in _FIXED:
-            raise Refused("55P02", f'parameter "{name}" cannot be changed')
-        if name == "client_encoding" and value.upper().replace("-", "") not in _ENCODINGS:
-            raise Refused("22023", f"the stand-in speaks UTF8 only, not {value}")
+        if name in _READ_ONLY:
+            raise ServerError("55P02", f'parameter "{name}" cannot be changed')
+        if name == "client_encoding" and value.upper().replace("-", "") not in _UTF8_NAMES:
+            raise ServerError("22023", f"the stand-in server supports only UTF8, not {value}")
         if name == "client_encoding":
             value = "UTF8"
         changed = self._values.get(name) != value
         self._values[name] = value
         return name if changed and name in REPORTED else None
 
-    def rows(self) -> Mapping[str, str]:
-        """Names and values as pg_settings has them: times in milliseconds, without a unit."""
+    def catalog_rows(self) -> Mapping[str, str]:
+        """Return the rows of pg_settings: values by name, with times in milliseconds without a unit."""
         return self._values | {"wal_sender_timeout": self._values["wal_sender_timeout"].removesuffix("ms")}
 
 
-_FIXED: Final = ("server_version", "server_version_num", "server_encoding", "wal_level", "is_superuser")
-_ENCODINGS: Final = ("UTF8", "UNICODE", "SQL_ASCII", "DEFAULT")
+_READ_ONLY: Final = ("server_version", "server_version_num", "server_encoding", "wal_level", "is_superuser")
+_UTF8_NAMES: Final = ("UTF8", "UNICODE", "SQL_ASCII", "DEFAULT")
 
 
 def version_number(server_version: str) -> int:
-    """As server_version_num: 180004 is 18.4."""
+    """Return the value of server_version_num: 180004 for version 18.4."""
     major, _, minor = server_version.partition(".")
     return int(major) * 10_000 + (int(minor) if minor.isdigit() else 0)

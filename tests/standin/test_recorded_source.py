@@ -1,4 +1,4 @@
-"""Recordings are served as they were sent; and from anywhere on, with nothing lost and nothing twice."""
+"""Recordings are served with their original bytes, from any position, without gaps and duplicates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
 from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import XLogData
 from pgoutput.recording import SegmentWriter, Source, Start, list_segments, record_capture_file
-from pgoutput.standin import RecordedSource, Wanted
-from pgoutput.standin.recorded import plan
-from pgoutput.standin.recorded.recordings import open_recording
+from pgoutput.standin import PluginOptions, RecordedSource
+from pgoutput.standin.recorded import index
+from pgoutput.standin.recorded.recording import open_stream
 from pgoutput.stream import Transaction, Transactions
 
 CAPTURES = Path(__file__).parents[1] / "captures"
@@ -25,7 +25,7 @@ END_LSN = {b"C": 10, b"c": 14, b"K": 10, b"r": 10, b"P": 10, b"p": 10}
 
 
 def sent(source: RecordedSource, path: Path, after_lsn: int) -> list[XLogData]:
-    return [one for one in source.start(open_recording(path).asked, after_lsn) if isinstance(one, XLogData)]
+    return [one for one in source.start(open_stream(path).options, after_lsn) if isinstance(one, XLogData)]
 
 
 def payloads(path: Path) -> list[bytes]:
@@ -34,16 +34,16 @@ def payloads(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
-def test_a_new_slot_gets_the_bytes_that_were_recorded(path: Path) -> None:
+def test_a_new_slot_is_sent_the_recorded_bytes(path: Path) -> None:
     source = RecordedSource(path)
     assert [one.data for one in sent(source, path, source.start_lsn)] == payloads(path)
 
 
 @pytest.mark.parametrize("path", SOME, ids=lambda path: path.name.partition(".")[0])
-def test_a_client_that_breaks_off_anywhere_gets_the_rest(path: Path) -> None:
+def test_a_client_that_disconnects_anywhere_is_sent_the_rest(path: Path) -> None:
     source = RecordedSource(path)
     full = sent(source, path, source.start_lsn)
-    whole = _read(path, full, [])
+    whole = _read_transactions(path, full, [])
     assert len(whole) > 20
     for cut in range(1, len(full), max(1, len(full) // 15)):
         before = full[:cut]
@@ -51,22 +51,22 @@ def test_a_client_that_breaks_off_anywhere_gets_the_rest(path: Path) -> None:
             int.from_bytes(one.data[at : at + 8]) for one in before if (at := END_LSN.get(one.data[:1], 0))
         )
         after = max(ends, default=source.start_lsn)
-        assert _read(path, before, sent(source, path, after)) == whole, cut
+        assert _read_transactions(path, before, sent(source, path, after)) == whole, cut
 
 
-def _read(path: Path, *connections: list[XLogData]) -> list[Transaction]:
-    """What a client has committed, over several connections. A stream that is not legal raises."""
-    recording = open_recording(path)
-    transactions = Transactions(recording.decoder())
+def _read_transactions(path: Path, *connections: list[XLogData]) -> list[Transaction]:
+    """Return the transactions that a client has received over several connections, checking each stream."""
+    stream = open_stream(path)
+    transactions = Transactions(stream.decoder())
     read: list[Transaction] = []
     for connection in connections:
-        decoder = recording.decoder()
+        decoder = stream.decoder()
         transactions.reconnect(decoder)
         for one in connection:
             transaction = transactions.feed(decoder.decode(one.data))
             if transaction is not None:
                 read.append(transaction)
-    for transaction in read:  # a Relation that is sent again is part of another transaction
+    for transaction in read:  # a repeated Relation may be in another transaction
         for number, change in enumerate(transaction.changes):
             relations = tuple(replace(relation, xid=None) for relation in change.relations)
             transaction.changes[number] = replace(change, relations=relations)
@@ -74,7 +74,7 @@ def _read(path: Path, *connections: list[XLogData]) -> list[Transaction]:
 
 
 @pytest.mark.parametrize("name", ["pg18_ws_p4_par_2pc_msg", "pg14_ws_p2_stream_msg"])
-def test_envelopes_have_the_lsns_that_were_recorded(name: str) -> None:
+def test_envelopes_have_the_recorded_lsns(name: str) -> None:
     path = CAPTURES / f"{name}.jsonl.gz"
     source = RecordedSource(path)
     with CaptureFile(path) as capture:
@@ -83,7 +83,7 @@ def test_envelopes_have_the_lsns_that_were_recorded(name: str) -> None:
     assert [(one.wal_start, one.data) for one in sent(source, path, source.start_lsn)] == recorded
 
 
-def test_messages_without_envelopes_get_lsns_that_are_in_them() -> None:
+def test_messages_recorded_without_envelopes_are_assigned_lsns() -> None:
     path = CAPTURES / "pg18_p4_par_2pc.jsonl.gz"
     source = RecordedSource(path)
     found = sent(source, path, source.start_lsn)
@@ -98,13 +98,13 @@ def test_messages_without_envelopes_get_lsns_that_are_in_them() -> None:
             assert one.wal_start == int.from_bytes(one.data[END_LSN[tag] : END_LSN[tag] + 8])
 
 
-def test_segments_are_served_like_the_capture_that_they_are_of(tmp_path: Path) -> None:
+def test_a_recording_is_served_like_its_capture_file(tmp_path: Path) -> None:
     path = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
     record_capture_file(path, tmp_path / "r", segment_bytes=4096)
     assert len(list_segments(tmp_path / "r")) > 3
     source = RecordedSource(tmp_path / "r")
     full = sent(source, tmp_path / "r", source.start_lsn)
-    # A recorder leaves out Stream Aborts of what was not streamed; this capture has none.
+    # The recorder drops Stream Aborts of transactions that were not streamed; this capture file has none.
     assert [one.data for one in full] == payloads(path)
     later = full[len(full) // 2 :]
     after = next(int.from_bytes(one.data[10:18]) for one in later if one.data[:1] == b"C")
@@ -113,79 +113,83 @@ def test_segments_are_served_like_the_capture_that_they_are_of(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["pg18_p1", "pg10_ws_p1", "pg14_p1_binary"])
-def test_what_segments_say_of_themselves_is_enough_where_transactions_came_whole(
+def test_metadata_suffices_to_index_complete_transactions(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = CAPTURES / f"{name}.jsonl.gz"
     record_capture_file(path, tmp_path, segment_bytes=2048)
-    assert any(one.ends for one in open_recording(tmp_path).metadata)  # some lie in several segments
-    known = RecordedSource(tmp_path)
+    assert any(one.ends for one in open_stream(tmp_path).metadata)  # some transactions span several segments
+    from_metadata = RecordedSource(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(plan, "_from_index", lambda recording: None)
-        read = RecordedSource(tmp_path)
-    assert (known.end_lsn, known.tables) == (read.end_lsn, read.tables)
-    assert known.start_lsn <= read.start_lsn
-    full = sent(read, tmp_path, read.start_lsn)
-    assert sent(known, tmp_path, known.start_lsn) == full
+        patch.setattr(index, "_index_from_metadata", lambda stream: None)
+        from_messages = RecordedSource(tmp_path)
+    assert (from_metadata.end_lsn, from_metadata.tables) == (from_messages.end_lsn, from_messages.tables)
+    assert from_metadata.start_lsn <= from_messages.start_lsn
+    full = sent(from_messages, tmp_path, from_messages.start_lsn)
+    assert sent(from_metadata, tmp_path, from_metadata.start_lsn) == full
     ends = [int.from_bytes(one.data[10:18]) for one in full if one.data[:1] == b"C"]
     for after in ends[:: len(ends) // 5]:
-        assert sent(known, tmp_path, after) == sent(read, tmp_path, after)
-    monkeypatch.setattr(plan, "_from_messages", None)
-    RecordedSource(tmp_path)  # and nothing else was asked
+        assert sent(from_metadata, tmp_path, after) == sent(from_messages, tmp_path, after)
+    monkeypatch.setattr(index, "_index_from_messages", None)
+    RecordedSource(tmp_path)  # without reading the messages
 
 
-def test_segments_that_end_in_a_transaction_are_served_up_to_it(tmp_path: Path) -> None:
+def test_an_incomplete_transaction_at_the_end_of_the_segments_is_not_served(tmp_path: Path) -> None:
     record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=2048)
     segments = list_segments(tmp_path)
-    ending = next(n for n, one in enumerate(open_recording(tmp_path).metadata) if one.ends)
+    ending = next(n for n, one in enumerate(open_stream(tmp_path).metadata) if one.ends)
     for later in segments[ending:]:
-        later.unlink()  # so that this transaction has begun, and never ends
+        later.unlink()  # the transaction is now incomplete
     source = RecordedSource(tmp_path)
     assert sent(source, tmp_path, source.start_lsn)[-1].data[:1] == b"C"
 
 
-def test_part_of_a_recording_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_recording_is_rejected(tmp_path: Path) -> None:
     record_capture_file(CAPTURES / "pg18_p1.jsonl.gz", tmp_path, segment_bytes=4096)
     segments = list_segments(tmp_path)
-    with pytest.raises(RecordingError, match="begins in the middle of a recording: serve the whole"):
+    with pytest.raises(RecordingError, match="is not the first segment of its recording: serve the whole"):
         RecordedSource(segments[-1])
     segments[1].unlink()
     with pytest.raises(RecordingError, match="segment 2 is missing"):
         RecordedSource(tmp_path)
 
 
-def test_half_a_transaction_at_the_end_is_not_served(tmp_path: Path) -> None:
+def test_an_incomplete_transaction_at_the_end_of_a_capture_file_is_not_served(tmp_path: Path) -> None:
     path = CAPTURES / "pg18_p1.jsonl.gz"
     whole = payloads(path)
     last = max(number for number, data in enumerate(whole) if data[:1] == b"C")
     lines = _lines(path)
-    (tmp_path / "c.jsonl").write_bytes(b"".join(lines[: last + 1]))  # the header, and all but that Commit
+    (tmp_path / "c.jsonl").write_bytes(
+        b"".join(lines[: last + 1])
+    )  # the header and all messages before the last Commit
     source = RecordedSource(tmp_path / "c.jsonl")
     begin = max(number for number, data in enumerate(whole[:last]) if data[:1] == b"B")
     served = sent(source, tmp_path / "c.jsonl", source.start_lsn)
     assert [one.data for one in served] == whole[:begin]
 
 
-def test_options_that_would_change_the_bytes_are_refused() -> None:
+def test_options_that_change_the_bytes_are_rejected() -> None:
     path = CAPTURES / "pg18_ws_p4_par_2pc_msg.jsonl.gz"
     source = RecordedSource(path)
-    with pytest.raises(ReplicationError) as refused:
-        source.start(Wanted(proto_version=4, publication_names=("p",), streaming="on", binary=True), 0)
-    assert str(refused.value) == (
+    with pytest.raises(ReplicationError) as error:
+        source.start(PluginOptions(proto_version=4, publication_names=("p",), streaming="on", binary=True), 0)
+    assert str(error.value) == (
         "this stream was recorded with proto_version 4, streaming parallel, two_phase on, binary off, "
         "messages on, origin any: ask for that, and not for streaming on, two_phase off, binary on, "
         "messages off"
     )
     with pytest.raises(ReplicationError, match="recorded with the publications p: ask for all of them"):
         RecordedSource(CAPTURES / "pg18_p1.jsonl.gz").start(
-            Wanted(proto_version=1, publication_names=("q",)), 0
+            PluginOptions(proto_version=1, publication_names=("q",)), 0
         )
 
 
-def test_options_that_change_nothing_may_differ() -> None:
+def test_options_that_do_not_change_the_bytes_may_differ() -> None:
     source = RecordedSource(CAPTURES / "pg18_p1.jsonl.gz")
-    one = list(source.start(Wanted(proto_version=1, publication_names=("p",)), 0))
-    other = list(source.start(Wanted(proto_version=4, publication_names=("p",), streaming="parallel"), 0))
+    one = list(source.start(PluginOptions(proto_version=1, publication_names=("p",)), 0))
+    other = list(
+        source.start(PluginOptions(proto_version=4, publication_names=("p",), streaming="parallel"), 0)
+    )
     assert one == other
 
 
@@ -193,7 +197,7 @@ def _lines(path: Path) -> list[bytes]:
     return gzip.open(path).readlines()
 
 
-def test_what_was_prepared_before_the_slot_sent_such_comes_with_its_commit(tmp_path: Path) -> None:
+def test_a_transaction_prepared_before_two_phase_is_sent_with_its_commit(tmp_path: Path) -> None:
     prepared = (500, 520, 1, 7, "g")
     stream = [
         messages.Begin(1900, 1, 6),
@@ -211,7 +215,7 @@ def test_what_was_prepared_before_the_slot_sent_such_comes_with_its_commit(tmp_p
     assert sent(source, path, 2150) == []
 
 
-def test_what_a_session_did_not_finish_comes_once(tmp_path: Path) -> None:
+def test_a_transaction_repeated_by_a_later_session_is_sent_once(tmp_path: Path) -> None:
     def write(session: int, number: int, position: int, written: list[messages.Message]) -> None:
         start = Start(session=session, number=number, position=position, lsn=0)
         writer = SegmentWriter(tmp_path, source, start)

@@ -1,4 +1,4 @@
-"""A client that knows nothing but bytes."""
+"""Client of the frontend/backend protocol that sends and receives raw messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pgoutput.standin import StandIn
 Message = tuple[bytes, bytes]
 
 
-class Raw:
-    """A connection; a context manager."""
+class RawClient:
+    """A raw connection to a stand-in server. Use as a context manager."""
 
     def __init__(self, server: StandIn) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         self.file = self.socket.makefile("rb")
 
-    def __enter__(self) -> Raw:
+    def __enter__(self) -> RawClient:
         return self
 
     def __exit__(
@@ -28,8 +28,8 @@ class Raw:
         self.socket.close()
 
     def startup(self, *, version: int = 3 << 16, **options: str) -> None:
-        given = {"user": "postgres", "database": "postgres"} | options
-        body = b"".join(f"{name}\0{value}\0".encode() for name, value in given.items()) + b"\0"
+        options = {"user": "postgres", "database": "postgres"} | options
+        body = b"".join(f"{name}\0{value}\0".encode() for name, value in options.items()) + b"\0"
         self.socket.sendall(struct.pack(">II", len(body) + 8, version) + body)
 
     def send(self, tag: bytes, body: bytes = b"") -> None:
@@ -44,15 +44,15 @@ class Raw:
         tag, length = struct.unpack(">cI", head)
         return tag, self.file.read(length - 4)
 
-    def read_to(self, last: bytes) -> list[Message]:
-        """All up to a message with this tag."""
-        read = [self.read()]
-        while read[-1][0] != last:
-            read.append(self.read())
-        return read
+    def read_to(self, tag: bytes) -> list[Message]:
+        """Return the messages up to and including the next one with this tag."""
+        messages = [self.read()]
+        while messages[-1][0] != tag:
+            messages.append(self.read())
+        return messages
 
     def ask(self, text: str) -> list[Message]:
-        """What a simple query gives."""
+        """Send a simple query and return the messages of the response."""
         self.query(text)
         return self.read_to(b"Z")
 
@@ -61,14 +61,14 @@ class Raw:
         return self.file.read(1) == b""
 
 
-def replication(server: StandIn) -> Raw:
-    """A connection that has begun, of a walsender."""
-    raw = Raw(server)
+def connect_walsender(server: StandIn) -> RawClient:
+    """Return a connection with replication=database that is ready for queries."""
+    raw = RawClient(server)
     raw.startup(replication="database")
     raw.read_to(b"Z")
     return raw
 
 
-def fields(body: bytes) -> dict[str, str]:
-    """Those of an ErrorResponse."""
+def error_fields(body: bytes) -> dict[str, str]:
+    """Return the fields of an ErrorResponse by their codes."""
     return {part[:1].decode(): part[1:].decode() for part in body.split(b"\0") if part}

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Run
-from tests.standin.clients import create_slot, with_psycopg3
+from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.standin.streams import Repeated, write_capture_file
 
 CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
@@ -37,7 +37,7 @@ def shop():
 def serving(
     *arguments: str | Path, folder: Path, **environment: str
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A stand-in in a process of its own: its DSN, and the process. SIGTERM ends it, if nothing has."""
+    """Run `pgoutput serve` and yield its DSN and process. Send SIGTERM at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pgoutput.cli", "serve", *map(str, arguments)],
         cwd=folder,
@@ -59,42 +59,42 @@ def serving(
             process.communicate()
 
 
-def test_a_recording_until_sigterm(tmp_path: Path) -> None:
+def test_serve_a_recording_until_sigterm(tmp_path: Path) -> None:
     stream = Repeated(5)
     recording = write_capture_file(tmp_path / "c.jsonl", stream.payloads())
     with serving("--from", recording, "--fault", "drop-after=300", folder=tmp_path) as (dsn, _):
         assert dsn.startswith("host=127.0.0.1 port=")
         create_slot(dsn)
-        assert with_psycopg3(dsn, stream.end_lsn, tmp_path) == stream.payloads()[:300]
-        with psycopg.connect(dsn):  # who is still connected does not keep it from ending
+        assert read_with_psycopg3(dsn, stream.end_lsn, tmp_path) == stream.payloads()[:300]
+        with psycopg.connect(dsn):  # an open connection does not prevent the shutdown
             pass
 
 
-def test_a_scenario_of_the_working_directory(tmp_path: Path) -> None:
+def test_serve_a_scenario_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SCENARIO)
     with serving("--scenario", "mine:shop", folder=tmp_path) as (dsn, _):
         create_slot(dsn)
         with psycopg.connect(dsn) as connection:
             end = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')").fetchone()
         assert end is not None
-        received = with_psycopg3(dsn, end[0], tmp_path)
+        received = read_with_psycopg3(dsn, end[0], tmp_path)
         assert [one[:1] for one in received] == [b"B", b"R", b"I", b"C"] + [b"B", b"I", b"C"] * 19
-        assert with_psycopg3(dsn, end[0], tmp_path) == []
+        assert read_with_psycopg3(dsn, end[0], tmp_path) == []
 
 
-def test_a_password_from_the_environment_or_a_file_and_ctrl_c(tmp_path: Path) -> None:
+def test_serve_with_a_password_from_the_environment_or_a_file_until_sigint(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("from a file\n")
-    given = ("--from", CAPTURE, "--user", "me")
-    with serving(*given, folder=tmp_path, PGPASSWORD="secret") as (dsn, _):
+    options = ("--from", CAPTURE, "--user", "me")
+    with serving(*options, folder=tmp_path, PGPASSWORD="secret") as (dsn, _):
         assert "user=me" in dsn
         assert "secret" not in dsn
         psycopg.connect(dsn, password="secret").close()
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(dsn, password="wrong")
-    with serving(*given, "--password-file", "password", folder=tmp_path) as (dsn, process):
+    with serving(*options, "--password-file", "password", folder=tmp_path) as (dsn, process):
         connection = psycopg.connect(dsn, password="from a file", autocommit=True)
         process.send_signal(signal.SIGINT)
-        assert select.select([connection.fileno()], [], [], 10)[0]  # it is told
+        assert select.select([connection.fileno()], [], [], 10)[0]  # the client is sent an error
         with pytest.raises(psycopg.OperationalError, match="terminating connection due to administrator"):
             connection.execute("SELECT 1")
         connection.close()
@@ -117,7 +117,7 @@ def test_a_password_from_the_environment_or_a_file_and_ctrl_c(tmp_path: Path) ->
         (("--scenario", "os:getcwd"), "is str, and no scenario"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_options_are_rejected_with_a_clear_error(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], error: str
 ) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)

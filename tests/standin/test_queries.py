@@ -1,4 +1,4 @@
-"""What clients look up over ordinary connections."""
+"""SQL queries of clients: catalogs, settings, slots and transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psycopg2
 import pytest
 
 from pgoutput.standin import RecordedSource, StandIn
-from tests.standin.raw import Raw
+from tests.standin.raw_client import RawClient
 from tests.standin.streams import Repeated
 
 CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
@@ -59,7 +59,7 @@ def server() -> Iterator[StandIn]:
         ("SELECT EXISTS (SELECT 1 FROM pg_roles)", ["exists"], [(True,)]),
     ],
 )
-def test_look_ups(server: StandIn, query: str, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+def test_catalog_queries(server: StandIn, query: str, names: list[str], rows: list[tuple[Any, ...]]) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         cursor = connection.execute(query.encode())
         assert [column.name for column in cursor.description or ()] == names
@@ -69,11 +69,11 @@ def test_look_ups(server: StandIn, query: str, names: list[str], rows: list[tupl
 
 
 def test_parameters_and_transactions(server: StandIn) -> None:
-    with psycopg.connect(server.dsn) as connection:  # which begins transactions by itself
+    with psycopg.connect(server.dsn) as connection:  # psycopg begins a transaction before the first statement
         query = "SELECT setting FROM pg_settings WHERE name = %s AND 1 = %s"
-        for _ in range(7):  # the last ones are prepared
+        for _ in range(7):  # psycopg prepares a statement after five executions
             assert connection.execute(query, ["wal_level", 1]).fetchall() == [("logical",)]
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in answers only look-ups"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="executes only look-ups in catalogs"):
             connection.execute("SELECT * FROM orders")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
             connection.execute("SELECT 1")
@@ -81,11 +81,11 @@ def test_parameters_and_transactions(server: StandIn) -> None:
         connection.execute("SET application_name = 'it''s me'")
         assert connection.info.parameter_status("application_name") == "it's me"
         connection.commit()
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match="UTF8 only"):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="supports only UTF8"):
             connection.execute("SET client_encoding TO 'LATIN1'")
 
 
-def test_slots_through_sql(server: StandIn) -> None:
+def test_slots_are_managed_by_sql_functions(server: StandIn) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         create = "SELECT * FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
         created = connection.execute(create, ["b"]).fetchone()
@@ -104,8 +104,8 @@ def test_slots_through_sql(server: StandIn) -> None:
             connection.execute("SELECT pg_drop_replication_slot('b')")
 
 
-def test_a_described_query_does_nothing(server: StandIn) -> None:
-    with Raw(server) as raw:  # psycopg would wait for the server, and keep it from running: both are here
+def test_describing_a_query_has_no_side_effects(server: StandIn) -> None:
+    with RawClient(server) as raw:  # psycopg would hold the GIL while it waits for the server's thread
         raw.startup()
         raw.read_to(b"Z")
         raw.send(b"P", b"\0SELECT pg_drop_replication_slot('a')\0\0\0")
@@ -139,16 +139,16 @@ def test_a_described_query_does_nothing(server: StandIn) -> None:
         "COPY t TO STDOUT",
     ],
 )
-def test_what_is_no_look_up_is_refused(server: StandIn, query: str) -> None:
+def test_unsupported_and_expensive_statements_are_rejected(server: StandIn, query: str) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         began = time.monotonic()
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in answers only"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in server executes only"):
             connection.execute(query.encode())
         assert time.monotonic() - began < 5
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_psycopg_2_on_an_ordinary_connection(server: StandIn) -> None:
+def test_psycopg_2_queries_catalogs(server: StandIn) -> None:
     connection = psycopg2.connect(server.dsn)
     with connection.cursor() as cursor:
         cursor.execute("SELECT slot_name, active FROM pg_replication_slots WHERE slot_name = %s", ("a",))
@@ -156,7 +156,7 @@ def test_psycopg_2_on_an_ordinary_connection(server: StandIn) -> None:
     connection.close()
 
 
-def test_publications_of_a_scenario_are_those_that_clients_ask_for_or_create() -> None:
+def test_a_scenario_has_the_publications_that_clients_mention_or_create() -> None:
     with StandIn(Repeated(1)) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
         assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == []
         for name in ("shop", "it's"):
