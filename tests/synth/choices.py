@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from pgoutput.synth import Scenario
 from pgoutput.synth.scenario import WORK_MEM
-from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
+from pgoutput.testing.random_programs import generate_program
 from tests.synth.compare import RandomChoices
 
 ASKED: Final[tuple[dict[str, Any], ...]] = (
@@ -32,4 +32,4 @@ def chosen(seed: int, **options: Any) -> tuple[Scenario, Program]:
         "logical_decoding_work_mem": work_mem,
     }
     scenario = Scenario(**given, **options)
-    return scenario, make(RandomChoices(str(seed)), scenario)
+    return scenario, generate_program(RandomChoices(str(seed)), scenario)

@@ -41,7 +41,7 @@ def test_every_fault_that_is_certain_is_seen(options: dict[str, Any]) -> None:
         stream = Stream.of(chosen(seed)[0], **options)
         for fault in FAULTS:
             places = range(fault.size(stream) if fault.certain else 0)
-            made = (fault.make(stream, i) for i in random.Random(seed).sample(places, min(8, len(places))))
+            made = (fault.apply(stream, i) for i in random.Random(seed).sample(places, min(8, len(places))))
             for broken in (one for one in made if one is not None):
                 assert next(check(broken, stream.options), None) is not None, (seed, fault.name)
                 seen.add(fault.name)

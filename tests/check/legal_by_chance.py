@@ -1,6 +1,6 @@
-"""Why a corruption of a stream may be legal by chance: an argument that shares nothing with the checker.
+"""Reasons why a corrupted stream may still be legal, derived without code of the checker.
 
-What has no argument here must be seen by the checker.
+The checker must detect every corruption that has no reason here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CHANGES = (*ROWS, m.LogicalMessage)
 ENDS = (m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
 
 
-def why_dropped(stream: Stream, position: int) -> str | None:
-    """Why the message at this place may be missing."""
+def why_drop_is_legal(stream: Stream, position: int) -> str | None:
+    """Return why a stream without the message at `position` may be legal, or None."""
     place, later = stream.places[position], stream.places[position + 1 :]
     if not later:
         return "a stream may stop anywhere"
@@ -37,13 +37,13 @@ def why_dropped(stream: Stream, position: int) -> str | None:
             return "a change among others" if _has_other_changes(stream, position) else None
         case m.Relation():
             before = stream.places[position - 1].message
-            return None if isinstance(before, m.Type) else _why_no_relation(stream, position)
+            return None if isinstance(before, m.Type) else _why_relation_is_unused(stream, position)
         case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
             return "a savepoint may be kept"
         case m.StreamCommit(xid=xid) | m.StreamAbort(xid=xid):
-            return None if _comes_again(later, xid) else "the transaction may go on"
+            return None if _occurs_again(later, xid) else "the transaction may go on"
         case m.StreamPrepare(xid=xid):
-            return None if _comes_again(later, xid) else "the transaction may go on"
+            return None if _occurs_again(later, xid) else "the transaction may go on"
         case m.CommitPrepared(gid=gid) | m.RollbackPrepared(gid=gid):
             again = any(getattr(one.message, "gid", None) == gid for one in later)
             return None if again else "the transaction may stay prepared"
@@ -62,30 +62,30 @@ def _has_other_changes(stream: Stream, position: int) -> bool:
     return changes(stream.places[position + 1 :]) or changes(stream.places[:position][::-1])
 
 
-def _comes_again(later: tuple[Place, ...], xid: int) -> bool:
+def _occurs_again(later: tuple[Place, ...], xid: int) -> bool:
     kinds = (m.Begin, m.BeginPrepare, m.StreamStart, *ENDS)
     return any(isinstance(one.message, kinds) and one.message.xid == xid for one in later)
 
 
-def _why_no_relation(stream: Stream, position: int) -> str | None:
-    """Why no change needs the Relation of this place."""
+def _why_relation_is_unused(stream: Stream, position: int) -> str | None:
+    """Return why no change needs the Relation message at `position`, or None."""
     relation, block = stream.places[position].message, stream.places[position].block
     assert isinstance(relation, m.Relation)
     for place in stream.places[position + 1 :]:
         message = place.message
         if place.block != block:
-            continue  # what another transaction streams has its own Relation messages
+            continue  # another streamed transaction has its own Relation messages
         if isinstance(message, m.Relation) and message.oid == relation.oid:
             break
-        if relation.oid in _oids(message):
-            known = _known_before(stream, position, relation.oid, block)
+        if relation.oid in _relation_oids(message):
+            known = _earlier_relation(stream, position, relation.oid, block)
             if known is None or len(known.columns) != len(relation.columns):
                 return None
-            return "it was said before"
+            return "the same description was sent before"
     return "no change needs it"
 
 
-def _known_before(stream: Stream, position: int, oid: int, block: int | None) -> m.Relation | None:
+def _earlier_relation(stream: Stream, position: int, oid: int, block: int | None) -> m.Relation | None:
     for place in stream.places[:position][::-1]:
         if isinstance(place.message, m.StreamAbort) and place.message.xid == block:
             return None
@@ -94,24 +94,24 @@ def _known_before(stream: Stream, position: int, oid: int, block: int | None) ->
     return None
 
 
-def _oids(message: Any) -> tuple[int, ...]:
+def _relation_oids(message: Any) -> tuple[int, ...]:
     if isinstance(message, m.Insert | m.Update | m.Delete):
         return (message.relation_oid,)
     return message.relation_oids if isinstance(message, m.Truncate) else ()
 
 
-def why_repeated(stream: Stream, position: int) -> str | None:
-    """Why the message at this place may come twice."""
+def why_repeat_is_legal(stream: Stream, position: int) -> str | None:
+    """Return why a stream that repeats the message at `position` may be legal, or None."""
     message = stream.places[position].message
     if isinstance(message, ROWS):
-        return "a change may be made twice"
+        return "a change may be repeated"
     if isinstance(message, m.Relation) and not isinstance(stream.places[position - 1].message, m.Type):
-        return "a server repeats relations as it likes"
+        return "a server may repeat relations"
     return None
 
 
-def why_swapped(stream: Stream, position: int) -> str | None:
-    """Why the messages at this place and the next may change places."""
+def why_swap_is_legal(stream: Stream, position: int) -> str | None:
+    """Return why a stream that swaps the messages at `position` and the next may be legal, or None."""
     one, other = stream.places[position].message, stream.places[position + 1].message
     if isinstance(one, CHANGES) and isinstance(other, CHANGES):
         both = isinstance(one, m.LogicalMessage) and isinstance(other, m.LogicalMessage)
@@ -122,48 +122,48 @@ def why_swapped(stream: Stream, position: int) -> str | None:
     if isinstance(one, m.Relation) and isinstance(other, CHANGES):
         if isinstance(stream.places[position - 1].message, m.Type):
             return None
-        return _why_not_its(stream, position, one, other)
+        return _why_relation_may_follow(stream, position, one, other)
     if isinstance(one, CHANGES) and isinstance(other, m.Relation):
-        return "a relation may come earlier, while no change of it is between"
+        return "a relation may be sent earlier"
     if isinstance(one, ENDS) and isinstance(other, ENDS):
         lsns = [getattr(message, "abort_lsn", 0) for message in (one, other)]
         return "an abort without LSN has no place in the order" if None in lsns else None
     return None
 
 
-def _why_not_its(stream: Stream, position: int, relation: m.Relation, change: Any) -> str | None:
-    if relation.oid not in _oids(change):
+def _why_relation_may_follow(stream: Stream, position: int, relation: m.Relation, change: Any) -> str | None:
+    if relation.oid not in _relation_oids(change):
         return "the change is of another relation"
-    known = _known_before(stream, position, relation.oid, stream.places[position].block)
+    known = _earlier_relation(stream, position, relation.oid, stream.places[position].block)
     same = known is not None and len(known.columns) == len(relation.columns)
-    return "it was said before" if same else None
+    return "the same description was sent before" if same else None
 
 
 # Bits
 
 
-def why_flipped(stream: Stream, number: int, byte: int, flipped: bytes) -> str | None:
-    """Why a message may have another value in the field in which this byte is."""
-    asked = stream.options
-    decoder = StreamDecoder(asked.proto_version, streaming=asked.streaming, two_phase=asked.two_phase)
+def why_flip_is_legal(stream: Stream, number: int, byte: int, flipped: bytes) -> str | None:
+    """Return why a message may have another value in the field that contains this byte, or None."""
+    options = stream.options
+    decoder = StreamDecoder(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
     decoder.in_stream = stream.places[number].block is not None
     piece = next(one for one in decoder.walk(stream.messages[number]) if one.start <= byte < one.end)
     place = stream.places[number]
-    free = FREE.get((type(place.message).__name__, re.sub(r"\[\d+\]", "", piece.path)))
-    if free is None:
+    reason = REASONS.get((type(place.message).__name__, re.sub(r"\[\d+\]", "", piece.path)))
+    if reason is None:
         return None
-    if isinstance(free, str):
-        return free
-    return free(stream, number, decoder.decode(flipped))
+    if isinstance(reason, str):
+        return reason
+    return reason(stream, number, decoder.decode(flipped))
 
 
-def _later_xid(stream: Stream, number: int, message: Any) -> str | None:
-    """Whether the xid is still one of the transaction: its own, or a later one."""
+def _subtransaction_xid(stream: Stream, number: int, message: Any) -> str | None:
+    """Return why the xid may be that of the streamed transaction or of a subtransaction, or None."""
     aborts = isinstance(message, m.StreamAbort)
     xid = message.subxid if aborts else message.xid
     top = message.xid if aborts else stream.places[number].block
     if xid == top:
-        again = aborts and _comes_again(stream.places[number + 1 :], top)
+        again = aborts and _occurs_again(stream.places[number + 1 :], top)
         return None if again else "the transaction itself"
     later = (xid - top) % 2**32 < 2**31 and xid >= 3
     return "another subtransaction" if later else None
@@ -175,29 +175,29 @@ def _free_xid(stream: Stream, number: int, message: Any) -> str | None:
     if isinstance(message, m.Begin):
         return "any transaction"
     known = message.gid in stream.places[number].prepared
-    return None if known else "it was prepared before the stream"
+    return None if known else "the transaction was prepared before the stream"
 
 
 def _free_gid(stream: Stream, number: int, message: Any) -> str | None:
     if isinstance(message, m.StreamPrepare):
         later = stream.places[number + 1 :]
-        return None if _comes_again(later, message.xid) else "any gid"
+        return None if _occurs_again(later, message.xid) else "any gid"
     xids = [one.xid for one in stream.places[number].prepared.values()]
-    return None if message.xid in xids else "it was prepared before the stream"
+    return None if message.xid in xids else "the transaction was prepared before the stream"
 
 
-def _in_order(stream: Stream, number: int, message: Any) -> str | None:
-    """Whether what ends, and what comes at once, is in the order of the WAL still."""
-    made = [*(place.message for place in stream.places)]
-    made[number] = message
-    spans = [span for one in made if (span := _span(one)) is not None]
-    inside = _lsns_inside(stream, number, message)
+def _ordered_lsns(stream: Stream, number: int, message: Any) -> str | None:
+    """Return why transaction ends and non-transactional messages are still in WAL order, or None."""
+    messages = [*(place.message for place in stream.places)]
+    messages[number] = message
+    spans = [span for one in messages if (span := _span(one)) is not None]
+    inside = _message_lsns_are_ordered(stream, number, message)
     ordered = all(start < end for start, end in spans) and all(a[1] <= b[0] for a, b in pairwise(spans))
-    return "an LSN that is in order still" if ordered and inside else None
+    return "LSNs are still ordered" if ordered and inside else None
 
 
 def _span(message: Any) -> tuple[int, int] | None:
-    """Twice the LSNs where the record begins and ends; one that says only its end begins half before."""
+    """Return start and end of the WAL record, times 2. If only the end is known, the start is 1 less."""
     match message:
         case m.Commit() | m.StreamCommit() | m.CommitPrepared():
             return 2 * message.commit_lsn, 2 * message.end_lsn
@@ -212,17 +212,20 @@ def _span(message: Any) -> tuple[int, int] | None:
     return None
 
 
-def _replayed(stream: Stream, number: int, message: m.StreamPrepare) -> str | None:
-    """Also an earlier LSN, if it is committed right behind."""
+def _prepared_lsns(stream: Stream, number: int, message: m.StreamPrepare) -> str | None:
+    """Return why the LSNs of a Stream Prepare may be legal, or None. Old LSNs need its commit next."""
     following = [place.message for place in stream.places[number + 1 : number + 2]]
     committed = any(isinstance(one, m.CommitPrepared) and one.gid == message.gid for one in following)
     if committed and message.prepare_lsn < message.end_lsn:
-        return "it was prepared before the slot sent such"
-    return _in_order(stream, number, message)
+        return "the transaction was prepared before two_phase was enabled"
+    return _ordered_lsns(stream, number, message)
 
 
-def _other_block(stream: Stream, number: int, message: m.StreamStart) -> str | None:
-    """Whether all of the block may be of another transaction: of savepoints that had nothing before."""
+def _other_streamed_transaction(stream: Stream, number: int, message: m.StreamStart) -> str | None:
+    """Return why a stream block may belong to another transaction, or None.
+
+    All xids of the block must be new subtransactions of the other transaction.
+    """
     if message.xid not in stream.places[number].streamed or message.first_segment:
         return None
     before = {getattr(place.message, "xid", None) for place in stream.places[: number + 1]}
@@ -235,8 +238,8 @@ def _other_block(stream: Stream, number: int, message: m.StreamStart) -> str | N
     return None
 
 
-def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
-    """Whether a transactional message is between its neighbours and the end of its transaction."""
+def _message_lsns_are_ordered(stream: Stream, number: int, message: Any) -> bool:
+    """Return whether the LSNs of a transaction's logical messages increase up to its end."""
     if not isinstance(message, m.LogicalMessage) or not message.flags & MessageFlag.TRANSACTIONAL:
         return True
     opener, block = stream.places[number].opener, stream.places[number].block
@@ -250,41 +253,49 @@ def _lsns_inside(stream: Stream, number: int, message: Any) -> bool:
         ends = isinstance(place.message, m.StreamCommit) and place.message.xid == block
         if ends or (isinstance(place.message, m.Commit | m.Prepare) and place.opener is opener):
             end = getattr(place.message, "commit_lsn", 0) or getattr(place.message, "prepare_lsn", 0)
-            lsns.append(end + 1)  # the LSN of a message is where its record ends
+            lsns.append(end + 1)  # the LSN of a logical message is the end of its record
             break
     return all(a < b for a, b in pairwise(lsns)) and lsns[0] > 0
 
 
 def _other_relation(stream: Stream, number: int, message: Any) -> str | None:
-    """Whether the change is one of another relation that is known, and looks the same."""
+    """Return why the change may be one of another known relation of the same shape, or None."""
     old = stream.places[number].message
     block = stream.places[number].block
-    known = [_known_before(stream, number, oid, block) for oid in (*_oids(old), *_oids(message))]
-    if any(relation is None for relation in known) or len(set(_oids(message))) < len(_oids(message)):
+    known = [
+        _earlier_relation(stream, number, oid, block)
+        for oid in (*_relation_oids(old), *_relation_oids(message))
+    ]
+    if any(relation is None for relation in known) or len(set(_relation_oids(message))) < len(
+        _relation_oids(message)
+    ):
         return None
     if isinstance(message, m.Truncate):
         return "another relation"
     shapes = {(len(one.columns), one.replica_identity) for one in known if one is not None}
-    return "another relation that looks the same" if len(shapes) == 1 else None
+    return "another relation of the same shape" if len(shapes) == 1 else None
 
 
-def _unneeded(stream: Stream, number: int, message: Any) -> str | None:
-    return _why_no_relation(stream, number) if message.oid else None
+def _unused_relation(stream: Stream, number: int, message: Any) -> str | None:
+    return _why_relation_is_unused(stream, number) if message.oid else None
 
 
-def _built_in(stream: Stream, number: int, message: m.Relation) -> str | None:
+def _other_builtin_type(stream: Stream, number: int, message: m.Relation) -> str | None:
     old = stream.places[number].message
     assert isinstance(old, m.Relation)
     own = [[c.type_oid for c in one.columns if c.type_oid >= 10_000] for one in (old, message)]
     valid = all(column.type_oid for column in message.columns)
-    return "another type that is built in" if own[0] == own[1] and valid else None
+    return "another built-in type" if own[0] == own[1] and valid else None
 
 
 def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
-    """A key of other columns, or another identity, that no old row contradicts; a partition's cannot."""
+    """Return why another key or replica identity may be legal, or None.
+
+    Old and key tuples contradict it, except those of partitions.
+    """
     if message.replica_identity in (ReplicaIdentity.FULL, ReplicaIdentity.NOTHING):
-        wanted = message.replica_identity == ReplicaIdentity.FULL
-        if any(bool(column.flags) != wanted for column in message.columns):
+        is_full = message.replica_identity == ReplicaIdentity.FULL
+        if any(bool(column.flags) != is_full for column in message.columns):
             return None
     behind = (place.message for place in stream.places[number + 1 :])
     partitioned = isinstance(next((one for one in behind if not isinstance(one, m.Type)), None), m.Relation)
@@ -307,76 +318,76 @@ def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
                 for column, cell in zip(message.columns, one.key, strict=True)
             ):
                 return None
-    return "another key, which no change contradicts"
+    return "another key that no change contradicts"
 
 
-def _distinct(stream: Stream, number: int, message: m.Relation) -> str | None:
+def _distinct_names(stream: Stream, number: int, message: m.Relation) -> str | None:
     names = [column.name for column in message.columns]
     return "any name" if len(set(names)) == len(names) and "" not in names else None
 
 
-def _named(stream: Stream, number: int, message: Any) -> str | None:
+def _nonempty_name(stream: Stream, number: int, message: Any) -> str | None:
     return "any name" if message.name else None
 
 
-_Free = str | Callable[[Stream, int, Any], str | None]
+_Reason = str | Callable[[Stream, int, Any], str | None]
 
-FREE: Mapping[tuple[str, str], _Free] = {
+REASONS: Mapping[tuple[str, str], _Reason] = {
     ("Begin", "xid"): _free_xid,
-    ("Commit", "end_lsn"): _in_order,
-    ("CommitPrepared", "commit_lsn"): _in_order,
+    ("Commit", "end_lsn"): _ordered_lsns,
+    ("CommitPrepared", "commit_lsn"): _ordered_lsns,
     ("CommitPrepared", "commit_time"): "any time",
-    ("CommitPrepared", "end_lsn"): _in_order,
+    ("CommitPrepared", "end_lsn"): _ordered_lsns,
     ("CommitPrepared", "gid"): _free_gid,
     ("CommitPrepared", "xid"): _free_xid,
     ("Delete", "key"): "any value",
     ("Delete", "old"): "any value",
     ("Delete", "relation_oid"): _other_relation,
-    ("Delete", "xid"): _later_xid,
+    ("Delete", "xid"): _subtransaction_xid,
     ("Insert", "new"): "any value",
     ("Insert", "relation_oid"): _other_relation,
-    ("Insert", "xid"): _later_xid,
+    ("Insert", "xid"): _subtransaction_xid,
     ("LogicalMessage", "content"): "any bytes",
-    ("LogicalMessage", "lsn"): _in_order,
+    ("LogicalMessage", "lsn"): _ordered_lsns,
     ("LogicalMessage", "prefix"): "any text",
     ("Origin", "name"): "any name",
     ("Origin", "origin_lsn"): lambda stream, number, _: (
         "any LSN" if not stream.places[number].block else None
     ),
     ("Relation", "columns.flags"): _other_key,
-    ("Relation", "columns.name"): _distinct,
+    ("Relation", "columns.name"): _distinct_names,
     ("Relation", "columns.type_modifier"): "any modifier",
-    ("Relation", "columns.type_oid"): _built_in,
-    ("Relation", "name"): _named,
+    ("Relation", "columns.type_oid"): _other_builtin_type,
+    ("Relation", "name"): _nonempty_name,
     ("Relation", "namespace"): "any name",
-    ("Relation", "oid"): _unneeded,
+    ("Relation", "oid"): _unused_relation,
     ("Relation", "replica_identity"): _other_key,
-    ("Relation", "xid"): _later_xid,
+    ("Relation", "xid"): _subtransaction_xid,
     ("RollbackPrepared", "gid"): _free_gid,
-    ("RollbackPrepared", "rollback_end_lsn"): _in_order,
+    ("RollbackPrepared", "rollback_end_lsn"): _ordered_lsns,
     ("RollbackPrepared", "rollback_time"): "any time",
     ("RollbackPrepared", "xid"): _free_xid,
-    ("StreamAbort", "abort_lsn"): _in_order,
+    ("StreamAbort", "abort_lsn"): _ordered_lsns,
     ("StreamAbort", "abort_time"): "any time",
-    ("StreamAbort", "subxid"): _later_xid,
-    ("StreamCommit", "commit_lsn"): _in_order,
+    ("StreamAbort", "subxid"): _subtransaction_xid,
+    ("StreamCommit", "commit_lsn"): _ordered_lsns,
     ("StreamCommit", "commit_time"): "any time",
-    ("StreamCommit", "end_lsn"): _in_order,
-    ("StreamPrepare", "end_lsn"): _replayed,
+    ("StreamCommit", "end_lsn"): _ordered_lsns,
+    ("StreamPrepare", "end_lsn"): _prepared_lsns,
     ("StreamPrepare", "gid"): _free_gid,
-    ("StreamPrepare", "prepare_lsn"): _replayed,
+    ("StreamPrepare", "prepare_lsn"): _prepared_lsns,
     ("StreamPrepare", "prepare_time"): "any time",
-    ("StreamStart", "xid"): _other_block,
+    ("StreamStart", "xid"): _other_streamed_transaction,
     ("Truncate", "options"): "any options",
     ("Truncate", "relation_oids"): _other_relation,
-    ("Truncate", "xid"): _later_xid,
+    ("Truncate", "xid"): _subtransaction_xid,
     ("Type", "name"): "any name",
     ("Type", "namespace"): "any name",
-    ("Type", "xid"): _later_xid,
+    ("Type", "xid"): _subtransaction_xid,
     ("Update", "key"): "any value",
     ("Update", "new"): "any value",
     ("Update", "old"): "any value",
     ("Update", "relation_oid"): _other_relation,
-    ("Update", "xid"): _later_xid,
+    ("Update", "xid"): _subtransaction_xid,
 }
-"""The fields whose value nothing else in a stream decides, with the reason, or what tells whether it does."""
+"""Reasons why a field may have another value, or functions that return the reason, by message and field."""

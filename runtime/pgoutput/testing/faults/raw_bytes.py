@@ -1,4 +1,4 @@
-"""Faults of bytes."""
+"""Faults in the bytes of a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _extend(stream: Stream, position: int) -> Messages:
     return stream.with_bytes(position, stream.messages[position] + b"\0")
 
 
-def _no_tag(stream: Stream, position: int) -> Messages:
+def _unknown_tag(stream: Stream, position: int) -> Messages:
     return stream.with_bytes(position, b"\xff" + stream.messages[position][1:])
 
 
@@ -34,15 +34,15 @@ def _flip(stream: Stream, position: int) -> Messages | None:
 
 
 FAULTS: Final = (
-    Fault(name="cut", doc="A message lacks its last byte.", make=_cut),
-    Fault(name="extend", doc="A zero byte stands behind a message.", make=_extend),
-    Fault(name="no-tag", doc="A message has a tag that no message has.", make=_no_tag),
-    Fault(name="empty", doc="A message has no bytes.", make=_empty),
+    Fault(name="cut", doc="A message lacks its last byte.", apply=_cut),
+    Fault(name="extend", doc="A message has an extra zero byte at its end.", apply=_extend),
+    Fault(name="no-tag", doc="A message has an unknown tag.", apply=_unknown_tag),
+    Fault(name="empty", doc="A message is empty.", apply=_empty),
     Fault(
         name="flip-bit",
-        doc="A bit is flipped: legal by chance where the field may have any value, or another one: text, "
-        "names, times, LSNs and xids that nothing else repeats.",
-        make=_flip,
+        doc="A bit is flipped. Valid by chance in fields that no other field repeats: text, names, times, "
+        "LSNs and xids.",
+        apply=_flip,
         certain=False,
         unit="bit",
     ),

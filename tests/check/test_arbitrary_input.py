@@ -1,4 +1,4 @@
-"""Whatever comes, the checker says whether it is legal: no error, no hang, no place beyond the message."""
+"""The checker handles arbitrary input: no exception, no long run time, and positions inside the message."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pgoutput.stream.check import samples as s
 
 NAMES = {rule.name for rule in RULES}
 SMALL = st.integers(0, 6)
-"""Xids, OIDs and LSNs that meet each other."""
+"""Small xids, OIDs and LSNs, so that several messages share them."""
 
 
-def met(message: m.Message) -> st.SearchStrategy[m.Message]:
-    """The message, with numbers that others have too."""
+def with_small_numbers(message: m.Message) -> st.SearchStrategy[m.Message]:
+    """Return a strategy of the message with small xids, OIDs and LSNs and one of two gids."""
     numbers = [name for name in message.__struct_fields__ if isinstance(getattr(message, name), int)]
     numbers = [name for name in numbers if name.endswith(("xid", "oid", "lsn"))]
-    few: dict[str, st.SearchStrategy[object]] = dict.fromkeys(numbers, SMALL)
+    fields: dict[str, st.SearchStrategy[object]] = dict.fromkeys(numbers, SMALL)
     if "gid" in message.__struct_fields__:
-        few["gid"] = st.sampled_from("gh")
-    drawn = st.fixed_dictionaries(few)
-    return drawn.map(lambda fields: type(message)(**{**as_dict(message), **fields}))
+        fields["gid"] = st.sampled_from("gh")
+    changes = st.fixed_dictionaries(fields)
+    return changes.map(lambda changed: type(message)(**{**as_dict(message), **changed}))
 
 
 def as_dict(message: m.Message) -> dict[str, object]:
@@ -36,12 +36,12 @@ def as_dict(message: m.Message) -> dict[str, object]:
 
 MESSAGES = st.one_of(
     *(
-        strategy.flatmap(met)
+        strategy.flatmap(with_small_numbers)
         for in_stream in (False, True)
         for strategy in strategies.v4(in_stream, "parallel").values()
     )
 )
-FED = st.one_of(
+INPUT = st.one_of(
     MESSAGES.map(v4.encode),
     st.binary(max_size=60),
     st.builds(m.XLogData, SMALL, SMALL, SMALL, MESSAGES.map(v4.encode) | st.binary(max_size=9)),
@@ -49,18 +49,18 @@ FED = st.one_of(
 
 
 @given(
-    st.lists(FED, max_size=12),
+    st.lists(INPUT, max_size=12),
     st.integers(1, 4),
     st.sampled_from(["off", "on", "parallel"]),
     st.booleans(),
     st.sampled_from([None, False, True]),
 )
 def test_any_stream_is_legal_or_illegal(
-    fed: list[bytes | m.XLogData], version: int, streaming: Streaming, two_phase: bool, asked: bool | None
+    fed: list[bytes | m.XLogData], version: int, streaming: Streaming, two_phase: bool, option: bool | None
 ) -> None:
     if version < {"off": 1, "on": 2, "parallel": 4}[streaming]:
         streaming = "off"
-    checker = Checker(version, streaming=streaming, two_phase=two_phase, binary=asked, messages=asked)
+    checker = Checker(version, streaming=streaming, two_phase=two_phase, binary=option, messages=option)
     for number, data in enumerate(fed):
         found = checker.feed(data)
         if found is not None:
@@ -97,13 +97,13 @@ OIDS = tuple(range(16_384, 16_384 + 300_000))
     ],
     ids=["truncate", "truncate twice", "columns", "key", "types"],
 )
-def test_wide_messages_take_no_longer_than_they_are_wide(changes: tuple[m.Message, ...]) -> None:
+def test_run_time_is_linear_in_the_width_of_messages(changes: tuple[m.Message, ...]) -> None:
     start = time.process_time()
     list(check(s.transaction(*changes), CheckOptions()))
     assert time.process_time() - start < 5
 
 
-def test_many_prepared_transactions_take_no_longer_each() -> None:
+def test_run_time_is_linear_in_the_number_of_prepared_transactions() -> None:
     checker = Checker(4, two_phase=True)
     start = time.process_time()
     for xid in range(100, 20_100):

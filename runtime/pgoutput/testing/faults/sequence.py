@@ -1,4 +1,4 @@
-"""Faults of what comes and in which order: messages dropped, repeated, swapped."""
+"""Faults in the sequence of messages: dropped, repeated and swapped messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _drop(stream: Stream, position: int) -> Messages:
 
 
 def _drop_one(stream: Stream, position: int, *kinds: type[Message]) -> Messages | None:
-    """Without a message of these kinds, if one follows it: a stream may stop anywhere."""
+    """Drop a message of these kinds, unless it is the last one: a stream may stop anywhere."""
     last = position + 1 == len(stream.messages)
     return None if last or not isinstance(stream.places[position].message, kinds) else _drop(stream, position)
 
@@ -29,12 +29,12 @@ def _drop_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
-    """Whether a change uses the Relation of this place, and no other of its OID has come before.
+    """Return whether the message is the first Relation of its OID and a later change uses it.
 
     Args:
         stream: The stream.
-        position: The place.
-        rows: The change must have rows.
+        position: Position of the message.
+        rows: Whether the change must have rows, which excludes Truncate.
     """
     relation = stream.places[position].message
     if not isinstance(relation, m.Relation):
@@ -79,7 +79,8 @@ def _swap_opener(stream: Stream, position: int) -> Messages | None:
     if not isinstance(opener, _OPENERS):
         return None
     if isinstance(opener, m.StreamStart) and any(isinstance(one, m.LogicalMessage) for one in behind):
-        return None  # its xid may look as the flags and the LSN of one that is not transactional
+        # Decoded outside of its block, the xid may look like the flags of a non-transactional message.
+        return None
     return stream.swapped(position)
 
 
@@ -99,7 +100,7 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def _close_early(stream: Stream, position: int) -> Messages | None:
-    """The end of a streamed transaction inside its last block."""
+    """Move the end of a streamed transaction into its last stream block."""
     message = stream.places[position].message
     if not isinstance(message, _ENDS) or not position:
         return None
@@ -110,8 +111,8 @@ def _close_early(stream: Stream, position: int) -> Messages | None:
     )
 
 
-def _at_once(stream: Stream, position: int) -> Messages | None:
-    """A message that is not transactional behind the opener that follows."""
+def _move_message_inside(stream: Stream, position: int) -> Messages | None:
+    """Move a non-transactional message into the transaction that follows it."""
     message = stream.places[position].message
     if not isinstance(message, m.LogicalMessage) or message.flags & MessageFlag.TRANSACTIONAL:
         return None
@@ -124,77 +125,77 @@ def _at_once(stream: Stream, position: int) -> Messages | None:
 FAULTS: Final = (
     Fault(
         name="drop-opener",
-        doc="Begin, Begin Prepare or Stream Start is missing, and more follows.",
-        make=lambda stream, position: _drop_one(stream, position, *_OPENERS),
+        doc="A Begin, Begin Prepare or Stream Start before the last message is missing.",
+        apply=lambda stream, position: _drop_one(stream, position, *_OPENERS),
     ),
     Fault(
         name="drop-closer",
-        doc="Commit, Prepare or Stream Stop is missing, and more follows.",
-        make=lambda stream, position: _drop_one(stream, position, *_CLOSERS),
+        doc="A Commit, Prepare or Stream Stop before the last message is missing.",
+        apply=lambda stream, position: _drop_one(stream, position, *_CLOSERS),
     ),
     Fault(
         name="drop-type",
-        doc="A Type is missing, and more follows.",
-        make=lambda stream, position: _drop_one(stream, position, m.Type),
+        doc="A Type before the last message is missing.",
+        apply=lambda stream, position: _drop_one(stream, position, m.Type),
     ),
     Fault(
         name="drop-relation",
-        doc="The first Relation of an OID is missing, and a change uses it.",
-        make=_drop_relation,
+        doc="The first Relation of an OID that a change uses is missing.",
+        apply=_drop_relation,
     ),
     Fault(
         name="repeat-control",
-        doc="What opens or ends a transaction or block, an Origin, Type or logical message comes twice.",
-        make=_repeat_one,
+        doc="A message that opens or ends a transaction or stream block, or an Origin, Type or logical "
+        "message, is repeated.",
+        apply=_repeat_one,
     ),
     Fault(
         name="repeat-transaction",
-        doc="A whole transaction, Begin to Commit, comes twice.",
-        make=_repeat_transaction,
+        doc="A transaction, from Begin to Commit, is repeated.",
+        apply=_repeat_transaction,
     ),
     Fault(
         name="swap-opener",
-        doc="Begin, Begin Prepare or Stream Start comes one message late.",
-        make=_swap_opener,
+        doc="A Begin, Begin Prepare or Stream Start is sent one message too late.",
+        apply=_swap_opener,
     ),
     Fault(
         name="swap-closer",
-        doc="Commit, Prepare or Stream Stop comes one message early.",
-        make=_swap_closer,
+        doc="A Commit, Prepare or Stream Stop is sent one message too early.",
+        apply=_swap_closer,
     ),
     Fault(
         name="swap-relation",
-        doc="The first Relation of an OID comes behind a change that uses it.",
-        make=_swap_relation,
+        doc="The first Relation of an OID is sent after a change that uses it.",
+        apply=_swap_relation,
     ),
     Fault(
         name="end-inside-block",
-        doc="What ends a streamed transaction comes before the Stream Stop of its block.",
-        make=_close_early,
+        doc="The end of a streamed transaction is sent before the Stream Stop of its last block.",
+        apply=_close_early,
     ),
     Fault(
         name="message-inside",
-        doc="A message that is not transactional comes inside a transaction.",
-        make=_at_once,
+        doc="A non-transactional logical message is sent inside a transaction.",
+        apply=_move_message_inside,
     ),
     Fault(
         name="drop",
-        doc="Any message is missing: legal by chance where it is a change among others, the last message, "
-        "or one that was said before, or that ends a transaction which comes no more.",
-        make=_drop,
+        doc="Any message is missing. Valid by chance for a change among others, the last message, a repeated "
+        "description, or the end of a transaction that does not occur again.",
+        apply=_drop,
         certain=False,
     ),
     Fault(
         name="repeat",
-        doc="Any message comes twice: legal by chance where it is a change or a Relation.",
-        make=_repeat,
+        doc="Any message is repeated. Valid by chance for a change or a Relation.",
+        apply=_repeat,
         certain=False,
     ),
     Fault(
         name="swap",
-        doc="Any two neighbours are swapped: legal by chance where both are changes, or do not touch each "
-        "other.",
-        make=Stream.swapped,
+        doc="Any two adjacent messages are swapped. Valid by chance for changes and independent messages.",
+        apply=Stream.swapped,
         certain=False,
     ),
 )
