@@ -1,4 +1,7 @@
-"""What type checkers see. mypy checks it, nothing runs it; what must be an error is ignored."""
+"""Types of the public API as type checkers see them.
+
+mypy checks this module; it is never run. Each `type: ignore` marks a call that must be an error.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ def codecs(data: bytes, message: Message) -> None:
         assert_type(outer.data, bytes)
 
 
-def versions_are_told_apart(data: bytes) -> None:
-    found = v2.decode(data)
-    assert_type(v4.encode(found), bytes)
-    later: v4.Message = found  # all that version 2 has, version 4 has
-    earlier: v1.Message = found  # type: ignore[assignment]
+def message_unions_of_versions(data: bytes) -> None:
+    message = v2.decode(data)
+    assert_type(v4.encode(message), bytes)
+    later: v4.Message = message  # version 4 has all messages of version 2
+    earlier: v1.Message = message  # type: ignore[assignment]
     del later, earlier
 
 
