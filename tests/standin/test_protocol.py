@@ -152,10 +152,8 @@ def test_rejected_commands_have_the_errors_of_a_real_server(
         assert error["C"] == sqlstate
         assert text in (None, error["M"])
         assert ready == (b"Z", b"I")
-        assert raw.ask("IDENTIFY_SYSTEM")[-2] == (
-            b"C",
-            b"IDENTIFY_SYSTEM\0",
-        )  # the connection is still usable
+        # The connection is still usable.
+        assert raw.ask("IDENTIFY_SYSTEM")[-2] == (b"C", b"IDENTIFY_SYSTEM\0")
 
 
 def test_an_unknown_publication_is_rejected_with_the_known_ones(tmp_path: Path) -> None:

@@ -159,9 +159,8 @@ def test_an_incomplete_transaction_at_the_end_of_a_capture_file_is_not_served(tm
     whole = payloads(path)
     last = max(number for number, data in enumerate(whole) if data[:1] == b"C")
     lines = _lines(path)
-    (tmp_path / "c.jsonl").write_bytes(
-        b"".join(lines[: last + 1])
-    )  # the header and all messages before the last Commit
+    # The header and all messages before the last Commit.
+    (tmp_path / "c.jsonl").write_bytes(b"".join(lines[: last + 1]))
     source = RecordedSource(tmp_path / "c.jsonl")
     begin = max(number for number, data in enumerate(whole[:last]) if data[:1] == b"B")
     served = sent(source, tmp_path / "c.jsonl", source.start_lsn)

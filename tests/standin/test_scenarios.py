@@ -123,9 +123,8 @@ def streams() -> list[list[bytes]]:
 
 
 def test_each_option_changes_the_stream(streams: list[list[bytes]]) -> None:
-    assert (
-        len({tuple(one) for one in streams}) == len(OPTION_SETS) - 1
-    )  # version 2 without options equals version 1
+    # Version 2 without options gives the same stream as version 1.
+    assert len({tuple(one) for one in streams}) == len(OPTION_SETS) - 1
     assert {one[:1] for stream in streams for one in stream} >= {bytes([tag]) for tag in b"BCRIOMSEcAbPK"}
 
 

@@ -16,17 +16,12 @@ _MAX_LSN: Final = 2**64 - 1
 _MAX_XID: Final = 2**32 - 1
 
 
-def _replace_fields(stream: Stream, position: int, **fields: Any) -> Messages:
-    changed = msgspec.structs.replace(stream.places[position].message, **fields)
-    return stream.with_message(position, changed)
-
-
 def _increase(stream: Stream, position: int, kind: type[Message], field: str) -> Messages | None:
     place = stream.places[position]
     if not isinstance(place.message, kind) or place.opener is None:
         return None
     value = getattr(place.message, field)
-    return _replace_fields(stream, position, **{field: value + "'" if isinstance(value, str) else value + 1})
+    return stream.with_fields(position, **{field: value + "'" if isinstance(value, str) else value + 1})
 
 
 def _commit_lsn(stream: Stream, position: int) -> Messages | None:
@@ -40,11 +35,11 @@ def _commit_time(stream: Stream, position: int) -> Messages | None:
 def _end_lsn(stream: Stream, position: int) -> Messages | None:
     match stream.places[position].message:
         case m.Commit() | m.StreamCommit() | m.CommitPrepared() as message:
-            return _replace_fields(stream, position, end_lsn=message.commit_lsn)
+            return stream.with_fields(position, end_lsn=message.commit_lsn)
         case m.Prepare() | m.StreamPrepare() as prepare:
-            return _replace_fields(stream, position, end_lsn=prepare.prepare_lsn)
+            return stream.with_fields(position, end_lsn=prepare.prepare_lsn)
         case m.RollbackPrepared() as rollback:
-            return _replace_fields(stream, position, rollback_end_lsn=rollback.prepare_end_lsn)
+            return stream.with_fields(position, rollback_end_lsn=rollback.prepare_end_lsn)
     return None
 
 
@@ -54,13 +49,13 @@ def _early_lsn(stream: Stream, position: int) -> Messages | None:
         return None
     match stream.places[position].message:
         case m.Begin():
-            return _replace_fields(stream, position, final_lsn=1)
+            return stream.with_fields(position, final_lsn=1)
         case m.StreamCommit() | m.CommitPrepared():
-            return _replace_fields(stream, position, commit_lsn=1)
+            return stream.with_fields(position, commit_lsn=1)
         case m.StreamAbort(abort_lsn=lsn) if lsn:
-            return _replace_fields(stream, position, abort_lsn=1)
+            return stream.with_fields(position, abort_lsn=1)
         case m.LogicalMessage(flags=flags) if not flags & MessageFlag.TRANSACTIONAL:
-            return _replace_fields(stream, position, lsn=1)
+            return stream.with_fields(position, lsn=1)
     return None
 
 
@@ -68,7 +63,7 @@ def _late_message_lsn(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
     whole = isinstance(place.opener, m.Begin | m.BeginPrepare)
     return (
-        _replace_fields(stream, position, lsn=_MAX_LSN)
+        stream.with_fields(position, lsn=_MAX_LSN)
         if whole and isinstance(place.message, m.LogicalMessage)
         else None
     )
@@ -83,7 +78,7 @@ def _first_segment(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
     if not isinstance(message, m.StreamStart):
         return None
-    return _replace_fields(stream, position, first_segment=not message.first_segment)
+    return stream.with_fields(position, first_segment=not message.first_segment)
 
 
 def _unknown_xid(stream: Stream, position: int) -> Messages | None:
@@ -91,16 +86,16 @@ def _unknown_xid(stream: Stream, position: int) -> Messages | None:
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in stream.places[position].streamed)
     match stream.places[position].message:
         case m.StreamStart(first_segment=False) | m.StreamCommit() | m.StreamPrepare():
-            return _replace_fields(stream, position, xid=xid)
+            return stream.with_fields(position, xid=xid)
         case m.StreamAbort():
-            return _replace_fields(stream, position, xid=xid, subxid=xid)
+            return stream.with_fields(position, xid=xid, subxid=xid)
     return None
 
 
 def _xid_zero(stream: Stream, position: int) -> Messages | None:
     match stream.places[position].message:
         case m.Begin() | m.BeginPrepare() | m.StreamStart() | m.CommitPrepared() | m.RollbackPrepared():
-            return _replace_fields(stream, position, xid=0)
+            return stream.with_fields(position, xid=0)
     return None
 
 
@@ -108,7 +103,7 @@ def _xid_of_streamed(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
     if not isinstance(place.message, m.Begin | m.BeginPrepare | _RESOLVING[0] | _RESOLVING[1]):
         return None
-    return _replace_fields(stream, position, xid=min(place.streamed)) if place.streamed else None
+    return stream.with_fields(position, xid=min(place.streamed)) if place.streamed else None
 
 
 def _earlier_xid(stream: Stream, position: int) -> Messages | None:
@@ -116,18 +111,18 @@ def _earlier_xid(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
     match place.message:
         case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
-            return _replace_fields(stream, position, subxid=(xid - 1) % 2**32)
+            return stream.with_fields(position, subxid=(xid - 1) % 2**32)
         case m.Insert() | m.Update() | m.Delete() | m.Truncate() | m.Relation() | m.Type() if place.block:
-            return _replace_fields(stream, position, xid=(place.block - 1) % 2**32)
+            return stream.with_fields(position, xid=(place.block - 1) % 2**32)
         case m.LogicalMessage() if place.block:
-            return _replace_fields(stream, position, xid=place.block + 1)
+            return stream.with_fields(position, xid=place.block + 1)
     return None
 
 
 def _xid_missing(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
     inside = isinstance(place.message, _CHANGES) and place.block is not None
-    return _replace_fields(stream, position, xid=None) if inside else None
+    return stream.with_fields(position, xid=None) if inside else None
 
 
 def _xid_added(stream: Stream, position: int) -> Messages | None:
@@ -155,20 +150,20 @@ def _transactional(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
     if not isinstance(message, m.LogicalMessage):
         return None
-    return _replace_fields(stream, position, flags=message.flags ^ MessageFlag.TRANSACTIONAL)
+    return stream.with_fields(position, flags=message.flags ^ MessageFlag.TRANSACTIONAL)
 
 
 def _origin_lsn(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
     inside = isinstance(place.message, m.Origin) and place.block is not None
-    return _replace_fields(stream, position, origin_lsn=1) if inside else None
+    return stream.with_fields(position, origin_lsn=1) if inside else None
 
 
 def _gid_in_use(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
     if not isinstance(place.message, m.Prepare | m.StreamPrepare) or not place.prepared:
         return None
-    return _replace_fields(stream, position, gid=min(place.prepared))
+    return stream.with_fields(position, gid=min(place.prepared))
 
 
 def _gid_resolved(stream: Stream, position: int) -> Messages | None:
@@ -177,7 +172,7 @@ def _gid_resolved(stream: Stream, position: int) -> Messages | None:
         return None
     gone = [one.message.gid for one in stream.places[:position] if isinstance(one.message, _RESOLVING)]
     free = [gid for gid in gone if gid not in place.prepared]
-    return _replace_fields(stream, position, gid=free[0]) if free else None
+    return stream.with_fields(position, gid=free[0]) if free else None
 
 
 def _resolved(place: Place) -> m.CommitPrepared | m.RollbackPrepared | None:
@@ -190,11 +185,11 @@ def _resolved(place: Place) -> m.CommitPrepared | m.RollbackPrepared | None:
 
 def _resolved_xid(stream: Stream, position: int) -> Messages | None:
     message = _resolved(stream.places[position])
-    return None if message is None else _replace_fields(stream, position, xid=message.xid + 1)
+    return None if message is None else stream.with_fields(position, xid=message.xid + 1)
 
 
 def _resolved_gid(stream: Stream, position: int) -> Messages | None:
-    return None if _resolved(stream.places[position]) is None else _replace_fields(stream, position, gid="")
+    return None if _resolved(stream.places[position]) is None else stream.with_fields(position, gid="")
 
 
 def _resolved_fields(stream: Stream, position: int) -> Messages | None:
@@ -202,14 +197,14 @@ def _resolved_fields(stream: Stream, position: int) -> Messages | None:
     if not isinstance(message, m.RollbackPrepared):
         return None
     field = ("prepare_end_lsn", "prepare_time")[position % 2]
-    return _replace_fields(stream, position, **{field: getattr(message, field) - 1})
+    return stream.with_fields(position, **{field: getattr(message, field) - 1})
 
 
 def _long_gid(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
     if not isinstance(message, (m.BeginPrepare, m.StreamPrepare, *_RESOLVING)):
         return None
-    return _replace_fields(stream, position, gid="g" * 200)
+    return stream.with_fields(position, gid="g" * 200)
 
 
 FAULTS: Final = (

@@ -103,6 +103,11 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         """Return the messages with the one at `position` replaced by `message`."""
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
+    def with_fields(self, position: int, **fields: Any) -> Messages:
+        """Return the messages with these fields of the one at `position` replaced."""
+        changed: Message = msgspec.structs.replace(self.places[position].message, **fields)
+        return self.with_message(position, changed)
+
     def with_bytes(self, position: int, *data: bytes) -> Messages:
         """Return the messages with the one at `position` replaced by any number of encoded messages."""
         return (*self.messages[:position], *data, *self.messages[position + 1 :])

@@ -15,17 +15,12 @@ _UNUSED_OID: Final = 2**32 - 1
 """An OID that no relation or type of a test stream has."""
 
 
-def _replace_fields(stream: Stream, position: int, **fields: Any) -> Messages:
-    changed = msgspec.structs.replace(stream.places[position].message, **fields)
-    return stream.with_message(position, changed)
-
-
 def _unknown_relation(stream: Stream, position: int) -> Messages | None:
     match stream.places[position].message:
         case m.Insert() | m.Update() | m.Delete():
-            return _replace_fields(stream, position, relation_oid=_UNUSED_OID)
+            return stream.with_fields(position, relation_oid=_UNUSED_OID)
         case m.Truncate(relation_oids=oids):
-            return _replace_fields(stream, position, relation_oids=(*oids[:-1], _UNUSED_OID))
+            return stream.with_fields(position, relation_oids=(*oids[:-1], _UNUSED_OID))
     return None
 
 
@@ -43,14 +38,14 @@ def _extra_cell(stream: Stream, position: int) -> Messages | None:
     if (found := _tuple(stream, position)) is None:
         return None
     field, cells = found
-    return _replace_fields(stream, position, **{field: (*cells, None)})
+    return stream.with_fields(position, **{field: (*cells, None)})
 
 
 def _missing_cell(stream: Stream, position: int) -> Messages | None:
     if (found := _tuple(stream, position)) is None or not found[1]:
         return None
     field, cells = found
-    return _replace_fields(stream, position, **{field: cells[:-1]})
+    return stream.with_fields(position, **{field: cells[:-1]})
 
 
 def _old(stream: Stream, position: int) -> tuple[str, TupleData] | None:
@@ -77,7 +72,7 @@ def _unchanged_old(stream: Stream, position: int) -> Messages | None:
     if (found := _old(stream, position)) is None or not found[1]:
         return None
     field, cells = found
-    return _replace_fields(stream, position, **{field: (UNCHANGED, *cells[1:])})
+    return stream.with_fields(position, **{field: (UNCHANGED, *cells[1:])})
 
 
 def _replaced(cells: TupleData, place: int, cell: str | None) -> TupleData:
@@ -88,7 +83,7 @@ def _value_beside_key(stream: Stream, position: int) -> Messages | None:
     found = _old_of_unpartitioned(stream, position)
     if found is None or found[0] != "key" or None not in found[1]:
         return None
-    return _replace_fields(stream, position, key=_replaced(found[1], found[1].index(None), "0"))
+    return stream.with_fields(position, key=_replaced(found[1], found[1].index(None), "0"))
 
 
 def _key_null(stream: Stream, position: int) -> Messages | None:
@@ -96,23 +91,21 @@ def _key_null(stream: Stream, position: int) -> Messages | None:
     if found is None or found[0] != "key":
         return None
     place = next(i for i, cell in enumerate(found[1]) if cell is not None)
-    return _replace_fields(stream, position, key=_replaced(found[1], place, None))
+    return stream.with_fields(position, key=_replaced(found[1], place, None))
 
 
 def _swap_old_and_key(stream: Stream, position: int) -> Messages | None:
     if (found := _old(stream, position)) is None:
         return None
     field, cells = found
-    return _replace_fields(stream, position, **{field: None, "old" if field == "key" else "key": cells})
+    return stream.with_fields(position, **{field: None, "old" if field == "key" else "key": cells})
 
 
 def _missing_old(stream: Stream, position: int) -> Messages | None:
     found = _old_of_unpartitioned(stream, position)
     update = isinstance(stream.places[position].message, m.Update)
     return (
-        _replace_fields(stream, position, old=None)
-        if update and found is not None and found[0] == "old"
-        else None
+        stream.with_fields(position, old=None) if update and found is not None and found[0] == "old" else None
     )
 
 
@@ -123,19 +116,19 @@ def _binary(stream: Stream, position: int) -> Messages | None:
     place = next((i for i, cell in enumerate(cells) if isinstance(cell, str)), None)
     if place is None:
         return None
-    return _replace_fields(stream, position, **{field: (*cells[:place], b"\0", *cells[place + 1 :])})
+    return stream.with_fields(position, **{field: (*cells[:place], b"\0", *cells[place + 1 :])})
 
 
 def _truncate_nothing(stream: Stream, position: int) -> Messages | None:
     truncates = isinstance(stream.places[position].message, m.Truncate)
-    return _replace_fields(stream, position, relation_oids=()) if truncates else None
+    return stream.with_fields(position, relation_oids=()) if truncates else None
 
 
 def _truncate_twice(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
     if not isinstance(message, m.Truncate):
         return None
-    return _replace_fields(stream, position, relation_oids=(*message.relation_oids, message.relation_oids[0]))
+    return stream.with_fields(position, relation_oids=(*message.relation_oids, message.relation_oids[0]))
 
 
 # Relations and types
@@ -151,21 +144,21 @@ def _identity(stream: Stream, position: int) -> Messages | None:
         return None
     keys = [bool(column.flags & ColumnFlag.KEY) for column in relation.columns]
     wrong = ReplicaIdentity.NOTHING if any(keys) else ReplicaIdentity.FULL
-    return _replace_fields(stream, position, replica_identity=wrong)
+    return stream.with_fields(position, replica_identity=wrong)
 
 
 def _columns(stream: Stream, position: int) -> Messages | None:
     """Remove the last column of a relation whose rows follow."""
     if (relation := _relation(stream, position)) is None or not is_needed(stream, position, rows=True):
         return None
-    return _replace_fields(stream, position, columns=relation.columns[:-1])
+    return stream.with_fields(position, columns=relation.columns[:-1])
 
 
 def _change_column(stream: Stream, position: int, **fields: Any) -> Messages | None:
     if (relation := _relation(stream, position)) is None:
         return None
     column = msgspec.structs.replace(relation.columns[-1], **fields)
-    return _replace_fields(stream, position, columns=(*relation.columns[:-1], column))
+    return stream.with_fields(position, columns=(*relation.columns[:-1], column))
 
 
 def _name_twice(stream: Stream, position: int) -> Messages | None:
@@ -190,7 +183,7 @@ def _type_zero(stream: Stream, position: int) -> Messages | None:
 def _other_type(stream: Stream, position: int) -> Messages | None:
     if not isinstance(stream.places[position].message, m.Type) or position + 1 == len(stream.messages):
         return None
-    return _replace_fields(stream, position, oid=_UNUSED_OID)
+    return stream.with_fields(position, oid=_UNUSED_OID)
 
 
 FAULTS: Final = (
