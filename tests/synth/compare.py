@@ -18,8 +18,8 @@ import psycopg
 
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario, StreamOptions
-from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
+from pgoutput.testing.random_programs import generate_program
 from tests.server import Server
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
@@ -92,7 +92,7 @@ def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | N
     scenario = Scenario(
         **given, publish_via_partition_root=via_root, logical_decoding_work_mem=0, seed=number
     )
-    program = make(choices, scenario)
+    program = generate_program(choices, scenario)
     try:
         played = oracle.play(program, scenario.options, via_root)
     except psycopg.Error as error:  # a scenario must refuse what the server refuses

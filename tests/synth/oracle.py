@@ -22,8 +22,8 @@ from pgoutput import envelope
 from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.synth import StreamOptions
 from pgoutput.testing import programs
-from pgoutput.testing.chosen import LABELS
-from pgoutput.testing.programs import Program, Step, TableOf, Values
+from pgoutput.testing.programs import Program, Step, TableDefinition, Values
+from pgoutput.testing.random_programs import LABELS
 from pgoutput.wire import parse_lsn
 from tests.server import Server
 
@@ -121,7 +121,7 @@ class _Run:
     # The program
 
     def do(self, step: Step) -> None:
-        connection = self._slots[step.slot]
+        connection = self._slots[step.connection]
         match step:
             case programs.Begin(slot, origin, lsn):
                 self._set_origin(slot, origin)
@@ -250,7 +250,7 @@ class _Run:
         ]
         self._oids = {table.name: row[0] for table, row in zip(self._program.tables, rows, strict=True)}
 
-    def _create_table(self, table: TableOf) -> None:
+    def _create_table(self, table: TableDefinition) -> None:
         execute: Any = self._control.execute
         name = self._local(table.name)
         columns = [f"{c} {self._type(declared)}" for c, declared in table.columns.items()]
@@ -276,7 +276,7 @@ class _Run:
                 execute(f"CREATE UNIQUE INDEX {index} ON {one} ({', '.join(table.replica_identity)})")
                 execute(f"ALTER TABLE {one} REPLICA IDENTITY USING INDEX {index}")
 
-    def _published(self, table: TableOf) -> str:
+    def _published(self, table: TableDefinition) -> str:
         columns = f"({', '.join(table.column_list)})" if table.column_list is not None else ""
         where = "WHERE ({} {} {})".format(*table.where) if table.where is not None else ""
         return f"{self._local(table.name)} {columns} {where}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pgoutput.synth import Scenario
-from pgoutput.synth.scenario import MIN_WORK_MEM
-from pgoutput.testing.chosen import make
+from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.testing.programs import Program
+from pgoutput.testing.random_programs import generate_program
 from tests.synth.compare import RandomChoices
 
 OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
@@ -35,4 +34,4 @@ def random_scenario(seed: int, **options: Any) -> tuple[Scenario, Program]:
         "logical_decoding_work_mem": work_mem,
     }
     scenario = Scenario(**given, **options)
-    return scenario, make(RandomChoices(str(seed)), scenario)
+    return scenario, generate_program(RandomChoices(str(seed)), scenario)

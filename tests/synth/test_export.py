@@ -13,7 +13,7 @@ from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import RecordingError, ScenarioError
 from pgoutput.messages import PrimaryKeepalive, XLogData
 from pgoutput.recording import RecordingReader
-from pgoutput.standin import RecordedSource, Wanted
+from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.synth import Scenario, write_capture_file, write_recording
 from pgoutput.testing import shop
 from tests.synth.random_scenarios import OPTION_SETS
@@ -68,7 +68,7 @@ def test_a_stand_in_server_serves_capture_files_and_recordings(
     db = shop(**options)
     write(db, tmp_path / "it.jsonl")
     source = RecordedSource(tmp_path / "it.jsonl")
-    expected = Wanted(publication_names=("synth",), **options)
+    expected = PluginOptions(publication_names=("synth",), **options)
     messages = [(one.wal_start, one.data) for one in sent(db)]
     served = [one for one in source.start(expected, 0) if isinstance(one, XLogData)]
     assert [(one.wal_start, one.data) for one in served] == messages

@@ -10,7 +10,7 @@ from pgoutput import messages
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
 from pgoutput.testing import programs
-from pgoutput.testing.programs import Program, TableOf, play
+from pgoutput.testing.programs import Program, TableDefinition, run_program
 from tests.synth.compare import MODES, compare, running_oracle
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
@@ -37,10 +37,10 @@ def test_random_programs_give_the_same_stream_as_a_server(oracle: Oracle, mode: 
 
 def test_the_comparison_detects_a_difference(oracle: Oracle) -> None:
     insert = programs.Insert(0, "s.t", {"id": "1"})
-    table = TableOf(name="s.t", columns={"id": "int4 key"})
+    table = TableDefinition(name="s.t", columns={"id": "int4 key"})
     program = Program((), {}, (table,), (programs.Begin(0), insert, programs.End(0, True)))
     other = Scenario(proto_version=1)
-    play(other, Program((), {}, (table,), (programs.Begin(0), programs.End(0, True))))
+    run_program(other, Program((), {}, (table,), (programs.Begin(0), programs.End(0, True))))
     sent = normalize(
         oracle.play(program, other.options, False), other.options, namespace=oracle.schema, ignored=FLUSH
     )
@@ -64,10 +64,10 @@ def test_only_large_transactions_are_streamed(oracle: Oracle) -> None:
             programs.End(0, True),
         ),
     ]
-    table = TableOf(name="s.t", columns={"id": "int4 key", "v": "text"})
+    table = TableDefinition(name="s.t", columns={"id": "int4 key", "v": "text"})
     program = Program((), {}, (table,), tuple(steps))
     scenario = Scenario(streaming="parallel")
-    play(scenario, program)
+    run_program(scenario, program)
     real = oracle.play(program, scenario.options, False, immediate=False)
     sent = [one for one in scenario.stream() if isinstance(one, XLogData)]
     assert [type(message).__name__ for message in scenario.messages()] == [

@@ -36,7 +36,7 @@ NOT_SENT = {
 }
 """Columns whose text has information that is not in the binary form, with the reason."""
 
-UNTOLD = {
+UNKNOWN_TYPES = {
     "t_range.fr": "a range that is not built in: no message tells its type",
     "t_user.fr": "a range that is not built in: no message tells its type",
     "t_v14.fm": "a multirange over it",
@@ -75,7 +75,7 @@ def test_binary_values_become_the_servers_text(name: str) -> None:
     for table in true_tables(name.split("_")[0]):
         short = table.name.partition(".")[2]
         mine = {column: columns[key] for column in table.columns if (key := f"{short}.{column}") in columns}
-        told = [column for column in mine if f"{short}.{column}" not in NOT_SENT | UNTOLD]
+        told = [column for column in mine if f"{short}.{column}" not in NOT_SENT | UNKNOWN_TYPES]
         texts = [to_text(mine[column][2], mine[column][0]) for column in told]
         if told:
             assert Counter(zip_longest(*texts)) == Counter(table.select(told)), table.name
@@ -95,9 +95,9 @@ def test_text_and_binary_captures_become_equal_arrays(name: str) -> None:
         assert array.type == wanted.type, key
         if list(map(str, array)) != list(map(str, wanted)) or rescued != rescued_of_text:
             different.add(key)
-        if key in UNTOLD:
+        if key in UNKNOWN_TYPES:
             assert in_hex(cells, rescued), key
-    assert different == (NOT_SENT | UNTOLD).keys() & binary.keys()
+    assert different == (NOT_SENT | UNKNOWN_TYPES).keys() & binary.keys()
 
 
 def in_hex(cells: list[Cell], rescued: Rescued) -> bool:

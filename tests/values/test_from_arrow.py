@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, default_type, from_arrow, to_arrow, to_text
-from tests.values.in_binary import BYTES
-from tests.values.in_text import TEXTS
+from tests.values.binary_samples import BYTES
+from tests.values.text_samples import TEXTS
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
 ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}

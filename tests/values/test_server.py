@@ -11,8 +11,8 @@ from psycopg import pq
 from pgoutput import catalog
 from pgoutput.values import encode_binary, to_arrow, to_binary, to_text
 from tests.server import Server
-from tests.values.in_binary import BYTES
-from tests.values.in_text import TEXTS
+from tests.values.binary_samples import BYTES
+from tests.values.text_samples import TEXTS
 
 SETTINGS = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c bytea_output=hex"
 
@@ -24,7 +24,7 @@ STATISTICS = {"pg_ndistinct", "pg_dependencies"}
 """Types whose binary form cannot be made from text."""
 UNSUPPORTED = {"xml"}
 """Types that this build of the server lacks; the captures have values."""
-UNTOLD = {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
+INDEX_ONLY = {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
 """Types that exist only in indexes; their binary form depends on the index."""
 NUMBERS_ONLY = {builtin.name for builtin in catalog.TYPES if builtin.name.startswith("reg")} | {"money"}
 """Types whose text has information that is not in the binary form."""
@@ -86,9 +86,8 @@ def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None
     from_binary, rescued_from_binary = to_arrow(cells, oid)
     assert array.type == from_binary.type
     assert rescued == rescued_from_binary
-    assert list(map(str, array)) == list(
-        map(str, from_binary)
-    )  # str, so that NaN equals NaN and -0 differs from 0
+    # As text, NaN equals NaN, and -0 differs from 0.
+    assert list(map(str, array)) == list(map(str, from_binary))
     return len(rows)
 
 
@@ -96,7 +95,7 @@ def check_to_binary(texts: list[str | None], cells: list[bytes | None], oid: int
     """Check that `to_binary` returns the server's binary values, or refuses the type by its name."""
     element = catalog.BY_ARRAY_OID.get(oid)
     builtin = element or catalog.BY_OID.get(oid)
-    if builtin is None or builtin.name in UNSENDABLE | UNTOLD | STATISTICS:
+    if builtin is None or builtin.name in UNSENDABLE | INDEX_ONLY | STATISTICS:
         name = "OID" if builtin is None else builtin.name
         with pytest.raises(ValueError, match=f"{name}.* no binary form"):
             encode_binary("", oid)
@@ -140,7 +139,7 @@ VECTORS = {"int2vector", "oidvector"}
 
 def test_every_type_has_samples() -> None:
     tested = {*BYTES, *TEXTS, *RANGES, *MULTIRANGES}
-    left_out = UNSENDABLE | UNREADABLE | UNSUPPORTED | UNTOLD | NUMBERS_ONLY
+    left_out = UNSENDABLE | UNREADABLE | UNSUPPORTED | INDEX_ONLY | NUMBERS_ONLY
     assert tested | left_out == set(catalog.BY_NAME)
     assert not tested & left_out
 
@@ -197,9 +196,8 @@ def test_arrays_with_nulls_dimensions_and_bounds(server: psycopg.Connection) -> 
 @pytest.mark.parametrize("name", RANGES)
 def test_ranges_and_multiranges(server: psycopg.Connection, name: str) -> None:
     sql, parameter, form = query_samples(RANGES[name])
-    brackets = (
-        "ARRAY['[)']" if name in DISCRETE else "ARRAY['[)', '()', '[]', '(]']"
-    )  # the last value has no successor
+    # Discrete ranges are canonicalized to [), and the last value has no successor.
+    brackets = "ARRAY['[)']" if name in DISCRETE else "ARRAY['[)', '()', '[]', '(]']"
     pairs = f"SELECT n, v AS a, lead(v) OVER (ORDER BY n) AS b FROM ({sql}) AS s"
     ranges = f"""
         SELECT n, {name}(CASE WHEN n % 9 <> 1 THEN least(a, b) END,

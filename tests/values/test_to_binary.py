@@ -17,8 +17,8 @@ from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import encode_binary, to_binary, to_text
 from pgoutput.wire import UNCHANGED
-from tests.values.in_binary import BYTES
-from tests.values.in_text import TEXTS
+from tests.values.binary_samples import BYTES
+from tests.values.text_samples import TEXTS
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
 ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}

@@ -14,10 +14,10 @@ import typer
 
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
-from pgoutput.standin import Faults, RecordedSource, Source, Streams, parse_faults, serve
+from pgoutput.standin import Faults, RecordedSource, Source, StreamFactory, parse_faults, serve
 
 
-def find_source(recording: Path | None, scenario: str | None) -> Source | Streams:
+def find_source(recording: Path | None, scenario: str | None) -> Source | StreamFactory:
     """Return the recording or scenario to serve.
 
     Args:
@@ -83,7 +83,7 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
     return context
 
 
-def run(source: Source | Streams, host: str, user: str | None, **options: Any) -> None:
+def run(source: Source | StreamFactory, host: str, user: str | None, **options: Any) -> None:
     """Print the connection parameters in one line, and serve until SIGINT or SIGTERM.
 
     Raises:
@@ -109,7 +109,7 @@ def run(source: Source | Streams, host: str, user: str | None, **options: Any) -
     asyncio.run(main())
 
 
-def _scenario(text: str) -> Streams:
+def _scenario(text: str) -> StreamFactory:
     module, mark, name = text.partition(":")
     if not (module and mark and name):
         raise typer.BadParameter(f"give MODULE:NAME, not {text}", param_hint="--scenario")
