@@ -71,7 +71,7 @@ def test_the_example_of_the_documentation() -> None:
         m.Update,
         m.Commit,
     ]
-    assert plain[2].new == ("1", "c-1", "9.50", None)  # type: ignore[attr-defined]
+    assert plain[2].new == ("1", "c-1", "9.50", None)  # type: ignore[union-attr]
     row = {"id": "2", "customer": "c-1", "amount": "9.50", "note": None}
     assert db.rows(orders) == last(db).tables["public.orders"] == [row]
 

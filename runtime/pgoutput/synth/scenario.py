@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import Message, PrimaryKeepalive, Streaming, XLogData
+from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
 from pgoutput.synth.column_types import split_qualified_name
 from pgoutput.synth.ddl import build_columns, with_publication, with_replica_identity
@@ -238,7 +238,7 @@ class Scenario:
             yield from buffer.decode(record)
         yield PrimaryKeepalive(end_lsn, self.wal.time, False)
 
-    def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[Message]:
+    def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[AnyMessage]:
         """Yield the decoded messages of `stream`.
 
         Args:
