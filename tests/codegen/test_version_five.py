@@ -136,12 +136,12 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
         from pathlib import Path
         import pyarrow as pa
         from pgoutput import messages, v4, v5
-        from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
+        from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
         from pgoutput.cli.encoding import to_capture
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
-        from pgoutput.recording import SegmentReader, record_capture_file
-        from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, read
+        from pgoutput.recording import Recording, SegmentReader, record_capture_file
+        from pgoutput.views import ChangesView, MessagesView, plan_changes, read
 
         column = messages.RelationColumn(1, "id", 23, -1)
         relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
@@ -154,8 +154,8 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
             sent = pa.array([codec.encode(message) for message in stream], pa.binary())
             headers = ColumnDecoder(version).decode(sent).headers
             assert headers["flush_lsn"].to_pylist()[3] == last.flush_lsn
-            lines = [write_record("data", codec.encode(message)) for message in stream]
-            content = write_header(Header(version)) + b"".join(lines)
+            lines = [encode_record("data", codec.encode(message)) for message in stream]
+            content = encode_header(Header(version)) + b"".join(lines)
             with CaptureFile("stream.jsonl", content=content) as capture:
                 assert [one.message for one in capture.messages()] == stream
             with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
                 capture.write_bytes(content)
                 record_capture_file(capture, f"{folder}/recording")
                 recording = Recording(f"{folder}/recording")
-                (task,) = committed_changes(recording, recording.numbers)
+                (task,) = plan_changes(recording, recording.numbers)
                 with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, ChangesView(segment, task, lambda shape: True))
                     assert rows["after"].to_pylist() == [[("id", "5")]]

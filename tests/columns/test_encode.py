@@ -243,7 +243,7 @@ def test_values_that_no_server_has_are_refused() -> None:
 
 
 def test_columns_of_another_type_or_length() -> None:
-    with pytest.raises(TypeError, match=r"new\[1\]: a column of dictionary"):
+    with pytest.raises(TypeError, match=r"new\[1\]: Arrow type dictionary"):
         encode_inserts(1, [*ONE, pa.array(["1"]).dictionary_encode()])
     with pytest.raises(ValueError, match=r"different lengths: 1, 2"):
         encode_inserts(1, [*ONE, pa.array(["1", "2"])])

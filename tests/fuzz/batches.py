@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from pgoutput import catalog, compiled, v1
 from pgoutput import messages as m
+from pgoutput._index import KernelIndex, PureIndex
 from pgoutput.columns import ColumnDecoder
-from pgoutput.columns.kernel import KernelIndex
-from pgoutput.columns.pure import PureIndex
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell
 from pgoutput.stream import StreamDecoder

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from pgoutput.recorder import Event, Recorder, Stored
-from pgoutput.recording import Metadata, RecordingReader, find_gaps, list_segments, read_metadata
+from pgoutput.recording import Metadata, RecordingReader, find_inconsistencies, list_segments, read_metadata
 from pgoutput.stream import Tables
 from pgoutput.wire import UNCHANGED, parse_lsn
 from tests.server import Server
@@ -198,7 +198,7 @@ class Lab:
     def segments(self, folder: Path | None = None) -> list[Metadata]:
         """The metadata of the recording's segments, which join without a gap."""
         metadata = [read_metadata(path) for path in list_segments(folder or self.folder)]
-        assert list(find_gaps(metadata)) == []
+        assert list(find_inconsistencies(metadata)) == []
         return metadata
 
     def replay(self, folder: Path | None = None) -> Tables:

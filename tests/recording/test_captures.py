@@ -11,7 +11,14 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentReader, SegmentWriter, find_gaps, list_segments, read_metadata, writer
+from pgoutput.recording import (
+    SegmentReader,
+    SegmentWriter,
+    find_inconsistencies,
+    list_segments,
+    read_metadata,
+    writer,
+)
 from pgoutput.stream import StreamDecoder
 from tests.codec import corpus
 from tests.recording import recordings
@@ -36,7 +43,7 @@ def test_reads_back_byte_for_byte_and_each_segment_alone(recorded: Recorded, nam
     said = [read_metadata(path) for path in paths]
     assert [one.number for one in said] == list(range(1, -(-len(sent) // cut) + 1))
     assert [path.name for path in paths] == [f"{one.number:010}.parquet" for one in said]
-    assert not list(find_gaps(said))
+    assert not list(find_inconsistencies(said))
     assert recordings.stored(folder) == [message.data for message in sent]
     expected = recordings.captured(name)
     assert recordings.committed(folder) == expected
@@ -109,10 +116,17 @@ def test_epochs_name_each_shape_of_a_relation(recorded: Recorded, name: str) -> 
                 expected.append((position // 151 + 1, position, lsn, bare.oid, bare.name, len(bare.columns)))
             last[message.oid] = bare
     found = [
-        (said.number, epoch.position, epoch.lsn, epoch.relation["oid"], epoch.relation["name"], columns)
+        (
+            said.number,
+            version.position,
+            version.lsn,
+            version.relation["oid"],
+            version.relation["name"],
+            columns,
+        )
         for said in map(read_metadata, paths)
-        for epoch in said.relations
-        for columns in [len(epoch.relation["columns"])]
+        for version in said.relations
+        for columns in [len(version.relation["columns"])]
     ]
     assert found == expected
     assert len(found) > 10

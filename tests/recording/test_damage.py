@@ -1,4 +1,4 @@
-"""Files and folders that are not what they should be: one clear error each, or a line of `find_gaps`."""
+"""Damaged or missing segments are reported with one clear error each."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import standin, views
+from pgoutput import standin
 from pgoutput.errors import RecordingError
 from pgoutput.recording import (
     SCHEMA,
     STATE_FILE,
     Directory,
     Metadata,
+    Recording,
     RecordingReader,
     SegmentFile,
     SegmentReader,
     SegmentWriter,
-    find_gaps,
+    find_inconsistencies,
     list_segments,
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.files import checksum, sent
-from pgoutput.recording.model import CHECKSUM_KEY, METADATA_KEY
+from pgoutput.recording.segment_file import checksum, message_batch
+from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.recording import recordings
 
 Run = Callable[..., SimpleNamespace]
@@ -241,7 +242,7 @@ def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> N
         ):
             list(read(segments))
     told: list[RecordingError] = []
-    with RecordingReader(path, on_bad=told.append) as segments:
+    with RecordingReader(path, on_error=told.append) as segments:
         assert len(list(segments.messages())) == 79
     assert [str(error).startswith(f"{path}: position 79: ") for error in told] == [True]
 
@@ -250,7 +251,7 @@ def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> N
 
 
 def gaps(folder: Path) -> list[str]:
-    return list(find_gaps([read_metadata(path) for path in list_segments(folder)]))
+    return list(find_inconsistencies([read_metadata(path) for path in list_segments(folder)]))
 
 
 def test_a_folder_without_segments(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def test_a_folder_without_segments(tmp_path: Path) -> None:
             list_segments(folder)
     with pytest.raises(RecordingError, match="no segments are here"):
         RecordingReader(tmp_path)
-    assert not list(find_gaps([]))
+    assert not list(find_inconsistencies([]))
 
 
 def test_segments_that_are_missing(folder: Path) -> None:
@@ -364,7 +365,7 @@ def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pyte
 
 def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
     whole = list_segments(folder)
-    SegmentFile(folder / segment_name(11)).add(0, [sent([0], [0], [b"x"])])
+    SegmentFile(folder / segment_name(11)).add(0, [message_batch([0], [0], [b"x"])])
     (folder / "._recording.json.partial").write_bytes(b"{")
     (folder / ".snapshot.partial").mkdir()
     (folder / ".hidden").write_bytes(b"")
@@ -386,7 +387,7 @@ def test_a_reader_refuses_a_recording_with_a_gap(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="segment 2 is missing"), RecordingReader(tmp_path):
         pass
     told: list[RecordingError] = []
-    with RecordingReader(tmp_path, on_bad=told.append) as segments:
+    with RecordingReader(tmp_path, on_error=told.append) as segments:
         assert next(segments.records()).number == 0
     assert "segment 2 is missing" in str(told[0])
 
@@ -407,8 +408,8 @@ def read_stream(place: str) -> None:
 
 READERS: list[Callable[[str], object]] = [
     read_stream,
-    views.Recording,
-    lambda place: views.Recording(f"file://{place}", may_be_empty=True),
+    Recording,
+    lambda place: Recording(f"file://{place}", may_be_empty=True),
     standin.RecordedSource,
 ]
 
@@ -428,7 +429,7 @@ def test_missing_last_segments_are_noticed(folder: Path, read: Callable[[str], o
 
 
 def test_a_recording_that_is_read_on_notices_missing_last_segments(folder: Path) -> None:
-    recording = views.Recording(folder)
+    recording = Recording(folder)
     acknowledged(folder, 11)
     with pytest.raises(RecordingError, match="segment 11 is missing"):
         recording.refresh()

@@ -12,7 +12,7 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import SegmentFile, read_metadata
-from pgoutput.recording.files import sent
+from pgoutput.recording.segment_file import message_batch
 from tests.recording import recordings
 
 MIB = 1 << 20
@@ -60,7 +60,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
     path.unlink()
     file = SegmentFile(path)
     data = [begin, relation, *[insert] * rows, commit]
-    file.add(0, [sent([0] * len(data), [0] * len(data), data)])
+    file.add(0, [message_batch([0] * len(data), [0] * len(data), data)])
     file.finish(msgspec.structs.replace(metadata, messages=len(data)))
     return folder
 

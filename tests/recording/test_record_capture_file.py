@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.errors import RecordingError
 from pgoutput.recording import read_metadata, record_capture_file
 from tests.codec import corpus
@@ -32,6 +32,6 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 def test_a_message_where_no_server_sends_it(tmp_path: Path) -> None:
     capture = tmp_path / "bad.jsonl"
     commit = bytes.fromhex("43" + "00" * 25)
-    capture.write_bytes(write_header(Header(1)) + write_record("data", commit))
+    capture.write_bytes(encode_header(Header(1)) + encode_record("data", commit))
     with pytest.raises(RecordingError, match=r"bad\.jsonl: Commit: no transaction is open"):
         record_capture_file(capture, tmp_path / "recording")

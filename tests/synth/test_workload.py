@@ -28,7 +28,7 @@ from pgoutput.recording import (
     RecordingReader,
     SegmentReader,
     SegmentWriter,
-    find_gaps,
+    find_inconsistencies,
     list_segments,
     read_metadata,
 )
@@ -101,7 +101,7 @@ def is_the_truth(recorded: StoredStream, truth: Path) -> None:
 def test_segments_end_in_the_truth(workload: Workload, tmp_path: Path) -> None:
     write_recording(workload, tmp_path / "out", silent, WINDOW)
     metadata = [read_metadata(path) for path in list_segments(tmp_path / "out")]
-    assert list(find_gaps(metadata)) == []
+    assert list(find_inconsistencies(metadata)) == []
     assert os.listdir(tmp_path) == ["out"]
     with RecordingReader(tmp_path / "out") as segments:
         is_the_truth(segments, tmp_path / "out" / TRUTH)

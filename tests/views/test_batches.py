@@ -11,20 +11,19 @@ from msgspec.structs import replace
 
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.recording import SegmentReader
+from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import (
     CHANGES,
     ChangesView,
-    Recording,
     TableView,
     View,
-    committed_changes,
+    plan_changes,
     row_type,
     table_schema,
 )
 from pgoutput.wire import UNCHANGED
 from tests.recording.recordings import record
-from tests.views.rows import Row, changes, expected_changes, rows_of, shapes, table, without
+from tests.views.rows import Row, changes, expected_changes, rows_of, schemas, table, without
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -113,13 +112,13 @@ def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
     recording, found = Recording(folder), list[Row]()
     schema = CHANGES
     if name is not None:
-        of_name = (one for of_oid in shapes(folder).values() for one in of_oid if one.name == name)
+        of_name = (one for of_oid in schemas(folder).values() for one in of_oid if one.name == name)
         schema = table_schema(row_type(of_name))
-    for task in committed_changes(recording, recording.numbers):
+    for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
-            view: View = ChangesView(segment, task, lambda shape: name in (None, shape.name))
+            view: View = ChangesView(segment, task, lambda relation: name in (None, relation.name))
             if name is not None:
-                view = TableView(segment, task, lambda shape: shape.name == name, schema)
+                view = TableView(segment, task, lambda relation: relation.name == name, schema)
             batches = [
                 view.convert(batch.slice(start, size))
                 for batch in segment.batches()
@@ -147,7 +146,7 @@ def test_tables_at_random(tmp_path: Path, seed: int) -> None:
     for name in ("t1", "t5"):
         typed = in_batches(tmp_path, 10_000, name)
         assert in_batches(tmp_path, 1, name) == in_batches(tmp_path, 9, name) == typed
-        texts = changes(tmp_path, wanted=lambda shape: shape.name == name)  # noqa: B023
+        texts = changes(tmp_path, wanted=lambda relation: relation.name == name)  # noqa: B023
         assert len(texts) == len(typed) > 3
         for row, text in zip(typed, texts, strict=True):
             for image in ("before", "after"):

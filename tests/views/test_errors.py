@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,10 +18,10 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.recording import Location, Metadata, SegmentFile, SegmentReader, segment_name
-from pgoutput.recording.files import sent
+from pgoutput.recording import Location, Metadata, Recording, SegmentFile, SegmentReader, segment_name
+from pgoutput.recording.segment_file import message_batch
 from pgoutput.stream import encode_for
-from pgoutput.views import Recording, committed_changes, tasks
+from pgoutput.views import plan_changes
 from pgoutput.wire import UNCHANGED
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import PARALLEL, record
@@ -40,7 +41,7 @@ def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any)
     if keyframe:
         file.add_keyframe(raw[:keyframe])
     rest = raw[keyframe:]
-    file.add(0, [sent([0] * len(rest), [0] * len(rest), rest)])
+    file.add(0, [message_batch([0] * len(rest), [0] * len(rest), rest)])
     known: dict[str, Any] = {"kind": "stream", "number": 1, "session": 1, "source": PARALLEL}
     known |= {"first_position": 0, "messages": len(rest), "keyframe": keyframe}
     known |= {"start_lsn": 0, "end_lsn": 200}
@@ -117,14 +118,14 @@ def test_what_is_not_wanted_is_not_looked_at_closely(tmp_path: Path) -> None:
     """Changes of other tables must be messages, but nobody asks whether they fit."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
-    assert changes(tmp_path, wanted=lambda shape: False) == []
+    assert changes(tmp_path, wanted=lambda relation: False) == []
     path.unlink()
     forged(tmp_path, m.Insert(1, ("x",)), m.Insert(9, ("x",)))  # outside of transactions
     assert changes(tmp_path) == []
     path.unlink()
     forged(tmp_path, T, BEGIN, INSERT[:-1], COMMIT)
     with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
-        changes(tmp_path, wanted=lambda shape: False)
+        changes(tmp_path, wanted=lambda relation: False)
 
 
 def test_values_that_no_server_sends_are_shown_all_the_same(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
         folder = tmp_path / str(number)
         folder.mkdir()
         file = SegmentFile(folder / segment_name(1))
-        file.add(0, [sent([0] * len(damaged), [0] * len(damaged), damaged)])
+        file.add(0, [message_batch([0] * len(damaged), [0] * len(damaged), damaged)])
         file.finish(said)
         for read in (changes, messages, lambda place: table(place, "t_num")):
             try:
@@ -179,7 +180,7 @@ def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: 
     with pytest.raises(RecordingError, match=f"segment {missing} is missing"):
         recording.check()
     with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
-        committed_changes(recording, range(1, 15))
+        plan_changes(recording, range(1, 15))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pyte
         time.sleep(0.02)
         return SegmentReader(path)
 
-    monkeypatch.setattr(tasks, "SegmentReader", open_slowly)
+    monkeypatch.setattr(sys.modules[Recording.__module__], "SegmentReader", open_slowly)
     recording = Recording(recorded("pg18_p4_par_2pc", 40))
     assert [one.number for one in recording.metadata(recording.numbers)] == recording.numbers
     assert len({*threads}) > 2

@@ -14,15 +14,15 @@ import pytest
 from pgoutput import compiled
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.recording import SegmentReader
-from pgoutput.views import RESCUED, Recording, TableView, committed_changes, read, row_type, table_schema
+from pgoutput.recording import Recording, SegmentReader
+from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, table_schema
 from pgoutput.wire import UNCHANGED
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 from tests.truth import equals_typed
 from tests.values.test_captures import NOT_SENT, PAIRS, UNTOLD
-from tests.views.rows import Row, changes, replay, shapes, sorted_table, table
+from tests.views.rows import Row, changes, replay, schemas, sorted_table, table
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -39,15 +39,15 @@ def tables(folder: Path) -> dict[int, pa.Table]:
 def _tables(folder: Path, pure: bool) -> dict[int, pa.Table]:
     found = {}
     recording = Recording(folder)
-    tasks = committed_changes(recording, recording.numbers)
-    schemas = {oid: table_schema(row_type(of_oid)) for oid, of_oid in shapes(folder).items()}
-    batches: dict[int, list[pa.RecordBatch]] = {oid: [] for oid in schemas}
+    tasks = plan_changes(recording, recording.numbers)
+    by_oid = {oid: table_schema(row_type(of_oid)) for oid, of_oid in schemas(folder).items()}
+    batches: dict[int, list[pa.RecordBatch]] = {oid: [] for oid in by_oid}
     for task in tasks:
         with SegmentReader(task.place) as segment:
-            for oid, schema in schemas.items():
-                view = TableView(segment, task, lambda shape: shape.relation.oid == oid, schema)  # noqa: B023
+            for oid, schema in by_oid.items():
+                view = TableView(segment, task, lambda relation: relation.relation.oid == oid, schema)  # noqa: B023
                 batches[oid] += read(segment, view)
-    for oid, schema in schemas.items():
+    for oid, schema in by_oid.items():
         found[oid] = sorted_table(batches[oid], schema)
     return found
 
@@ -59,7 +59,7 @@ def images(rows: pa.Table) -> list[Row]:
 @pytest.mark.parametrize("name", TEXT_CAPTURES)
 def test_replayed_they_equal_the_servers(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 10_000)
-    of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in shapes(folder).items()}
+    of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in schemas(folder).items()}
     compared = 0
     for wanted in truth(name.split("_")[0]):
         rows = of_oid.get(wanted.oid)
@@ -181,7 +181,7 @@ def test_what_the_schema_lacks_is_rescued(tmp_path: Path) -> None:
             m.Insert(1, (b"\0\0\0\3", "x", UNCHANGED, b"\0\0\0\4")),
         ),
     )
-    schema = table_schema(row_type(shapes(tmp_path)[1][:1]))
+    schema = table_schema(row_type(schemas(tmp_path)[1][:1]))
     rows = table(tmp_path, "t", schema)
     assert rows.schema == schema
     assert after(rows) == [

@@ -16,9 +16,16 @@ from pgoutput import messages as m
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.views import Shape
-from pgoutput.views.decoded import DECODED, decoded_batch
-from pgoutput.views.timeline import CONTEXT, Key, PlacedDecoder, Timeline, find_timeline
+from pgoutput.views import (
+    CONTEXT_TAGS,
+    DECODED,
+    Key,
+    RelationSchema,
+    Timeline,
+    UnorderedDecoder,
+    build_timeline,
+    decoded_batch,
+)
 from tests.codec import corpus
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -37,14 +44,14 @@ def stream(*messages: Message) -> list[tuple[Key, bytes]]:
 
 
 def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
-    return find_timeline((row for row in rows if row[1][:1] in CONTEXT), new_decoder())
+    return build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), new_decoder())
 
 
 class Found(NamedTuple):
     """A message that is decoded, and the relations that it changes."""
 
     message: Message
-    shapes: list[Shape]
+    schemas: list[RelationSchema]
 
 
 def read(
@@ -52,7 +59,9 @@ def read(
 ) -> list[Found | DecodeError | None]:
     """What each row is, all of them in one batch."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
-    placed = PlacedDecoder(timeline, decoder).decode(keys, pa.array([data for _, data in rows], pa.binary()))
+    placed = UnorderedDecoder(timeline, decoder).decode(
+        keys, pa.array([data for _, data in rows], pa.binary())
+    )
     assert not set(placed.errors) & set(placed.changes.rows.tolist())
     found: list[Found | DecodeError | None] = []
     for row, (_, data) in enumerate(rows):
@@ -62,8 +71,8 @@ def read(
             found.append(None)
         else:
             (message,) = placed.index.messages([row])
-            numbers = placed.changes.shape[placed.changes.rows == row].tolist()
-            found.append(Found(message, [placed.changes.shapes[number] for number in numbers]))
+            numbers = placed.changes.schema[placed.changes.rows == row].tolist()
+            found.append(Found(message, [placed.changes.schemas[number] for number in numbers]))
     return found
 
 
@@ -94,20 +103,20 @@ def test_shuffled_captures_give_the_same(name: str) -> None:
         expected.append((message, described))
     rows = [((place,), sample.data) for place, sample in enumerate(samples)]
     random.Random(name).shuffle(rows)
-    timeline = find_timeline((row for row in rows if row[1][:1] in CONTEXT), header.decoder())
+    timeline = build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), header.decoder())
     for (key, _), found in zip(rows, read(rows, timeline, header.decoder()), strict=True):
         message, described = expected[key[0]]
         assert isinstance(found, Found)
         assert found.message == message
         if described:
-            assert [(one.relation.name, [*one.names]) for one in found.shapes] == described
+            assert [(one.relation.name, [*one.names]) for one in found.schemas] == described
         else:
-            assert [one.relation.oid for one in found.shapes] == [*getattr(message, "relation_oids", ())]
+            assert [one.relation.oid for one in found.schemas] == [*getattr(message, "relation_oids", ())]
 
 
 def test_a_relation_holds_from_its_message_to_the_next() -> None:
     rows = stream(RELATION, insert("1"), WIDER, insert("1", "2"), RELATION, insert("1"))
-    names = [shape.names for placed in decode(rows) for shape in placed.shapes]
+    names = [schema.names for placed in decode(rows) for schema in placed.schemas]
     assert names == [("id",), ("id", "v"), ("id",)]
 
 
@@ -118,7 +127,7 @@ def test_a_repeated_relation_is_kept_once() -> None:
     )
     timeline = timeline_of(rows)
     assert timeline.relations == [RELATION]
-    places = timeline.places([pa.array(range(5))])
+    places = timeline.ranks([pa.array(range(5))])
     assert timeline.in_stream(places).tolist() == [False, False, True, True, True]
     assert len(decode(rows)) == 5
 
@@ -128,7 +137,7 @@ def test_a_type_that_changed_makes_a_new_epoch() -> None:
     rows = stream(
         m.Type(20000, "", "int4"), typed, insert("1"), m.Type(20000, "", "text"), typed, insert("1")
     )
-    assert [shape.types for placed in decode(rows) for shape in placed.shapes] == [(23,), (25,)]
+    assert [schema.types for placed in decode(rows) for schema in placed.schemas] == [(23,), (25,)]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +159,8 @@ def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
     random.Random(0).shuffle(placed)
     found = dict(zip([key for key, _ in placed], decode(placed), strict=True))
     assert [getattr(found[key(place)].message, "xid", 0) for place in range(6)] == [None, 7, 8, 0, None, None]
-    assert [one.names for one in found[key(2)].shapes] == [("id",)]
-    assert [one.names for one in found[key(5)].shapes] == [("id", "v")]
+    assert [one.names for one in found[key(2)].schemas] == [("id",)]
+    assert [one.names for one in found[key(5)].schemas] == [("id", "v")]
 
 
 def test_what_a_message_needs_and_lacks() -> None:
@@ -192,9 +201,9 @@ def test_a_block_in_a_block_is_told_and_stays_open() -> None:
 
 def test_two_messages_in_one_place_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
-    with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs do not do"):
+    with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
         timeline_of(rows)
-    with pytest.raises(ValueError, match="the order is not one: two messages, b'R' and b'S'"):
+    with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
         timeline_of([((0,), data) for _, data in stream(RELATION, m.StreamStart(7, True))])
 
 
@@ -214,16 +223,16 @@ def test_a_place_that_is_not_known_is_told() -> None:
     rows = stream(RELATION, insert("1"))
     found = errors([*rows, ((None,), rows[0][1]), ((None,), rows[1][1])])
     assert found[:2] == [None, None]
-    assert found[2:] == ["NULL says nothing of where the message stands"] * 2
+    assert found[2:] == ["the key has a NULL, so the place of the message is unknown"] * 2
     found = errors([(("wal", *key), data) for key, data in [*rows, ((None,), rows[1][1])]])
-    assert found == [None, None, "NULL says nothing of where the message stands"]
+    assert found == [None, None, "the key has a NULL, so the place of the message is unknown"]
 
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
 def test_a_stream_that_is_not_the_timelines_is_refused(late: Message) -> None:
     """No mode hides it: what comes behind would be read wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
-    with pytest.raises(ValueError, match=r"at 2 was not there when .*: what is decoded must stay the same"):
+    with pytest.raises(ValueError, match=r"at 2 was not there when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], timeline, new_decoder())
 
 
@@ -266,12 +275,12 @@ def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
         else:
             assert isinstance(found, Found)
             assert found.message == right[0]
-            assert [len(shape.names) for shape in found.shapes] in ([], [right[1]])
+            assert [len(schema.names) for schema in found.schemas] in ([], [right[1]])
 
 
 def test_rows_of_no_message_are_null() -> None:
     rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
-    decoder = PlacedDecoder(timeline_of(rows), new_decoder())
+    decoder = UnorderedDecoder(timeline_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
     batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 4, 9])], pa.array(data, pa.binary())))
     batch.validate(full=True)

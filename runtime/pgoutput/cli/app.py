@@ -379,7 +379,7 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
         complain(f"skipped: {error}")
 
     path = Path("/dev/stdin") if str(path) == "-" else path
-    with _kind(path)(path, on_bad=skip if skip_bad else None) as recorded:
+    with _kind(path)(path, on_error=skip if skip_bad else None) as recorded:
         yield recorded
     if skipped:
         complain(f"{path}: {skipped} skipped")

@@ -11,10 +11,10 @@ from rich.table import Table
 from pgoutput.cli.printing import printable
 from pgoutput.errors import RecordingError
 from pgoutput.recording import (
-    Epoch,
     Metadata,
+    SchemaVersion,
     encode_metadata,
-    find_gaps,
+    find_inconsistencies,
     last_acknowledged,
     list_segments,
     locate,
@@ -39,7 +39,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
         for table in (_publication_changes(segments), _incomplete(segments)):
             if table.row_count:
                 console.print(table, "", sep="\n")
-    gaps = list(find_gaps(segments, last=last))
+    gaps = list(find_inconsistencies(segments, last=last))
     if gaps:
         raise RecordingError(f"{folder}: {'; '.join(gaps)}")
     if not json:
@@ -70,7 +70,7 @@ def _segments(segments: list[Metadata]) -> Table:
             str(one.transactions),
             "" if time is None else to_datetime(time).isoformat(" ", "seconds"),
             str(sum(part.begin not in ended for part in one.parts) or ""),
-            ", ".join(_name(epoch) for epoch in one.relations),
+            ", ".join(_name(version) for version in one.relations),
         )
     return table
 
@@ -78,19 +78,19 @@ def _segments(segments: list[Metadata]) -> Table:
 def _relations(segments: list[Metadata]) -> Table:
     """Each shape that a relation has had, in the order of the stream."""
     table = Table(box=None, pad_edge=False)
-    for name in ("relation", "OID", "epoch", "segment", "position", "columns"):
+    for name in ("relation", "OID", "version", "segment", "position", "columns"):
         table.add_column(name)
     shapes: dict[int, tuple[int, dict[str, object]]] = {}
     for segment in segments:
-        for epoch in segment.relations:
-            oid = epoch.relation["oid"]
+        for version in segment.relations:
+            oid = version.relation["oid"]
             number, last = shapes.get(oid, (0, {}))
-            if epoch.relation == last:
+            if version.relation == last:
                 continue
-            shapes[oid] = number + 1, epoch.relation
-            columns = ", ".join(_shown(column["name"]) for column in epoch.relation["columns"])
+            shapes[oid] = number + 1, version.relation
+            columns = ", ".join(_shown(column["name"]) for column in version.relation["columns"])
             table.add_row(
-                _name(epoch), str(oid), str(number + 1), str(segment.number), str(epoch.position), columns
+                _name(version), str(oid), str(number + 1), str(segment.number), str(version.position), columns
             )
     return table
 
@@ -123,13 +123,13 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _name(epoch: Epoch) -> str:
-    relation = epoch.relation
+def _name(version: SchemaVersion) -> str:
+    relation = version.relation
     return f"{_shown(relation['namespace']) or 'pg_catalog'}.{_shown(relation['name'])}"
 
 
 def _shown(name: str | dict[str, str]) -> str:
-    """Return a name of `Epoch.relation` for a terminal; bytes that are not valid UTF-8 become escapes."""
+    """Return a name of `SchemaVersion.relation` for a terminal; bytes that are not UTF-8 are escaped."""
     if not isinstance(name, str):
         name = bytes.fromhex(name["text_hex"]).decode("utf-8", "backslashreplace")
     return printable(name)

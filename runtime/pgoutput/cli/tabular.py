@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from pgoutput._stored_stream import Decoded
+from pgoutput._stored_stream import DecodedRecord
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
@@ -17,7 +17,7 @@ _SHOWN = 60
 """Characters of a value that are shown."""
 
 
-def line(decoded: Decoded, decoder: StreamDecoder) -> Text:
+def line(decoded: DecodedRecord, decoder: StreamDecoder) -> Text:
     """Line number, name and content of a message; of its envelope, where that holds none."""
     message = decoded.message or decoded.envelope
     assert message is not None

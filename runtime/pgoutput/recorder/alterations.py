@@ -21,7 +21,7 @@ from pgoutput.recorder.publications import (
     Published,
     is_empty,
 )
-from pgoutput.recording import Incomplete, PublicationChange
+from pgoutput.recording import IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
 
 _SENT: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
@@ -44,7 +44,7 @@ class Difference(msgspec.Struct, frozen=True):
     """What became different between two looks."""
 
     changes: tuple[PublicationChange, ...]
-    incomplete: tuple[Incomplete, ...]
+    incomplete: tuple[IncompleteTable, ...]
 
 
 def check_identity(before: Published, after: Published) -> None:
@@ -104,7 +104,7 @@ def compare(
     )
 
 
-def without_snapshot(published: Published, connection: Connection) -> tuple[Incomplete, ...]:
+def without_snapshot(published: Published, connection: Connection) -> tuple[IncompleteTable, ...]:
     """Return the tables that lack rows because a recording begins without a snapshot: those that have some.
 
     Args:
@@ -119,9 +119,9 @@ def without_snapshot(published: Published, connection: Connection) -> tuple[Inco
     )
 
 
-def _incomplete(table: CatalogTable, lsn: int, reason: str) -> Incomplete:
+def _incomplete(table: CatalogTable, lsn: int, reason: str) -> IncompleteTable:
     namespace = "" if table.namespace == "pg_catalog" else table.namespace
-    return Incomplete(oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason)
+    return IncompleteTable(oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason)
 
 
 def _is_new(table: CatalogTable, before: Published, after: Published) -> bool:

@@ -9,7 +9,7 @@ from queue import Full, Queue
 from threading import Thread
 from typing import Final
 
-from pgoutput.recording.writer import Job
+from pgoutput.recording import Job
 
 _QUEUED: Final = 4
 """Jobs that wait, at most: batches of some megabytes."""

@@ -18,15 +18,15 @@ from pgoutput.recording import (
     SNAPSHOT,
     STATE_FILE,
     Directory,
-    Incomplete,
+    IncompleteTable,
     Metadata,
     PublicationChange,
-    Start,
+    SessionStart,
     list_segments,
     read_metadata,
     segment_name,
+    sync_path,
 )
-from pgoutput.recording.files import sync
 
 _PUBLISHED: Final = "_published.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
@@ -54,7 +54,7 @@ class State(msgspec.Struct, kw_only=True):
     last_segment: int = 0
     """Number of the last segment that the server may have been told of; 0 if there was none."""
     snapshot: Literal["none", "running", "complete"] = "none"
-    incomplete: tuple[Incomplete, ...] = ()
+    incomplete: tuple[IncompleteTable, ...] = ()
     """The tables that lack rows in the recording."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Those that are in no segment yet."""
@@ -203,7 +203,7 @@ class Folder:
         last = self.last_segment()
         return 0 if last is None else last.end_lsn
 
-    def start(self, lsn: int) -> Start:
+    def start(self, lsn: int) -> SessionStart:
         """Where the next session goes on.
 
         Args:
@@ -211,8 +211,8 @@ class Folder:
         """
         last = self.last_segment()
         if last is None:
-            return Start(session=1, number=1, position=0, lsn=lsn)
-        return Start(
+            return SessionStart(session=1, number=1, position=0, lsn=lsn)
+        return SessionStart(
             session=last.session + 1,
             number=last.number + 1,
             position=last.next_position,
@@ -240,9 +240,9 @@ class Folder:
     def finish_snapshot(self) -> None:
         """Give the snapshot its name."""
         self.check_place()
-        sync(self.path / _PARTIAL_SNAPSHOT)
+        sync_path(self.path / _PARTIAL_SNAPSHOT)
         self.directory.rename(_PARTIAL_SNAPSHOT, SNAPSHOT)
-        sync(self.path)
+        sync_path(self.path)
 
     def _take_lock(self) -> None:
         try:

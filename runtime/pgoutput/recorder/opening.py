@@ -26,11 +26,11 @@ from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
 from pgoutput.recorder.waiting import SlotWait
 from pgoutput.recording import (
-    Incomplete,
+    IncompleteTable,
     RecordedCommits,
-    Resent,
+    ResentCommitCheck,
+    SessionStart,
     Source,
-    Start,
     list_segments,
     read_metadata,
     recorded_commits,
@@ -61,11 +61,11 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
     server: Server
     source: Source
-    start: Start
+    start: SessionStart
     begin_lsn: int
     """Where the server is asked to begin: at `start.lsn`, or before it to compare what it sends again."""
     acknowledged_lsn: int
-    resent: Resent
+    resent: ResentCommitCheck
     published: Published
     timelines: tuple[Timeline, ...]
     in_recovery: bool
@@ -148,7 +148,7 @@ class Opening:
             self._refuse_incomplete()
         start = self._folder.start(confirmed_lsn)
         begin_lsn, recorded = self._recorded_since(confirmed_lsn, source)
-        resent = Resent(recorded)
+        resent = ResentCommitCheck(recorded)
         again = not resent.settled
         return Opened(
             server=server,
@@ -370,7 +370,7 @@ def note(folder: Folder, published: Published, difference: Difference) -> None:
     folder.save_published(published)
 
 
-def incomplete_error(path: Path, incomplete: Iterable[Incomplete]) -> RecordingError:
+def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> RecordingError:
     """The error that `strict` raises."""
     tables = "; ".join(f"{one.namespace or 'pg_catalog'}.{one.name}: {one.reason}" for one in incomplete)
     return RecordingError(
@@ -379,7 +379,9 @@ def incomplete_error(path: Path, incomplete: Iterable[Incomplete]) -> RecordingE
     )
 
 
-def _merged(known: Iterable[Incomplete], found: Iterable[Incomplete]) -> tuple[Incomplete, ...]:
+def _merged(
+    known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
+) -> tuple[IncompleteTable, ...]:
     """All of them, one for each table, with its first reason and the last one."""
     merged = {one.oid: one for one in known}
     for one in found:

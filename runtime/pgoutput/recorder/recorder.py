@@ -32,7 +32,7 @@ from pgoutput.recorder.opening import Opened, Opening, Request, incomplete_error
 from pgoutput.recorder.options import RecorderOptions
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.watch import Watch
-from pgoutput.recording import SEGMENT_BYTES, Incomplete, Metadata, PublicationChange, Remarks
+from pgoutput.recording import SEGMENT_BYTES, IncompleteTable, Metadata, PublicationChange, Remarks
 from pgoutput.wire import format_lsn, parse_lsn, shown_text, to_datetime
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -291,7 +291,7 @@ class Recorder:
             self._tell(PublicationAltered(publication=change.publication, changes=change.changes))
         self._tell_incomplete(difference.incomplete)
 
-    def _tell_incomplete(self, incomplete: Iterable[Incomplete]) -> None:
+    def _tell_incomplete(self, incomplete: Iterable[IncompleteTable]) -> None:
         for one in incomplete:
             table = f"{one.namespace or 'pg_catalog'}.{one.name}"
             self._tell(TableIncomplete(table=table, lsn=format_lsn(one.lsn), reason=one.reason))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, Place, locate, one_line
+from pgoutput.recording import Location, PathOrUri, locate, one_line
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, cut
 from pgoutput.replica.differences import Difference
 from pgoutput.replica.table import CHUNK_BITS, Replica
@@ -33,7 +33,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 def apply_changes(
     batches: Iterable[pa.RecordBatch],
-    target: Place,
+    target: PathOrUri,
     query: str,
     batch: int,
     *,

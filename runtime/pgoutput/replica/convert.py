@@ -23,7 +23,7 @@ from pgoutput.replica.rows import Layout, column_names
 from pgoutput.values import Rescued, to_arrow
 from pgoutput.values.floats import format_float4, format_float8
 from pgoutput.values.literals import array_element
-from pgoutput.views.table import RESCUED_TYPE
+from pgoutput.views import RESCUED_TYPE
 
 
 def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Column, ...]) -> pa.RecordBatch:

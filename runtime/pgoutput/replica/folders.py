@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, one_line
+from pgoutput.recording import Location, one_line
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.storage import read_file, write_file
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, one_line
+from pgoutput.recording import Location, one_line
 
 
 def read_file(place: Location) -> str:

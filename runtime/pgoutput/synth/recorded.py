@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput import envelope
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.scenario import Scenario
@@ -45,9 +45,9 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
         made = stage / path.name
         with made.open("wb") as file:
             with _compressed(file) if path.suffix == ".gz" else nullcontext(file) as lines:
-                lines.write(write_header(_header(asked)))
+                lines.write(encode_header(_header(asked)))
                 for one in scenario.stream(**options):
-                    lines.write(write_record("copydata", envelope.encode(one)))
+                    lines.write(encode_record("copydata", envelope.encode(one)))
             file.flush()
             os.fsync(file.fileno())
         made.rename(path)
@@ -70,7 +70,7 @@ def write_recording(
         ScenarioError: A value has no binary format here.
         OSError: It cannot be written; nothing is left.
     """
-    from pgoutput.recording import SEGMENT_BYTES, SegmentWriter, Source, Start  # they need numpy
+    from pgoutput.recording import SEGMENT_BYTES, SegmentWriter, SessionStart, Source  # they need numpy
 
     asked, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
     new_folder(folder)
@@ -88,7 +88,7 @@ def write_recording(
     with staged(folder) as stage:
         made = stage / folder.name
         made.mkdir()
-        start = Start(session=1, number=1, position=0, lsn=0)
+        start = SessionStart(session=1, number=1, position=0, lsn=0)
         writer = SegmentWriter(made, source, start, segment_bytes=segment_bytes or SEGMENT_BYTES)
         for one in scenario.stream(**options):
             if isinstance(one, XLogData):

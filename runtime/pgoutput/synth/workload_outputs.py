@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.columns import encode_copy_data, encode_xlog_data
-from pgoutput.recording import SegmentWriter, Start
+from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_batches import Made
@@ -64,7 +64,7 @@ class ToSegments:
         """Write the segments of a window."""
         window = made.window
         before = window.position - 1
-        start = Start(
+        start = SessionStart(
             session=1,
             number=window.number * _SEGMENTS + 1,
             position=window.position,
@@ -114,7 +114,7 @@ class ToCapture:
         compress = path.suffix == ".gz"
         self.prepare: Prepare = partial(_lines, compress)
         options = {"publication_names": '"synth"'} | workload.source.options
-        header = write_header(Header(workload.proto_version, options))
+        header = encode_header(Header(workload.proto_version, options))
         self._file.write(_packed(header) if compress else header)
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
@@ -131,7 +131,7 @@ class ToCapture:
             os.fsync(self._file.fileno())
 
 
-_BEFORE, _BEHIND = (pa.scalar(part, pa.binary()) for part in write_record("copydata", b"\0").split(b"00"))
+_BEFORE, _BEHIND = (pa.scalar(part, pa.binary()) for part in encode_record("copydata", b"\0").split(b"00"))
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 

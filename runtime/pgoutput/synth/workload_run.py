@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from pgoutput.recording.files import sync
+from pgoutput.recording import sync_path
 from pgoutput.synth.staging import new_file, new_folder, staged
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_outputs import Output, ToCapture, ToFrames, ToSegments
@@ -49,7 +49,7 @@ def write_recording(
         with Truth(workload, made / TRUTH) as truth:
             _run(workload, ToSegments(workload, made), truth, told, window_messages)
         made.rename(folder)
-    sync(folder.parent)
+    sync_path(folder.parent)
 
 
 def write_capture_file(
@@ -76,7 +76,7 @@ def write_capture_file(
             _run(workload, output, truth, told, window_messages)
         (stage / beside.name).rename(beside)
         (stage / path.name).rename(path)
-    sync(path.parent)
+    sync_path(path.parent)
 
 
 def write_frames(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pgoutput.recording.files import sync
+from pgoutput.recording import sync_path
 from pgoutput.synth.workload import Workload
 from pgoutput.synth.workload_batches import Left
 from pgoutput.synth.workload_plan import Numbers
@@ -50,8 +50,8 @@ class Truth:
             file.close(whole=error is None)
         if error is None:
             for path in self._folder.iterdir():
-                sync(path)
-            sync(self._folder)
+                sync_path(path)
+            sync_path(self._folder)
 
     def add(self, left: Sequence[Left]) -> None:
         """Take the rows that are left of the next window, by table."""

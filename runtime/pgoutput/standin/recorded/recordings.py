@@ -68,12 +68,18 @@ def open_recording(path: str | Path) -> ServedRecording:
         asked = _asked(path, header.proto_version, header.options, header.slot_two_phase)
         return ServedRecording(path=path, asked=asked, server_version=header.server_version or _VERSION)
     # They need pyarrow.
-    from pgoutput.recording import find_gaps, last_acknowledged, list_segments, locate, read_metadata
+    from pgoutput.recording import (
+        find_inconsistencies,
+        last_acknowledged,
+        list_segments,
+        locate,
+        read_metadata,
+    )
 
     last = last_acknowledged(locate(path)) if path.is_dir() else 0
     paths = list_segments(path) if path.is_dir() else [path]
     metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
-    for gap in find_gaps(metadata, metadata[0].number, last) if metadata else ():
+    for gap in find_inconsistencies(metadata, metadata[0].number, last) if metadata else ():
         raise RecordingError(f"{path}: {gap}")
     options = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
     if len(options) != 1:
