@@ -64,7 +64,7 @@ def same(payloads: Sequence[Buffer]) -> Any:
     return made
 
 
-def test_data_and_keepalives() -> None:
+def test_xlog_data_and_keepalives_are_separated() -> None:
     keepalive = PrimaryKeepalive(0x163B228, 0x2B7E1C0FFEE01, True)
     payloads = [KEEPALIVE, DATA, DATA[:-1], KEEPALIVE, DATA + b"more"]
     wanted = ([0x163B1F0] * 3, [b"S", b"", b"Smore"], [(0, keepalive), (2, keepalive)])
@@ -73,7 +73,7 @@ def test_data_and_keepalives() -> None:
     assert same([KEEPALIVE]) == ([], [], [(0, keepalive)])
 
 
-def test_any_bytes_like_object() -> None:
+def test_any_bytes_like_object_is_accepted() -> None:
     wanted = same([DATA, DATA, KEEPALIVE])
     wide = memoryview(DATA + bytes(2)).cast("I")
     assert same([wide]) == same([DATA + bytes(2)])
@@ -83,24 +83,24 @@ def test_any_bytes_like_object() -> None:
     assert same([backwards, DATA, KEEPALIVE]) == wanted
 
 
-def test_an_lsn_of_the_upper_half_is_negative() -> None:
+def test_an_lsn_of_2_to_the_63_is_negative() -> None:
     assert same([b"w" + b"\xff" * 8 + bytes(16)])[0] == [-1]
 
 
 @pytest.mark.parametrize("bad", [b"", b"w", DATA[:24], b"?", DATA.upper(), KEEPALIVE[:-1], KEEPALIVE + b"x"])
-def test_errors_are_those_of_the_codec(bad: bytes) -> None:
+def test_invalid_envelopes_give_the_codecs_error(bad: bytes) -> None:
     text, _ = same([DATA, KEEPALIVE, bad, b"?"])
     with pytest.raises(DecodeError) as error:
         envelope.pure_decode(bad)
     assert text == str(error.value)
 
 
-def test_what_is_not_bytes_like_is_refused() -> None:
+def test_payloads_that_are_not_bytes_like_are_refused() -> None:
     assert same([DATA, 7])[0] is TypeError  # type: ignore[list-item]
 
 
 @pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
-def test_more_than_an_array_can_hold_is_refused_before_it_is_copied() -> None:
+def test_more_than_2_gb_is_refused_before_copying() -> None:
     large = np.zeros(1 << 30, np.uint8)  # of which the system gives one page
     large[0] = ord("w")
     with pytest.raises(OverflowError, match="3 messages have 3221225397 bytes, more than 2 GB"):
@@ -117,9 +117,9 @@ CUT = st.builds(lambda data, at: data[: at % (len(data) + 1)], st.sampled_from(S
 
 
 @given(payloads=st.lists(st.sampled_from(SENT) | DAMAGED | CUT | st.binary(max_size=40), max_size=8))
-def test_both_ways_are_the_codec(payloads: list[bytes]) -> None:
+def test_any_payloads_give_the_codecs_result(payloads: list[bytes]) -> None:
     same(payloads)
 
 
-def test_what_servers_sent() -> None:
+def test_envelopes_of_captures_give_the_codecs_result() -> None:
     same(SENT)

@@ -110,7 +110,7 @@ def same_values(a: pa.Array, b: pa.Array) -> bool:
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
-def test_captures(name: str) -> None:
+def test_indexes_of_captures_are_equal(name: str) -> None:
     header, _, samples = corpus.read(name)
     data = pa.array([sample.data for sample in samples], pa.binary())
     pure, fast = both(data, version=header.proto_version, streaming=header.streaming, two_phase=True)
@@ -132,7 +132,7 @@ def test_captures(name: str) -> None:
 
 @settings(max_examples=60)
 @given(streams())
-def test_scenarios(stream: Stream) -> None:
+def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
     both(
         pa.array(stream.messages, pa.large_binary()),
         version=stream.options.proto_version,
@@ -143,7 +143,7 @@ def test_scenarios(stream: Stream) -> None:
 
 @settings(max_examples=100)
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans(), st.data())
-def test_damaged_batches(
+def test_indexes_of_damaged_batches_are_equal(
     source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
 ) -> None:
     inner, outer = fuzz.seeds()
@@ -165,7 +165,7 @@ def test_damaged_batches(
 
 @pytest.mark.parametrize("rows", [[], [None], [v2.encode(m.StreamStart(7, True))], [b"?"]])
 @pytest.mark.parametrize("began", [False, True])
-def test_where_messages_stand_is_told(rows: list[bytes | None], began: bool) -> None:
+def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began: bool) -> None:
     decoder = StreamDecoder(2, streaming="on")
     for make in (PureIndex, KernelIndex):
         decoder.in_stream = began
@@ -186,18 +186,18 @@ def assert_same_values(cells: Sequence[Cell], types: Sequence[tuple[int, int]]) 
     assert_same_columns(pure, fast, numbers[::-1].copy(), types[:1])
 
 
-def test_odd_cells_of_every_type() -> None:
+def test_unusual_cells_are_read_equally_as_every_type() -> None:
     assert_same_values(ODD, [*TYPES, (1007, -1), (99999, -1)])
 
 
 @pytest.mark.parametrize("name", sorted(in_text.TEXTS))
-def test_values_in_text(name: str) -> None:
+def test_text_values_are_read_equally(name: str) -> None:
     builtin = catalog.BY_NAME[name]
     assert_same_values(in_text.TEXTS[name], [type_ for type_ in TYPES if type_[0] == builtin.oid])
 
 
 @pytest.mark.parametrize("name", sorted(in_binary.BYTES))
-def test_values_in_binary(name: str) -> None:
+def test_binary_values_are_read_equally(name: str) -> None:
     builtin = catalog.BY_NAME[name]
     assert_same_values(list(in_binary.BYTES[name]), [type_ for type_ in TYPES if type_[0] == builtin.oid])
 
@@ -208,13 +208,15 @@ NEAR = "0123456789-+.:eE TZ\\xatfNI"
 
 @settings(max_examples=300)
 @given(st.lists(st.text(NEAR, max_size=24) | st.binary(max_size=17), min_size=1, max_size=20))
-def test_texts_that_are_nearly_values(cells: list[Cell]) -> None:
+def test_nearly_valid_texts_are_read_equally(cells: list[Cell]) -> None:
     assert_same_values(cells, TYPED)
 
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from([one for one in ODD if isinstance(one, str | bytes)]), min_size=1), st.data())
-def test_values_with_one_character_changed(cells: list[str | bytes], data: st.DataObject) -> None:
+def test_values_with_one_changed_character_are_read_equally(
+    cells: list[str | bytes], data: st.DataObject
+) -> None:
     changed: list[Cell] = []
     for cell in cells:
         at = data.draw(st.integers(0, len(cell)))
@@ -223,28 +225,28 @@ def test_values_with_one_character_changed(cells: list[str | bytes], data: st.Da
     assert_same_values(changed, TYPED)
 
 
-def test_an_empty_batch() -> None:
+def test_an_empty_batch_has_an_empty_index() -> None:
     for type_ in pa.binary(), pa.large_binary():
         both(pa.array([], type_), version=4)
         both(pa.array([b"E", None], type_)[:0], version=4)
         both(pa.nulls(3, type_), version=4)
 
 
-def test_no_cells_of_a_batch_without_any() -> None:
+def test_no_cells_can_be_read_from_a_batch_without_cells() -> None:
     data = pa.array([v1.encode(m.Begin(1, 2, 3))], pa.binary())
     assert_same_columns(*both(data, version=1), np.array([-1, -1]), [*TYPES, (1007, -1)])
 
 
-def test_offsets_that_lie_are_refused() -> None:
+def test_invalid_offsets_are_refused() -> None:
     for offsets in ([0, 5], [0, 99], [3, 1, 4], [-1, 4], [0, -1, 4], [2**31 - 1, 4]):
         for wide in np.int32, np.int64:
             with pytest.raises(ValueError, match="not inside the content"):
-                compiled.kernel.MessageIndex(  # type: ignore[union-attr]
+                compiled.kernel.Index(  # type: ignore[union-attr]
                     np.array(offsets, wide), np.zeros(4, np.uint8), None, 0, bytes(256), False, 0
                 )
 
 
-def test_cells_that_are_not_there_are_refused() -> None:
+def test_out_of_range_cell_numbers_are_refused() -> None:
     _, fast = index_of(["a", "b"])
     for read in fast.raw, fast.texts:
         with pytest.raises(IndexError, match="there is no cell 2: there are 2"):
@@ -254,7 +256,7 @@ def test_cells_that_are_not_there_are_refused() -> None:
 
 
 @pytest.mark.parametrize("length", [21, 4000, 2**31 - 1, 2**32 - 1])
-def test_messages_that_change_behind_the_index_are_refused(length: int) -> None:
+def test_messages_changed_after_indexing_are_refused(length: int) -> None:
     message = v1.encode(m.Insert(1, ("a" * 20,)))
     shared = bytearray(message)
     buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
@@ -269,7 +271,7 @@ def test_messages_that_change_behind_the_index_are_refused(length: int) -> None:
             read(np.array([0]))
 
 
-def test_what_the_kernel_allocates_is_not_copied_by_its_address() -> None:
+def test_kernel_objects_cannot_be_pickled() -> None:
     _, fast = index_of(["a"])
     for one in fast._index, fast._index.kinds():
         with pytest.raises(TypeError, match="pickle"):

@@ -92,7 +92,9 @@ def calls(draw: st.DrawFn) -> Callable[[], pa.Array]:
 
 
 @given(call=calls(), over=st.integers(-1, 1), longest=st.sampled_from([17, MANY]))
-def test_changes_are_the_same_in_both_ways(call: Callable[[], pa.Array], over: int, longest: int) -> None:
+def test_changes_are_equal_with_and_without_kernel(
+    call: Callable[[], pa.Array], over: int, longest: int
+) -> None:
     with pure():
         wanted = outcome(call)
     assert outcome(call) == wanted
@@ -129,7 +131,9 @@ def numbers(draw: st.DrawFn, rows: int) -> Any:
 
 
 @given(data=st.data(), rows=st.integers(0, 9))
-def test_what_stands_around_is_the_same_in_both_ways(data: st.DataObject, rows: int) -> None:
+def test_begins_commits_and_envelopes_are_equal_with_and_without_kernel(
+    data: st.DataObject, rows: int
+) -> None:
     one, two, three = (data.draw(numbers(rows)) for _ in range(3))
     content = data.draw(arrays(rows, [pa.binary(), pa.large_binary(), pa.string()]))
     calls_: list[Callable[[], pa.Array]] = [
@@ -145,7 +149,7 @@ def test_what_stands_around_is_the_same_in_both_ways(data: st.DataObject, rows: 
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 1, 4], [-1, 0, 1], [2, 1, 3], [0, -1, 3]])
-def test_offsets_that_are_wrong_are_refused(offsets: list[int]) -> None:
+def test_invalid_offsets_are_refused(offsets: list[int]) -> None:
     assert compiled.kernel is not None
     with pytest.raises(ValueError, match="the offsets of an array"):
         compiled.kernel.join_parts([(0, [None, np.array(offsets, np.int32), b"abc"])], 2, MANY)
@@ -169,13 +173,13 @@ ENDS = np.array([0, 1, 2], np.int32)
         ((np.zeros(2, np.int64), 9), "1 to 8 bytes"),
     ],
 )
-def test_buffers_that_are_too_small_are_refused(part: Any, why: str) -> None:
+def test_too_small_buffers_are_refused(part: Any, why: str) -> None:
     assert compiled.kernel is not None
     with pytest.raises(ValueError, match=why):
         compiled.kernel.join_parts([part], 2, MANY)
 
 
-def test_messages_stay_when_others_are_made() -> None:
+def test_messages_are_not_overwritten_by_later_ones() -> None:
     size = 100_000  # more than the allocator's business: see set_pool_limit
     made = [encode_inserts(1, [pa.array([letter * size])]) for letter in "abc"]
     del made[1]

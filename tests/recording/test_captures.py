@@ -56,7 +56,7 @@ def test_reads_back_byte_for_byte_and_each_segment_alone(recorded: Recorded, nam
 
 
 @pytest.mark.parametrize("name", ["pg18_ws_p4_par_2pc_msg", "pg14_ws_p1_msg"])
-def test_columns(recorded: Recorded, name: str) -> None:
+def test_columns_have_positions_lsns_and_times(recorded: Recorded, name: str) -> None:
     sent = recordings.sent(name)
     for number, path in enumerate(list_segments(recorded(name, 151))):
         with SegmentReader(path) as segment:
@@ -77,7 +77,7 @@ def test_columns(recorded: Recorded, name: str) -> None:
 
 
 @each_cut
-def test_a_keyframe_leaves_what_was_in_force(recorded: Recorded, name: str, cut: int) -> None:
+def test_a_keyframe_restores_the_decoders_state(recorded: Recorded, name: str, cut: int) -> None:
     """A reader of the keyframe alone knows as much as one that has read all the segments before."""
     paths = list_segments(recorded(name, cut))
     with SegmentReader(paths[0]) as first:
@@ -101,7 +101,7 @@ def in_force(decoder: StreamDecoder) -> object:
 
 
 @pytest.mark.parametrize("name", ["pg18_p4_par_2pc", "pg13_ws_p1"])
-def test_epochs_name_each_shape_of_a_relation(recorded: Recorded, name: str) -> None:
+def test_metadata_lists_each_schema_version(recorded: Recorded, name: str) -> None:
     sent, paths = recordings.sent(name), list_segments(recorded(name, 151))
     expected, last, lsn = [], dict[int, m.Relation](), 0
     with SegmentReader(paths[0]) as segment:
@@ -135,7 +135,7 @@ def test_epochs_name_each_shape_of_a_relation(recorded: Recorded, name: str) -> 
 @pytest.mark.parametrize(
     ("rows", "size", "segment_bytes"), [(7, 1 << 30, 1), (10, 1 << 30, 3000), (1 << 30, 700, 2500)]
 )
-def test_a_segment_ends_with_the_batch_that_fills_it(
+def test_a_segment_ends_with_the_row_group_that_fills_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, segment_bytes: int
 ) -> None:
     monkeypatch.setattr(writer, "_BATCH_ROWS", rows)
@@ -167,7 +167,7 @@ def test_a_segment_ends_with_the_batch_that_fills_it(
         assert (before.next_position, before.end_lsn) == (after.first_position, after.start_lsn)
 
 
-def test_messages_that_the_server_cannot_send_are_refused(tmp_path: Path) -> None:
+def test_out_of_place_messages_are_refused(tmp_path: Path) -> None:
     insert = recordings.wrapped(m.Commit(1, 2, 3))
     for bad in ([XLogData(0, 0, 0, b"")], [XLogData(0, 0, 0, b"\xff")], insert):
         with pytest.raises(DecodeError):

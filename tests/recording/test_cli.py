@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_segments_lists_them_and_their_relations(run: Run, folder: Path) -> None:
+def test_segments_lists_segments_and_schema_versions(run: Run, folder: Path) -> None:
     done = run("segments", folder)
     assert (done.code, done.err) == (0, "")
     listed, relations, end = (part.splitlines() for part in done.out.split("\n\n"))
@@ -77,7 +77,7 @@ def test_segments_lists_them_and_their_relations(run: Run, folder: Path) -> None
     assert end == ["3 segments, which join without a gap."]
 
 
-def test_segments_as_json_are_their_metadata(run: Run, folder: Path) -> None:
+def test_segments_json_prints_the_metadata(run: Run, folder: Path) -> None:
     done = run("segments", "--json", folder)
     assert (done.code, done.err) == (0, "")
     said = [msgspec.json.decode(line, type=Metadata) for line in done.out.splitlines()]
@@ -89,7 +89,9 @@ def test_segments_as_json_are_their_metadata(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_gap_is_one_line_and_exit_code_2(run: Run, folder: Path, options: tuple[str, ...]) -> None:
+def test_a_missing_segment_is_one_line_and_exit_code_2(
+    run: Run, folder: Path, options: tuple[str, ...]
+) -> None:
     (folder / segment_name(2)).unlink()
     done = run("segments", *options, folder)
     assert done.code == 2
@@ -102,7 +104,7 @@ def test_a_gap_is_one_line_and_exit_code_2(run: Run, folder: Path, options: tupl
     assert len(done.out.splitlines()) == (2 if options else 9)
 
 
-def test_what_is_no_recording_is_one_line(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_recording_is_one_line(run: Run, folder: Path, tmp_path: Path) -> None:
     done = run("segments", tmp_path / "nowhere")
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     path = folder / segment_name(2)
@@ -114,7 +116,7 @@ def test_what_is_no_recording_is_one_line(run: Run, folder: Path, tmp_path: Path
         assert len(done.err.splitlines()) == 1
 
 
-def test_decode_prints_a_recording_as_it_prints_the_capture(run: Run, tmp_path: Path) -> None:
+def test_decode_prints_a_recording_like_its_capture_file(run: Run, tmp_path: Path) -> None:
     recordings.write(tmp_path, recordings.source(NAME), recordings.sent(NAME), 61)
     done = run("decode", tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -131,7 +133,7 @@ def messages_of(path: Path) -> list[object]:
     return [json.loads(json.dumps(one)) for one in found]
 
 
-def test_a_segment_is_a_stream_that_encode_takes(run: Run, tmp_path: Path) -> None:
+def test_encode_accepts_the_decoded_messages_of_a_segment(run: Run, tmp_path: Path) -> None:
     paths = recordings.write(tmp_path, recordings.source(NAME), recordings.sent(NAME), 61)
     for path in paths[::3]:
         lines = run("decode", path).out
@@ -143,7 +145,7 @@ def test_a_segment_is_a_stream_that_encode_takes(run: Run, tmp_path: Path) -> No
             assert [one.message for one in again.messages()] == recordings.decoded(path)
 
 
-def test_decode_table(run: Run, folder: Path) -> None:
+def test_decode_prints_a_table(run: Run, folder: Path) -> None:
     """The rows of a keyframe have no position."""
     done = run("decode", "--table", folder / segment_name(2))
     assert (done.code, done.err) == (0, "")
@@ -159,7 +161,7 @@ def test_decode_table(run: Run, folder: Path) -> None:
     assert "new: id='a'" in whole.out
 
 
-def test_inspect(run: Run, folder: Path) -> None:
+def test_inspect_shows_positions_and_keyframe(run: Run, folder: Path) -> None:
     done = run("inspect", folder / segment_name(2))
     assert (done.code, done.err) == (0, "")
     heads = [line for line in done.out.splitlines() if line and not line.startswith(" ")]

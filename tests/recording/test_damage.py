@@ -72,7 +72,7 @@ def refused(path: Path, words: str) -> None:
 # Bytes
 
 
-def test_each_byte_matters_or_is_told(tmp_path: Path, recording: Path) -> None:
+def test_a_changed_byte_is_reported_or_has_no_effect(tmp_path: Path, recording: Path) -> None:
     """Damage is an error, or it has changed nothing: pages have a checksum, and so has the metadata."""
     original = recording / segment_name(5)
     raw, whole = original.read_bytes(), content(original)
@@ -95,7 +95,7 @@ def test_each_byte_matters_or_is_told(tmp_path: Path, recording: Path) -> None:
     assert told > 4 * same
 
 
-def test_a_file_that_was_cut_off(tmp_path: Path, recording: Path) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path, recording: Path) -> None:
     raw = (recording / segment_name(5)).read_bytes()
     path = tmp_path / segment_name(5)
     for length in [0, 1, 4, 8, 12, *range(16, len(raw), 97), len(raw) - 1]:
@@ -115,13 +115,13 @@ def test_a_damaged_page_is_found_by_its_checksum(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"PAR1", b"PAR1PAR1", b"PAR1" * 1000, b"nonsense" * 100, bytes(4096)])
-def test_files_that_are_something_else(tmp_path: Path, raw: bytes) -> None:
+def test_files_that_are_not_parquet_are_refused(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.parquet"
     path.write_bytes(raw)
     refused(path, "no Parquet file")
 
 
-def test_there_is_no_such_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     refused(tmp_path / "1.parquet", "no Parquet file .*No such file")
     (tmp_path / "2.parquet").mkdir()
     with pytest.raises(RecordingError, match="no Parquet file"):
@@ -144,14 +144,14 @@ def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
-def test_rewritten_with_the_same_it_is_a_segment(folder: Path) -> None:
+def test_a_rewritten_segment_is_accepted(folder: Path) -> None:
     """So that the tests below show what they say."""
     before = content(folder / segment_name(3))
     rewrite(folder / segment_name(3))
     assert content(folder / segment_name(3)) == before
 
 
-def test_a_parquet_file_of_others(tmp_path: Path) -> None:
+def test_a_parquet_file_without_metadata_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     for schema in (SCHEMA, pa.schema([("x", pa.int64())]), pa.schema([])):
         pq.write_table(schema.empty_table(), path)
@@ -172,7 +172,7 @@ def test_a_parquet_file_of_others(tmp_path: Path) -> None:
         ({"source": {}}, "its metadata cannot be read .*source"),
     ],
 )
-def test_metadata_that_cannot_be(folder: Path, changes: dict[str, object], words: str) -> None:
+def test_invalid_metadata_is_reported(folder: Path, changes: dict[str, object], words: str) -> None:
     rewrite(folder / segment_name(3), **changes)
     refused(folder / segment_name(3), words)
 
@@ -185,7 +185,7 @@ def test_metadata_that_cannot_be(folder: Path, changes: dict[str, object], words
         ({"proto_version": 1}, "streaming = parallel needs protocol version 4, not 1"),
     ],
 )
-def test_a_stream_that_this_package_does_not_know(
+def test_an_unknown_protocol_version_is_reported_when_decoding(
     folder: Path, changes: dict[str, object], words: str
 ) -> None:
     """It can be listed, and not decoded."""
@@ -198,7 +198,7 @@ def test_a_stream_that_this_package_does_not_know(
         segment.decoder()
 
 
-def test_other_metadata_than_its_checksum_is_of(folder: Path) -> None:
+def test_metadata_with_a_wrong_checksum_is_reported(folder: Path) -> None:
     path = folder / segment_name(3)
     table = pq.read_table(path)
     metadata = said(path)
@@ -210,7 +210,7 @@ def test_other_metadata_than_its_checksum_is_of(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMA.names)
-def test_columns_that_are_others(folder: Path, name: str) -> None:
+def test_other_columns_are_reported(folder: Path, name: str) -> None:
     path = folder / segment_name(3)
     table = pq.read_table(path)
     number = table.schema.get_field_index(name)
@@ -224,13 +224,13 @@ def test_columns_that_are_others(folder: Path, name: str) -> None:
         rewrite(path, table)
 
 
-def test_rows_that_are_missing(folder: Path) -> None:
+def test_missing_rows_are_reported(folder: Path) -> None:
     path = folder / segment_name(3)
     rewrite(path, pq.read_table(path).slice(1))
     refused(path, r"it has \d+ rows, and should have")
 
 
-def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> None:
+def test_invalid_messages_are_reported_with_their_position(folder: Path) -> None:
     path = folder / segment_name(1)
     table = pq.read_table(path)
     data = [*table["data"].to_pylist()[:-1], b"\xff"]
@@ -254,7 +254,7 @@ def gaps(folder: Path) -> list[str]:
     return list(find_inconsistencies([read_metadata(path) for path in list_segments(folder)]))
 
 
-def test_a_folder_without_segments(tmp_path: Path) -> None:
+def test_a_folder_without_segments_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.parquet").write_bytes(b"")
     (tmp_path / ".0000000001.parquet.partial").write_bytes(b"")
     for folder in (tmp_path, tmp_path / "nowhere"):
@@ -267,7 +267,7 @@ def test_a_folder_without_segments(tmp_path: Path) -> None:
     assert not list(find_inconsistencies([]))
 
 
-def test_segments_that_are_missing(folder: Path) -> None:
+def test_missing_segments_are_reported(folder: Path) -> None:
     assert gaps(folder) == []
     lsns = {one.number: (one.start_lsn, one.end_lsn) for one in map(read_metadata, list_segments(folder))}
     (folder / segment_name(4)).unlink()
@@ -285,7 +285,7 @@ def test_segments_that_are_missing(folder: Path) -> None:
     assert gaps(folder)[0] == "segments 1 to 2 are missing"
 
 
-def test_an_lsn_that_does_not_follow(folder: Path) -> None:
+def test_a_gap_between_lsns_is_reported(folder: Path) -> None:
     rewrite(folder / segment_name(7), start_lsn=0x1_00000002)
     end = read_metadata(folder / segment_name(6)).end_lsn
     assert gaps(folder) == [
@@ -293,7 +293,7 @@ def test_an_lsn_that_does_not_follow(folder: Path) -> None:
     ]
 
 
-def test_files_that_were_swapped(folder: Path) -> None:
+def test_swapped_files_are_reported(folder: Path) -> None:
     one, other = folder / segment_name(3), folder / segment_name(4)
     one.rename(folder / "x")
     other.rename(one)
@@ -303,20 +303,20 @@ def test_files_that_were_swapped(folder: Path) -> None:
     assert "between segments 4 and 3, position 320 is followed by 160" in found
 
 
-def test_a_file_that_is_there_twice(folder: Path) -> None:
+def test_a_duplicate_segment_is_reported(folder: Path) -> None:
     shutil.copy(folder / segment_name(3), folder / "0000000003a.parquet")
     assert gaps(folder)[0] == "segment 3 is followed by segment 3: a file has the wrong name"
 
 
 @pytest.mark.parametrize("key", ["recording", "slot", "database", "system_identifier"])
-def test_segments_of_another_recording(folder: Path, key: str) -> None:
+def test_segments_of_another_recording_are_reported(folder: Path, key: str) -> None:
     path = folder / segment_name(10)
     source = msgspec.to_builtins(read_metadata(path).source)
     rewrite(path, source=source | {key: "other"})
     assert gaps(folder) == [f"segment 10 has {key} other, segment 9 has {source[key]}"]
 
 
-def test_sessions_that_go_back(folder: Path) -> None:
+def test_descending_session_numbers_are_reported(folder: Path) -> None:
     rewrite(folder / segment_name(5), session=2)
     assert gaps(folder) == ["between segments 5 and 6, session 2 is followed by session 1"]
 
@@ -324,7 +324,7 @@ def test_sessions_that_go_back(folder: Path) -> None:
 # Whole or not at all
 
 
-def test_no_reader_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
+def test_readers_do_not_see_unfinished_segments(tmp_path: Path) -> None:
     sent = recordings.sent(NAME)
     jobs: list[Any] = []
     writer = SegmentWriter(tmp_path, recordings.source(NAME), recordings.FIRST, run=jobs.append)
@@ -349,7 +349,7 @@ def test_no_reader_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
     ]
 
 
-def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_is_synced_before_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[str, bool]] = []
     path = tmp_path / segment_name(1)
     real = os.fsync
@@ -363,7 +363,7 @@ def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pyte
     assert synced == [(f".{path.name}.partial", False), (tmp_path.name, True)]
 
 
-def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
+def test_unfinished_files_are_removed(folder: Path) -> None:
     whole = list_segments(folder)
     SegmentFile(folder / segment_name(11)).add(0, [message_batch([0], [0], [b"x"])])
     (folder / "._recording.json.partial").write_bytes(b"{")
@@ -380,7 +380,7 @@ def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
     Directory(folder).remove_partial()
 
 
-def test_a_reader_refuses_a_recording_with_a_gap(tmp_path: Path) -> None:
+def test_a_reader_refuses_a_recording_with_a_missing_segment(tmp_path: Path) -> None:
     """Rather than leave transactions out without a word; or goes on, and tells of it."""
     messages = recordings.sent("pg18_p1")
     recordings.write(tmp_path, recordings.source("pg18_p1"), messages, 151)[1].unlink()
@@ -415,7 +415,7 @@ READERS: list[Callable[[str], object]] = [
 
 
 @pytest.mark.parametrize("read", READERS, ids=["segments", "views", "views of a URI", "stand-in"])
-def test_missing_last_segments_are_noticed(folder: Path, read: Callable[[str], object]) -> None:
+def test_missing_last_segments_are_reported(folder: Path, read: Callable[[str], object]) -> None:
     acknowledged(folder, 9)  # the tenth was stored, and not acknowledged yet
     read(str(folder))
     (folder / segment_name(10)).unlink()
@@ -428,7 +428,7 @@ def test_missing_last_segments_are_noticed(folder: Path, read: Callable[[str], o
         read(str(folder))
 
 
-def test_a_recording_that_is_read_on_notices_missing_last_segments(folder: Path) -> None:
+def test_refresh_reports_missing_last_segments(folder: Path) -> None:
     recording = Recording(folder)
     acknowledged(folder, 11)
     with pytest.raises(RecordingError, match="segment 11 is missing"):
@@ -436,7 +436,7 @@ def test_a_recording_that_is_read_on_notices_missing_last_segments(folder: Path)
 
 
 @pytest.mark.parametrize("command", ["segments", "check", "decode", "inspect"])
-def test_commands_notice_missing_last_segments(run: Run, folder: Path, command: str) -> None:
+def test_commands_report_missing_last_segments(run: Run, folder: Path, command: str) -> None:
     acknowledged(folder, 11)
     done = run(command, folder)
     assert (done.code, done.err) == (
@@ -445,7 +445,7 @@ def test_commands_notice_missing_last_segments(run: Run, folder: Path, command: 
     )
 
 
-def test_a_state_file_that_is_none(folder: Path) -> None:
+def test_an_invalid_state_file_is_reported(folder: Path) -> None:
     (folder / STATE_FILE).write_bytes(b"{")
     with pytest.raises(RecordingError, match=f"^{re.escape(str(folder / STATE_FILE))}: it cannot be read"):
         read_stream(str(folder))

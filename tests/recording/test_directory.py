@@ -8,7 +8,7 @@ from pgoutput.recording import SegmentFile
 from pgoutput.recording.segment_file import message_batch
 
 
-def test_a_file_that_was_given_up_does_not_damage_the_segment_of_its_number(tmp_path: Path) -> None:
+def test_an_abandoned_file_does_not_damage_a_later_segment_of_its_number(tmp_path: Path) -> None:
     """It is ended when it is collected as garbage, which may be after the other one was published."""
     path, partial = tmp_path / "0000000001.parquet", tmp_path / ".0000000001.parquet.partial"
     given_up, after = SegmentFile(path), SegmentFile(path)

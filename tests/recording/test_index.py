@@ -27,7 +27,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("name", "cut"), CUTS)
-def test_transactions_are_rebuilt_from_the_segments_that_are_named(
+def test_transactions_are_rebuilt_from_the_segments_in_their_metadata(
     recorded: Recorded, tmp_path: Path, name: str, cut: int
 ) -> None:
     paths = list_segments(recorded(name, cut))
@@ -84,9 +84,7 @@ def rebuilt(rows: dict[int, list[Row]], end: TransactionEnd) -> list[Change]:
 
 
 @pytest.mark.parametrize(("name", "cut"), CUTS)
-def test_parts_say_which_transactions_have_how_many_changes_here(
-    recorded: Recorded, name: str, cut: int
-) -> None:
+def test_parts_count_the_changes_of_each_transaction(recorded: Recorded, name: str, cut: int) -> None:
     paths = list_segments(recorded(name, cut))
     said = list(map(read_metadata, paths))
     begins = begin_of_each(recorded(name, cut))
@@ -132,7 +130,7 @@ def begin_of_each(path: Path) -> dict[int, int]:
     return found
 
 
-def test_ends_say_how(tmp_path: Path) -> None:
+def test_ends_have_type_lsn_and_segments(tmp_path: Path) -> None:
     """By hand: a streamed transaction that loses a savepoint and commits, one that aborts, one prepared."""
     said = recordings.record(
         tmp_path,
@@ -172,7 +170,7 @@ def prepared(said: list[Metadata]) -> list[list[str]]:
     return [[one.gid for one in metadata.prepared] for metadata in said]
 
 
-def test_an_xid_that_is_used_again_is_another_transaction(tmp_path: Path) -> None:
+def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
     block = (m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.StreamStop())
     said = recordings.record(
         tmp_path, *block, m.StreamCommit(7, 10, 20, 1), *block, m.StreamCommit(7, 30, 40, 2), cut=2

@@ -66,7 +66,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
 
 
 @pytest.mark.parametrize("command", ["check", "decode"])
-def test_memory_of_many_large_messages(tmp_path: Path, command: str) -> None:
+def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: str) -> None:
     """240 and 300 MiB, in row groups of 4 MiB, and in one."""
     groups, one = tmp_path / "groups", tmp_path / "one"
     groups.mkdir()
@@ -75,6 +75,6 @@ def test_memory_of_many_large_messages(tmp_path: Path, command: str) -> None:
     assert grown(command, write_one_row_group(one, 4800, MIB // 16)) < 250
 
 
-def test_memory_of_one_huge_message(tmp_path: Path) -> None:
+def test_memory_stays_bounded_with_one_huge_message(tmp_path: Path) -> None:
     """It is held twice: as bytes, and as the message that they decode to."""
     assert grown("check", write(tmp_path, [200 * MIB])) < 2.3 * 200

@@ -129,7 +129,7 @@ def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_streams_at_random(tmp_path: Path, seed: int) -> None:
+def test_random_streams_give_the_expected_changes(tmp_path: Path, seed: int) -> None:
     record(tmp_path, *Stream(seed).messages(60), cut=150)
     expected = [one.row for one in expected_changes(tmp_path)]
     assert len(expected) > 50
@@ -140,7 +140,7 @@ def test_streams_at_random(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tables_at_random(tmp_path: Path, seed: int) -> None:
+def test_random_streams_give_equal_rows_in_table_and_changes(tmp_path: Path, seed: int) -> None:
     """Cell by cell the values are those of `changes`, by batches of one message those of larger ones."""
     record(tmp_path, *Stream(seed).messages(60), cut=150)
     for name in ("t1", "t5"):
@@ -165,7 +165,7 @@ def shown(image: object) -> dict[str, str] | None:
     return {name: str(one) for name, one in texts.items() if one is not None}
 
 
-def test_a_relation_that_changes_inside_a_batch(tmp_path: Path) -> None:
+def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
     """Each change has the columns of its time, also where changes of other tables are between."""
     one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
     beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
@@ -187,7 +187,7 @@ def test_a_relation_that_changes_inside_a_batch(tmp_path: Path) -> None:
     assert rows == [{"a": "1", "b": "2"}, {"c": "5"}, {"a": "6", "b": "7"}]
 
 
-def test_tables_of_one_name_meet_in_a_batch(tmp_path: Path) -> None:
+def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
     """As two streamed transactions can tell of them, of which one has dropped it and made it anew."""
     described = [
         m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)

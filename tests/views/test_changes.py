@@ -63,7 +63,7 @@ def test_rows_are_the_committed_changes(recorded: Recorded, name: str, cut: int)
     ],
 )
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_micro_batch_has_what_was_committed_in_its_segments(
+def test_a_micro_batch_has_the_commits_of_its_segments(
     recorded: Recorded, name: str, cut: int, step: int
 ) -> None:
     folder = recorded(name, cut)
@@ -87,7 +87,7 @@ def test_a_micro_batch_has_what_was_committed_in_its_segments(
     assert spanning
 
 
-def test_transactions_that_span_segments_are_in_the_corpus(recorded: Recorded) -> None:
+def test_the_corpus_has_transactions_that_span_segments(recorded: Recorded) -> None:
     """What the tests above are about: 3 segments and more, and others between."""
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 5))
     ends = [end for said in recording.metadata(recording.numbers) for end in said.ends]
@@ -97,7 +97,7 @@ def test_transactions_that_span_segments_are_in_the_corpus(recorded: Recorded) -
 
 
 @pytest.mark.parametrize("name", TEXT_CAPTURES)
-def test_replayed_they_are_the_tables(recorded: Recorded, name: str) -> None:
+def test_replayed_changes_give_the_servers_tables(recorded: Recorded, name: str) -> None:
     of_table: dict[int, list[Row]] = {}
     for row in everything(recorded(name, 151)):
         images = {key: None if row[key] is None else dict(row[key]) for key in ("before", "after")}
@@ -116,7 +116,7 @@ def test_replayed_they_are_the_tables(recorded: Recorded, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "cut"), [("pg18_ws_p4_par_2pc_msg", 50), ("pg10_p1", 50)])
-def test_a_range_of_lsns_loses_nothing_and_skips_segments(recorded: Recorded, name: str, cut: int) -> None:
+def test_an_lsn_range_has_all_its_commits_and_skips_segments(recorded: Recorded, name: str, cut: int) -> None:
     folder = recorded(name, cut)
     recording = Recording(folder)
     all_rows = changes(folder)
@@ -132,7 +132,7 @@ def test_a_range_of_lsns_loses_nothing_and_skips_segments(recorded: Recorded, na
     assert len(plan_changes(recording, recording.numbers, one)) < len(recording.numbers) / 3
 
 
-def test_no_segment_is_read_twice_and_none_for_nothing(recorded: Recorded) -> None:
+def test_each_needed_segment_is_read_once(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 11))
     tasks = plan_changes(recording, recording.numbers)
     assert len({task.place for task in tasks}) == len(tasks)
@@ -146,7 +146,7 @@ def test_no_segment_is_read_twice_and_none_for_nothing(recorded: Recorded) -> No
         assert [place for place, task in there.items() if task.whole] == [str(recording.path(number))]
 
 
-def test_only_wanted_relations_come(recorded: Recorded) -> None:
+def test_only_wanted_relations_are_read(recorded: Recorded) -> None:
     folder = recorded("pg18_p4_par_2pc", 151)
     all_rows = changes(folder)
     for name in ("strm", "t_num", "t_toast"):
@@ -155,7 +155,7 @@ def test_only_wanted_relations_come(recorded: Recorded) -> None:
         assert found
 
 
-def test_one_segment_gives_what_was_committed_in_it(recorded: Recorded) -> None:
+def test_one_segment_gives_the_commits_in_it(recorded: Recorded) -> None:
     folder = recorded("pg18_ws_p4_par_2pc_msg", 50)
     recording = Recording(folder)
     for number in recording.numbers[::3]:
@@ -163,7 +163,7 @@ def test_one_segment_gives_what_was_committed_in_it(recorded: Recorded) -> None:
         assert changes(path) == changes(folder, [number])
 
 
-def test_the_corpus_has_all_that_there_can_be(recorded: Recorded) -> None:
+def test_the_corpus_has_every_kind_of_change(recorded: Recorded) -> None:
     found = [row for name in ("pg18_p4_par_2pc", "pg18_p1") for row in everything(recorded(name, 151))]
     assert {row["operation"] for row in found} == {"Insert", "Update", "Delete", "Truncate"}
     assert any(row["unchanged"] for row in found)

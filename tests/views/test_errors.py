@@ -76,7 +76,7 @@ INSERT = encode_for(m.Insert(1, ("x",)), 4)
         (encode_for(m.StreamStop(), 4), "position 2: StreamStop"),
     ],
 )
-def test_a_message_that_is_damaged(tmp_path: Path, bad: bytes, words: str) -> None:
+def test_an_invalid_message_is_reported_with_its_position(tmp_path: Path, bad: bytes, words: str) -> None:
     path = forged(tmp_path, T, BEGIN, bad, COMMIT)
     with pytest.raises(RecordingError, match=f"^{re.escape(str(path))}: {words}") as caught:
         changes(tmp_path)
@@ -87,7 +87,7 @@ WIDE, UNKNOWN = m.Insert(1, ("x", "y")), m.Insert(2, ("x",))
 
 
 @pytest.mark.parametrize("wrong", list(permutations([b"I", WIDE, UNKNOWN])))
-def test_the_first_error_is_told(tmp_path: Path, wrong: tuple[bytes | Message, ...]) -> None:
+def test_the_first_error_is_reported(tmp_path: Path, wrong: tuple[bytes | Message, ...]) -> None:
     """Whatever is wrong behind it."""
     forged(tmp_path, T, BEGIN, INSERT, *wrong, COMMIT)
     words = {b"I": r"Insert\.relation_oid", WIDE: "Insert: new has 2 columns", UNKNOWN: "Insert: no Relation"}
@@ -95,26 +95,26 @@ def test_the_first_error_is_told(tmp_path: Path, wrong: tuple[bytes | Message, .
         changes(tmp_path)
 
 
-def test_an_lsn_that_no_column_holds(tmp_path: Path) -> None:
+def test_a_commit_lsn_of_2_to_the_63_is_refused(tmp_path: Path) -> None:
     forged(tmp_path, T, m.Begin(2**63, 1, 5), INSERT, COMMIT)
     with pytest.raises(RecordingError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
         changes(tmp_path)
 
 
-def test_a_message_of_the_view_messages(tmp_path: Path) -> None:
+def test_the_view_messages_reports_invalid_messages(tmp_path: Path) -> None:
     path = forged(tmp_path, T, BEGIN, INSERT[:-1])
     with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
         messages(tmp_path)
 
 
-def test_a_keyframe_that_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
     path = forged(tmp_path, T, b"R\0", BEGIN, COMMIT, keyframe=2)
     for read in (changes, messages):
         with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: keyframe: Relation\.oid"):
             read(tmp_path)
 
 
-def test_what_is_not_wanted_is_not_looked_at_closely(tmp_path: Path) -> None:
+def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
     """Changes of other tables must be messages, but nobody asks whether they fit."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
@@ -128,7 +128,7 @@ def test_what_is_not_wanted_is_not_looked_at_closely(tmp_path: Path) -> None:
         changes(tmp_path, wanted=lambda relation: False)
 
 
-def test_values_that_no_server_sends_are_shown_all_the_same(tmp_path: Path) -> None:
+def test_unchanged_cells_in_an_old_row_are_accepted(tmp_path: Path) -> None:
     """An old row has no unchanged values, but a message could say so."""
     change = m.Update(1, (b"\xff",), old=(UNCHANGED,))
     forged(tmp_path, T, BEGIN, change, COMMIT, relations=relations_of(tmp_path))
@@ -171,7 +171,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", [1, 3, 10])
-def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: int) -> None:
+def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missing: int) -> None:
     folder = recorded("pg18_p4_par_2pc", 40)
     for path in folder.iterdir():
         if path.name != segment_name(missing):
@@ -196,7 +196,9 @@ def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: 
         ),
     ],
 )
-def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+def test_folders_that_are_not_recordings_are_refused(
+    tmp_path: Path, make: Callable[[Path], object], words: str
+) -> None:
     make(tmp_path)
     with pytest.raises(RecordingError, match=f"^{tmp_path}.*{words}") as caught:
         changes(tmp_path)
@@ -204,19 +206,21 @@ def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], o
 
 
 @pytest.mark.parametrize("place", ["no/such/folder", "no/such/0000000001.parquet", "nofs://here/it/is"])
-def test_places_that_are_not_there(tmp_path: Path, place: str) -> None:
+def test_missing_paths_and_uris_are_reported(tmp_path: Path, place: str) -> None:
     for may_be_empty in (False, True):
         with pytest.raises(RecordingError, match=f"^{place}: "):
             Recording(place, may_be_empty=may_be_empty).check()
 
 
-def test_places_may_be_uris(recorded: Recorded) -> None:
+def test_a_recording_can_be_a_uri(recorded: Recorded) -> None:
     folder = recorded("pg18_p4_par_2pc", 151)
     assert changes(folder.as_uri()) == changes(folder) == changes(f"{folder}/")
     assert changes((folder / segment_name(2)).as_uri()) == changes(folder, [2])
 
 
-def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_in_the_working_directory_is_read_by_its_name(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its name alone says where it and the others are."""
     folder = recorded("pg18_p4_par_2pc", 40)
     monkeypatch.chdir(folder)
@@ -224,7 +228,7 @@ def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.
         assert changes(segment_name(number)) == changes(folder, [number])
 
 
-def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_is_read_concurrently_and_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[int]()
 
     def open_slowly(path: Location) -> SegmentReader:
@@ -240,7 +244,7 @@ def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pyte
     assert len(threads) == len(recording.numbers) > 10
 
 
-def test_segments_whose_names_were_swapped(recorded: Recorded, tmp_path: Path) -> None:
+def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) -> None:
     """A query that reads them as they come would take one for the other."""
     folder = tmp_path / "swapped"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
@@ -253,7 +257,7 @@ def test_segments_whose_names_were_swapped(recorded: Recorded, tmp_path: Path) -
         recording.check([2, 3])
 
 
-def test_some_segments_are_checked_by_themselves(recorded: Recorded, tmp_path: Path) -> None:
+def test_consecutive_segments_can_be_checked_alone(recorded: Recorded, tmp_path: Path) -> None:
     folder = tmp_path / "gap"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     (folder / segment_name(1)).unlink()

@@ -59,7 +59,7 @@ def kind(cell: object) -> str:
     return {type(None): "n", str: "t", bytes: "b"}.get(type(cell), "u")
 
 
-def test_a_message_that_is_damaged_only_in_part_of_what_is_asked(tmp_path: Path) -> None:
+def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
     """What columns cannot hold is rescued as text."""
     name = m.Relation(1, "caf\udce9", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "\udcff", 25, -1),))
     far = 2**62
@@ -74,14 +74,14 @@ def test_a_message_that_is_damaged_only_in_part_of_what_is_asked(tmp_path: Path)
     assert begin["received_at"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
-def test_the_first_message_that_is_wrong_is_told(tmp_path: Path) -> None:
+def test_the_first_invalid_message_is_reported(tmp_path: Path) -> None:
     forged(tmp_path, m.Begin(5, 0, 1), b"?", b"", m.Commit(5, 6, 0))
     with pytest.raises(RecordingError, match=r"position 1: .*'\?'"):
         messages(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pg18_p4_par_2pc", "pg13_ws_p1", "pg18_p1_binary"])
-def test_schema_has_each_shape_of_each_relation(recorded: Recorded, name: str) -> None:
+def test_schema_has_each_schema_version(recorded: Recorded, name: str) -> None:
     expected, number = list[tuple[object, ...]](), Counter[int]()
     last: dict[int, object] = {}
     for position, one in enumerate(corpus.read(name)[2]):
@@ -108,7 +108,7 @@ def test_schema_has_each_shape_of_each_relation(recorded: Recorded, name: str) -
     assert max(number.values()) > 3
 
 
-def test_types_in_the_schema_are_as_sql_writes_them(tmp_path: Path) -> None:
+def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
     def column(name: str, oid: int, modifier: int = -1) -> m.RelationColumn:
         return m.RelationColumn(0, name, oid, modifier)
 
@@ -139,7 +139,7 @@ def test_types_in_the_schema_are_as_sql_writes_them(tmp_path: Path) -> None:
     assert row["relation"] == {"oid": 1, "namespace": "pg_catalog", "name": "t"}
 
 
-def test_an_epoch_begins_when_something_else_is_said(tmp_path: Path) -> None:
+def test_a_schema_version_begins_only_when_the_relation_changes(tmp_path: Path) -> None:
     """Also in another session; but not when a session says the same again, or a relation says it anew."""
     one = m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 70_000, -1),))
     other = m.Relation(1, "s", "renamed", ReplicaIdentity.DEFAULT, one.columns)
@@ -153,7 +153,7 @@ def test_an_epoch_begins_when_something_else_is_said(tmp_path: Path) -> None:
     assert found == [(1, "t", "s.mood"), (2, "renamed", "s.humour"), (3, "t", "s.humour"), (4, "t", "s.wit")]
 
 
-def test_a_recording_without_relations(tmp_path: Path) -> None:
+def test_a_recording_without_relations_has_an_empty_schema(tmp_path: Path) -> None:
     record(tmp_path, m.Begin(5, 0, 1), m.Commit(5, 6, 0))
     assert schema_rows(tmp_path) == []
     assert schema_batch([]).schema == SCHEMA

@@ -66,7 +66,7 @@ def as_expected(folder: Path) -> list[Row]:
     ],
     ids=["whole", "streamed", "prepared", "streamed and prepared", "aborted", "rolled back"],
 )
-def test_wherever_the_connection_broke(
+def test_changes_are_complete_wherever_the_connection_breaks(
     tmp_path: Path, cut: int, transaction: tuple[Message, ...], committed: tuple[int, list[str]]
 ) -> None:
     for broke in range(len(transaction) + 1):
@@ -81,7 +81,7 @@ def test_wherever_the_connection_broke(
 
 
 @pytest.mark.parametrize("cut", [1, 3, 100])
-def test_prepared_work_is_there_when_it_is_committed(tmp_path: Path, cut: int) -> None:
+def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: int) -> None:
     """Sessions later, with another in between, and with the commit's LSN and time."""
     before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
     record(tmp_path, T, m.Begin(320, 1, 6), m.Insert(1, ("between",)), m.Commit(320, 330, 1))
@@ -99,7 +99,7 @@ def test_prepared_work_is_there_when_it_is_committed(tmp_path: Path, cut: int) -
     assert texts(changes(tmp_path, lsns=LsnRange(450))) == ["kept", "late"]
 
 
-def test_interleaved_streams(tmp_path: Path) -> None:
+def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None:
     """Blocks of several transactions alternate, and one that is not streamed commits between them."""
 
     def block(xid: int, text: str, subxid: int | None = None, first: bool = False) -> tuple[Message, ...]:
@@ -129,7 +129,7 @@ def test_interleaved_streams(tmp_path: Path) -> None:
         assert in_order(torn) == rows
 
 
-def test_an_xid_that_comes_again(tmp_path: Path) -> None:
+def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
     """Xids are used again after four billion: the position where a transaction begins is what names it."""
     again = (
         *(m.StreamStart(7, True), m.Insert(1, ("again",), 8), m.StreamStop()),
@@ -159,7 +159,7 @@ def test_a_truncate_has_a_row_for_each_relation_and_can_be_rolled_back(tmp_path:
     assert [(row["before"], row["after"], row["unchanged"]) for row in rows] == [(None, None, [])] * 2
 
 
-def test_logical_messages_are_no_rows_of_changes(tmp_path: Path) -> None:
+def test_logical_messages_give_no_rows_of_changes(tmp_path: Path) -> None:
     begin, insert, commit = WHOLE
     record(
         tmp_path,
@@ -174,7 +174,7 @@ def test_logical_messages_are_no_rows_of_changes(tmp_path: Path) -> None:
     assert [row["prefix"] for row in messages(tmp_path) if row["type"] == "LogicalMessage"] == ["p", ""]
 
 
-def test_times_and_lsns_that_spark_cannot_hold(tmp_path: Path) -> None:
+def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
     far = 2**62
     record(tmp_path, T, m.Begin(100, far, 5), WHOLE[1], m.Commit(100, 110, far))
     (row,) = changes(tmp_path)
@@ -230,7 +230,7 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
         assert changes(path) == changes(tmp_path, [number])
 
 
-def test_a_recording_that_grows(tmp_path: Path) -> None:
+def test_refresh_sees_new_segments_and_keeps_metadata(tmp_path: Path) -> None:
     """What was read of the footers is kept, and what is new is seen."""
     with pytest.raises(Exception, match="no segments are here"):
         Recording(tmp_path)

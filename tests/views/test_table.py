@@ -57,7 +57,7 @@ def images(rows: pa.Table) -> list[Row]:
 
 
 @pytest.mark.parametrize("name", TEXT_CAPTURES)
-def test_replayed_they_equal_the_servers(recorded: Recorded, name: str) -> None:
+def test_replayed_rows_equal_the_servers_tables(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 10_000)
     of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in schemas(folder).items()}
     compared = 0
@@ -136,7 +136,7 @@ def after(rows: pa.Table) -> list[Row | None]:
     ]
 
 
-def test_a_schema_that_changes(tmp_path: Path) -> None:
+def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> None:
     """The columns it ever had, by name; types that hold all values; values where they were sent."""
     first = relation(1, ("id", INT2), ("a", FLOAT4), ("b", TEXT), ("c", INT4), ("e", INT8))
     second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC), ("e", INT2))
@@ -167,7 +167,7 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
     assert rows["key_columns"].to_pylist() == [["id"], ["b"], ["b"]]
 
 
-def test_what_the_schema_lacks_is_rescued(tmp_path: Path) -> None:
+def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> None:
     """The schema is of when a query began; what came later comes as text."""
     first = relation(1, ("id", INT4), ("a", INT2))
     second = relation(1, ("id", INT4), ("a", TEXT), ("b", TEXT), ("c", INT4))
@@ -191,7 +191,7 @@ def test_what_the_schema_lacks_is_rescued(tmp_path: Path) -> None:
     ]
 
 
-def test_columns_that_are_wanted_only_in_part(tmp_path: Path) -> None:
+def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
     """A schema may have columns that no shape of the table has; they are NULL."""
     record(tmp_path, *transaction(10, relation(1, ("id", INT4)), m.Insert(1, ("1",))))
     more = pa.struct(
@@ -200,7 +200,7 @@ def test_columns_that_are_wanted_only_in_part(tmp_path: Path) -> None:
     assert after(table(tmp_path, "t", table_schema(more))) == [{"id": 1}]
 
 
-def test_old_rows(tmp_path: Path) -> None:
+def test_old_rows_follow_the_replica_identity(tmp_path: Path) -> None:
     """The key where the server sends no more, the row for REPLICA IDENTITY FULL, else nothing."""
     keyed = relation(1, ("a", TEXT), ("id", INT4), ("b", TEXT), keys=2)
     full = msgspec.structs.replace(keyed, oid=2, replica_identity=ReplicaIdentity.FULL)
@@ -237,7 +237,7 @@ def test_old_rows(tmp_path: Path) -> None:
 WILD = ["a.b", "A.B", "`", '"', " ", "/", "é", "", RESCUED, f"{RESCUED}_", "operation", "caf\udce9", "x\ty'"]
 
 
-def test_any_name(tmp_path: Path) -> None:
+def test_any_column_name_is_possible(tmp_path: Path) -> None:
     described = relation(1, *((name, TEXT) for name in WILD))
     record(tmp_path, *transaction(10, described, m.Insert(1, tuple(WILD))))
     shown = ["caf\\xe9" if name == "caf\udce9" else name for name in WILD]
@@ -249,7 +249,7 @@ def test_any_name(tmp_path: Path) -> None:
     assert change["key_columns"] == shown[:1]
 
 
-def test_names_of_tables(tmp_path: Path) -> None:
+def test_table_names_are_shown_with_their_namespace(tmp_path: Path) -> None:
     wild = 'sch"e.ma \udcff', 'T "\udce9.é'
     described = msgspec.structs.replace(relation(1, ("x", TEXT)), namespace=wild[0], name=wild[1])
     system = relation(2, ("x", TEXT), namespace="")
@@ -260,7 +260,7 @@ def test_names_of_tables(tmp_path: Path) -> None:
     ]
 
 
-def test_a_table_without_columns(tmp_path: Path) -> None:
+def test_a_table_without_columns_has_rows(tmp_path: Path) -> None:
     none = msgspec.structs.replace(relation(1), replica_identity=ReplicaIdentity.FULL)
     record(tmp_path, *transaction(10, none, m.Insert(1, ()), m.Update(1, (), old=()), m.Delete(1, old=())))
     rows = table(tmp_path, "t")
@@ -269,7 +269,7 @@ def test_a_table_without_columns(tmp_path: Path) -> None:
     assert [(row["before"], row["after"]) for row in changes(tmp_path)] == [(None, []), ([], []), ([], None)]
 
 
-def test_text_and_binary_in_one_column(tmp_path: Path) -> None:
+def test_a_column_can_mix_text_and_binary(tmp_path: Path) -> None:
     described = relation(1, ("id", INT4), ("n", NUMERIC), ("j", 114), ("mood", 70_000))
     binary: list[Cell] = [b"\0\0\0\7", b"\0\1\0\0\0\0\0\1\0\2", json.dumps({"a": 1}).encode(), b"happy"]
     text: list[Cell] = ["7", "2.0", '{"a": 1}', "happy"]

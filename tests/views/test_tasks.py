@@ -28,14 +28,14 @@ MB = 1 << 20
         ([1, 1, 1, 1, 60], 2, [5]),
     ],
 )
-def test_tasks_that_are_put_together(sizes: list[int], least: int, wanted: list[int]) -> None:
+def test_tasks_are_grouped_by_size(sizes: list[int], least: int, wanted: list[int]) -> None:
     tasks = [Task(str(number), whole=True, size=size * MB) for number, size in enumerate(sizes)]
     found = group_tasks(tasks, least)
     assert [len(some) for some in found] == wanted
     assert [task for some in found for task in some] == tasks
 
 
-def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
+def test_task_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_p1", 100))
     for number, task in zip(recording.numbers, plan_messages(recording, recording.numbers), strict=True):
         with SegmentReader(recording.path(number)) as segment:
@@ -43,7 +43,7 @@ def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
             assert data < task.size == segment.size < 2 * data + 10_000
 
 
-def test_metadata_of_earlier_segments_is_forgotten(tmp_path: Path) -> None:
+def test_refresh_drops_the_metadata_of_earlier_segments(tmp_path: Path) -> None:
     """A follower looks at the last segment each second, for months."""
     recording = Recording(tmp_path, may_be_empty=True)
     for lsn in (100, 200, 300):

@@ -91,7 +91,7 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
-def test_shuffled_captures_give_the_same(name: str) -> None:
+def test_shuffled_captures_decode_as_in_order(name: str) -> None:
     """Each message as in its order, with the Relation messages that hold there."""
     header, _, samples = corpus.read(name)
     ordered = header.decoder()
@@ -114,7 +114,7 @@ def test_shuffled_captures_give_the_same(name: str) -> None:
             assert [one.relation.oid for one in found.schemas] == [*getattr(message, "relation_oids", ())]
 
 
-def test_a_relation_holds_from_its_message_to_the_next() -> None:
+def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
     rows = stream(RELATION, insert("1"), WIDER, insert("1", "2"), RELATION, insert("1"))
     names = [schema.names for placed in decode(rows) for schema in placed.schemas]
     assert names == [("id",), ("id", "v"), ("id",)]
@@ -132,7 +132,7 @@ def test_a_repeated_relation_is_kept_once() -> None:
     assert len(decode(rows)) == 5
 
 
-def test_a_type_that_changed_makes_a_new_epoch() -> None:
+def test_a_changed_type_begins_a_new_schema_version() -> None:
     typed = replace(RELATION, columns=(replace(COLUMN, type_oid=20000),))
     rows = stream(
         m.Type(20000, "", "int4"), typed, insert("1"), m.Type(20000, "", "text"), typed, insert("1")
@@ -151,7 +151,7 @@ def test_a_type_that_changed_makes_a_new_epoch() -> None:
     ],
     ids=["negative", "two", "large", "mixed", "text"],
 )
-def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
+def test_any_sortable_key_is_accepted(key: Callable[[int], Key]) -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1", "2")
     )
@@ -163,7 +163,7 @@ def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
     assert [one.names for one in found[key(5)].schemas] == [("id", "v")]
 
 
-def test_what_a_message_needs_and_lacks() -> None:
+def test_a_change_without_its_relation_is_an_error() -> None:
     rows = stream(insert("1"), RELATION, insert("1", "2"), m.Truncate(0, (1, 2, 3)), insert("1"))
     no, _, wide, truncate, fine = errors(rows)
     assert no == "Insert: no Relation message has come for the OID 1"
@@ -172,7 +172,7 @@ def test_what_a_message_needs_and_lacks() -> None:
     assert fine is None
 
 
-def test_blocks_decide_who_has_an_xid() -> None:
+def test_messages_have_an_xid_only_inside_stream_blocks() -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), m.Begin(1, 0, 9), insert("1")
     )
@@ -191,7 +191,7 @@ def test_damaged_messages_have_no_effect() -> None:
     assert found[3] == "StreamStop: no stream block is open"
 
 
-def test_a_block_in_a_block_is_told_and_stays_open() -> None:
+def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), m.StreamStart(9, True), insert("1", xid=8), m.StreamStop()
     )
@@ -199,7 +199,7 @@ def test_a_block_in_a_block_is_told_and_stays_open() -> None:
     assert sum(error is None for error in errors(rows)) == 4
 
 
-def test_two_messages_in_one_place_are_refused() -> None:
+def test_two_messages_with_the_same_key_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
     with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
         timeline_of(rows)
@@ -207,19 +207,19 @@ def test_two_messages_in_one_place_are_refused() -> None:
         timeline_of([((0,), data) for _, data in stream(RELATION, m.StreamStart(7, True))])
 
 
-def test_the_same_message_twice_does_no_harm() -> None:
+def test_duplicate_messages_are_ignored() -> None:
     rows = stream(RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop())
     assert errors([*rows, *rows]) == [None] * 8
 
 
-def test_a_change_in_the_place_of_what_it_needs_is_told() -> None:
+def test_a_change_with_the_key_of_its_relation_is_an_error() -> None:
     (_, first), (_, second), (_, start) = stream(RELATION, insert("1"), m.StreamStart(7, True))
     assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same key 0"
     found = errors([((0,), first), ((1,), start), ((1,), second)])[2]
     assert found == "Insert: a stream block begins or ends at the same key 1"
 
 
-def test_a_place_that_is_not_known_is_told() -> None:
+def test_a_null_key_is_an_error() -> None:
     rows = stream(RELATION, insert("1"))
     found = errors([*rows, ((None,), rows[0][1]), ((None,), rows[1][1])])
     assert found[:2] == [None, None]
@@ -229,7 +229,7 @@ def test_a_place_that_is_not_known_is_told() -> None:
 
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
-def test_a_stream_that_is_not_the_timelines_is_refused(late: Message) -> None:
+def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
     """No mode hides it: what comes behind would be read wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not there when .*: the input must not change"):
@@ -237,7 +237,7 @@ def test_a_stream_that_is_not_the_timelines_is_refused(late: Message) -> None:
 
 
 @given(st.data())
-def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
+def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> None:
     """A stream decoder that reads in order gives the same, and finds the same rows wrong."""
     fine = [
         RELATION,
@@ -278,7 +278,7 @@ def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
             assert [len(schema.names) for schema in found.schemas] in ([], [right[1]])
 
 
-def test_rows_of_no_message_are_null() -> None:
+def test_rows_without_a_valid_message_are_null() -> None:
     rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
     decoder = UnorderedDecoder(timeline_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
@@ -305,7 +305,7 @@ def test_rows_of_no_message_are_null() -> None:
     assert decoded_batch(empty) == pa.RecordBatch.from_pylist([], DECODED)
 
 
-def test_errors_are_stream_errors_where_a_message_stands_wrong() -> None:
+def test_out_of_place_messages_give_stream_errors() -> None:
     (error,) = read(stream(insert("1")), timeline_of([]), new_decoder())
     assert isinstance(error, StreamError)
     assert str(error) == "Insert: no Relation message has come for the OID 1"
