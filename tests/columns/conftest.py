@@ -1,4 +1,4 @@
-"""Modules that ask for `way` run with the compiled kernel, and without it."""
+"""The fixture `way` runs the tests of a module with the compiled kernel, and without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pgoutput import compiled
-from tests.columns.ways import pure
+from tests.columns.without_kernel import pure
 
 
 @pytest.fixture(params=["kernel", "pure"], scope="module")

@@ -1,4 +1,4 @@
-"""What is decoded by column is what the decoder of objects gives, message by message."""
+"""ColumnDecoder gives the same messages, tuples and errors as StreamDecoder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def encoded(*sent: Message) -> pa.Array:
 def groups(
     sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
 ) -> list[Group]:
-    """The tuples of each relation, from objects."""
+    """Return the expected tuples of each relation, from message objects."""
     found: list[Group] = []
     for row, message in enumerate(sent):
         if isinstance(message, m.Type):
@@ -124,7 +124,7 @@ def assert_decoded(decoded: DecodedBatch, sent: Sequence[Message | None], expect
 
 
 def parts(data: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """The data in batches of so many."""
+    """Yield the data in batches of `size`."""
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
@@ -135,7 +135,7 @@ def assert_same(
     size: int,
     type_: pa.DataType,
 ) -> None:
-    """All batches of a stream, of so many messages, are what objects say."""
+    """Assert that a stream, in batches of `size` messages, decodes as with StreamDecoder."""
     known: dict[int, Relation] = {}
     types: dict[int, m.Type] = {}
     for part in parts(data, size):
@@ -170,7 +170,7 @@ def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> N
 @settings(max_examples=100)
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
-    """The first that is wrong is told as by the decoder of objects; then all goes on as if none had come."""
+    """The first error is StreamDecoder's; decoding resumes as if the invalid messages had not come."""
     decoder, objects = ColumnDecoder(4, streaming="on"), StreamDecoder(4, streaming="on")
     inputs = fuzz.inputs(source, *fuzz.seeds())
     for part in parts([next(inputs)[0] for _ in range(60)], size):
@@ -187,7 +187,7 @@ def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Ran
 
 
 def decode(decoder: StreamDecoder, data: bytes) -> Message | DecodeError:
-    """The message, or what is wrong with it."""
+    """Return the message, or the error."""
     try:
         message = decoder.decode(data)
         see_change(message, decoder.relations)
@@ -232,7 +232,7 @@ def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
 
 
 def test_a_changed_relation_begins_a_new_schema_version() -> None:
-    """Also in the middle of a batch; one that is only repeated does not, nor does it in a stream block."""
+    """That also holds inside a batch, but not for a repeated relation, or one in a stream block."""
     wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
     other = replace(RELATION, oid=2, name="u")
     row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))

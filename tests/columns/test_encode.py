@@ -1,4 +1,4 @@
-"""What is encoded by columns is what the codec encodes, row by row."""
+"""Messages encoded from columns equal those that the codec encodes row by row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cell(binary: bool, unchanged: bool) -> st.SearchStrategy[Cell]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[bool], Rows, Rows, list[int] | int | None]:
-    """Which columns are binary, new rows, old rows, xids."""
+    """Draw which columns are binary, new rows, old rows and xids."""
     binary = draw(st.lists(st.booleans(), min_size=1, max_size=5))
     new = st.tuples(*(cell(one, unchanged=True) for one in binary))
     old = st.tuples(*(cell(one, unchanged=False) for one in binary))
@@ -79,7 +79,7 @@ def test_messages_equal_those_of_the_codec(table: Any, oid: int) -> None:
 
 
 def same_bytes(name: str) -> int:
-    """Encode a capture's changes one by one, as batches of one; give how many."""
+    """Encode a capture's changes as batches of one message; return how many there are."""
     count = 0
     for line in corpus.read(name)[1]:
         message = line.message
@@ -89,7 +89,7 @@ def same_bytes(name: str) -> int:
         if any(
             isinstance(one, str) and not one.isprintable() for row in tuples.values() for one in row or ()
         ):
-            continue  # also text that is not UTF-8, which pa.array does not take
+            continue  # pa.array refuses text that is not UTF-8
         arrays = {
             field: columns([row], [isinstance(one, bytes) for one in row])
             for field, row in tuples.items()
@@ -103,7 +103,7 @@ def same_bytes(name: str) -> int:
             options["unchanged"] = masks([tuples["new"]], len(new))
             encode = encode_inserts if isinstance(message, m.Insert) else encode_updates
             made = encode(message.relation_oid, new, **options)
-        if new or arrays.get("key") or arrays.get("old"):  # without columns nothing says how many
+        if new or arrays.get("key") or arrays.get("old"):  # without columns the number of rows is unknown
             assert made.to_pylist() == [line.data]
             count += 1
     return count
@@ -205,7 +205,7 @@ def test_an_out_of_range_xid_is_refused_with_its_row() -> None:
 
 
 def huge(size: int) -> pa.Array:
-    """A column with one value of so many bytes, which nothing has touched: they take no memory."""
+    """Return a column with one value of `size` bytes in untouched pages, which take no memory."""
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(np.zeros(size, np.uint8))])
 

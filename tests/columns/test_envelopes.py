@@ -1,4 +1,4 @@
-"""What a walsender has sent is taken apart as the codec takes apart single messages, in both ways."""
+"""decode_xlog_data gives the results of the envelope codec, with and without the kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.codec import corpus
 from tests.columns import ways
 
 SENT = sorted({data for data, _ in corpus.envelopes()}, key=len)[:2_000]
-"""What servers and their clients have sent."""
+"""Envelopes of captures, sent by servers and their clients."""
 
 DATA = bytes.fromhex("77 000000000163b1f0 000000000163b1f0 0002b7e1c0ffee00 53")
 """XLogData with a Stream Stop."""
@@ -34,7 +34,7 @@ def columns(payloads: Sequence[Buffer]) -> Any:
 
 
 def objects(payloads: Sequence[Buffer]) -> Any:
-    """What the codec makes of it, message by message."""
+    """Return the expected result, from the codec."""
     decoded = list(map(envelope.pure_decode, payloads))
     data = [one for one in decoded if isinstance(one, XLogData)]
     others = [
@@ -56,7 +56,7 @@ def outcome(call: Callable[[Sequence[Buffer]], Any], payloads: Sequence[Buffer])
 
 
 def same(payloads: Sequence[Buffer]) -> Any:
-    """What both ways give, which is what the codec gives."""
+    """Return the result with and without the kernel, after comparing it with the codec's."""
     made, wanted = outcome(columns, payloads), outcome(objects, payloads)
     with ways.pure():
         assert outcome(columns, payloads) == made
@@ -101,7 +101,7 @@ def test_payloads_that_are_not_bytes_like_are_refused() -> None:
 
 @pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
 def test_more_than_2_gb_is_refused_before_copying() -> None:
-    large = np.zeros(1 << 30, np.uint8)  # of which the system gives one page
+    large = np.zeros(1 << 30, np.uint8)  # untouched pages take no memory
     large[0] = ord("w")
     with pytest.raises(OverflowError, match="3 messages have 3221225397 bytes, more than 2 GB"):
         decode_xlog_data([large.data] * 3)

@@ -1,4 +1,4 @@
-"""The kernel's index of a batch and the one that is made of objects say the same, of any bytes."""
+"""KernelIndex and PureIndex of the same batch are equal, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.testing import Stream, streams
 from pgoutput.values import arrow_type
 from tests.codec import corpus, fuzz
-from tests.columns.odd import ODD
+from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.values import in_binary, in_text
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -37,8 +37,8 @@ TYPES = [(one.oid, -1) for one in catalog.TYPES] + [
 """Built-in types with modifiers, one of their arrays, and one that is not built in."""
 
 
-def seen(index: MessageIndex) -> dict[str, Any]:
-    """All that an index says, but for the values of cells."""
+def contents(index: MessageIndex) -> dict[str, Any]:
+    """Return the contents of an index, except typed values, in a form that can be compared."""
     everything = np.arange(len(index.kinds))
     texts = index.texts(everything)
     return {
@@ -46,13 +46,13 @@ def seen(index: MessageIndex) -> dict[str, Any]:
         "kinds": index.kinds.tolist(),
         "errors": {row: (type(one), str(one), vars(one)) for row, one in index.errors.items()},
         "fields": {name: [list(part) for part in masked(index, name)] for name in NUMBERS},
-        "strings": {name: plain(index.strings(name)) for name in STRINGS},
+        "strings": {name: comparable(index.strings(name)) for name in STRINGS},
         "first": {name: index.first(name).tolist() for name in TUPLES},
         "width": {name: index.width(name).tolist() for name in TUPLES},
         "messages": index.messages(np.flatnonzero(index.tags).tolist()),
         "cells": index.cells(everything),
         "raw": index.raw(everything).to_pylist(),
-        "texts": plain(texts),
+        "texts": comparable(texts),
     }
 
 
@@ -61,7 +61,7 @@ def masked(index: MessageIndex, name: str) -> tuple[list[int], list[bool]]:
     return np.where(there, values, 0).tolist(), there.tolist()
 
 
-def plain(texts: tuple[pa.Array, Any]) -> tuple[Any, ...]:
+def comparable(texts: tuple[pa.Array, Any]) -> tuple[Any, ...]:
     array, left = texts
     array.validate(full=True)
     return array.to_pylist(), left.tolist()
@@ -76,14 +76,14 @@ def both(
     begins_in_stream: bool = False,
     in_stream: Sequence[bool] | None = None,
 ) -> tuple[PureIndex, KernelIndex]:
-    """Both indexes of a batch, which say the same, as do their decoders."""
+    """Return both indexes of a batch, after checking that they and their decoders are equal."""
     decoders = []
     for _ in range(2):
         decoder = StreamDecoder(version, streaming=streaming, two_phase=two_phase)
         decoder.in_stream = begins_in_stream
         decoders.append(decoder)
     pure, fast = PureIndex(data, decoders[0], in_stream), KernelIndex(data, decoders[1], in_stream)
-    assert seen(fast) == seen(pure)
+    assert contents(fast) == contents(pure)
     states = [(one.in_stream, one.relations, one.types) for one in decoders]
     assert states[0] == states[1]
     return pure, fast
@@ -92,7 +92,7 @@ def both(
 def assert_same_columns(
     pure: MessageIndex, fast: MessageIndex, numbers: Any, types: Sequence[tuple[int, int]]
 ) -> None:
-    """Both read the same of cells, whichever type these are said to have."""
+    """Assert that both indexes read the same values from cells, as each of the types."""
     for type_oid, modifier in types:
         expected, rescued = read_column(pure, numbers, type_oid, modifier)
         array, left = read_column(fast, numbers, type_oid, modifier)
@@ -105,7 +105,7 @@ def assert_same_columns(
 
 
 def same_values(a: pa.Array, b: pa.Array) -> bool:
-    """Equal, and NaN is NaN, and -0.0 is not 0.0."""
+    """Return whether arrays are equal; NaN equals NaN, and -0.0 differs from 0.0."""
     return len(a) == len(b) and list(map(repr, a.to_pylist())) == list(map(repr, b.to_pylist()))
 
 
@@ -174,7 +174,7 @@ def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began
 
 
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
-    """Both indexes of inserts with one cell each."""
+    """Return both indexes of a batch of inserts with one cell each."""
     data = pa.array([v1.encode(m.Insert(1, (cell,))) for cell in cells], pa.binary())
     return both(data, version=1)
 
@@ -187,7 +187,7 @@ def assert_same_values(cells: Sequence[Cell], types: Sequence[tuple[int, int]]) 
 
 
 def test_unusual_cells_are_read_equally_as_every_type() -> None:
-    assert_same_values(ODD, [*TYPES, (1007, -1), (99999, -1)])
+    assert_same_values(UNUSUAL_CELLS, [*TYPES, (1007, -1), (99999, -1)])
 
 
 @pytest.mark.parametrize("name", sorted(in_text.TEXTS))
@@ -213,7 +213,10 @@ def test_nearly_valid_texts_are_read_equally(cells: list[Cell]) -> None:
 
 
 @settings(max_examples=300)
-@given(st.lists(st.sampled_from([one for one in ODD if isinstance(one, str | bytes)]), min_size=1), st.data())
+@given(
+    st.lists(st.sampled_from([one for one in UNUSUAL_CELLS if isinstance(one, str | bytes)]), min_size=1),
+    st.data(),
+)
 def test_values_with_one_changed_character_are_read_equally(
     cells: list[str | bytes], data: st.DataObject
 ) -> None:
@@ -261,7 +264,7 @@ def test_messages_changed_after_indexing_are_refused(length: int) -> None:
     shared = bytearray(message)
     buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
     index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(1))
-    shared[-24:-20] = length.to_bytes(4)  # what stood before the cell
+    shared[-24:-20] = length.to_bytes(4)  # the length in front of the cell
     for read in (
         index.texts,
         index.raw,

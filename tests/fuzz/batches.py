@@ -17,9 +17,9 @@ from pgoutput.messages import Cell
 from pgoutput.stream import StreamDecoder
 from tests.codec import corpus
 from tests.codec.cases import CONTEXTS
-from tests.columns.odd import ODD
 from tests.columns.test_index import TYPES, assert_same_columns, both
-from tests.columns.ways import pure
+from tests.columns.unusual_cells import UNUSUAL_CELLS
+from tests.columns.without_kernel import pure
 from tests.fuzz.source import Source, array, exact
 from tests.values import in_binary, in_text
 
@@ -146,7 +146,7 @@ def cells(data: bytes) -> None:
 def values() -> Iterator[bytes]:
     for i, (oid, _) in enumerate(TYPES):
         name = catalog.BY_OID[oid].name
-        for cells in (in_text.TEXTS.get(name, [])[:30], in_binary.BYTES.get(name, [])[:30], ODD):
+        for cells in (in_text.TEXTS.get(name, [])[:30], in_binary.BYTES.get(name, [])[:30], UNUSUAL_CELLS):
             packed = b""
             for cell in cells:
                 raw = cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell

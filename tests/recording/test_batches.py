@@ -1,4 +1,4 @@
-"""What is written in Arrow batches is what is written message by message."""
+"""SegmentWriter writes the same segments from Arrow batches as from single messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIME = pa.timestamp("us", "UTC")
 def write(
     folder: Path, name: str, start: SessionStart, size: int, cut: int, segment_bytes: int = SEGMENT_BYTES
 ) -> list[Path]:
-    """Record the stream of a capture, so many messages at a time, with a new segment after each `cut`."""
+    """Record a capture in batches of `size` messages, with a new segment after each `cut` messages."""
     folder.mkdir()
     writer = SegmentWriter(folder, recordings.source(name), start, segment_bytes=segment_bytes)
     sent = recordings.sent(name)
@@ -81,13 +81,13 @@ def test_write_batch_makes_the_same_segments_as_write(
 def test_resent_batches_make_the_same_segments_as_resent_messages(
     name: str, segment_bytes: int, tmp_path: Path
 ) -> None:
-    """As after a new connection: the server begins with what it was not told to be stored."""
+    """After a reconnect, the server sends everything again that was not acknowledged."""
     (whole,) = write(tmp_path / "whole", name, recordings.FIRST, 1_000_000, 1_000_000)
     ends = sorted({one.end_lsn for one in recordings.committed(whole)})
     start = msgspec.structs.replace(recordings.FIRST, lsn=ends[len(ends) // 2])
     one_by_one = write(tmp_path / "wanted", name, start, 1, 1_000_000, segment_bytes)
     stored = sum(read_metadata(path).messages for path in one_by_one)
-    assert 0 < stored < read_metadata(whole).messages or "p4_par" in name  # there it is voided
+    assert 0 < stored < read_metadata(whole).messages or "p4_par" in name  # streamed ones are voided
     same(one_by_one, write(tmp_path / "batches", name, start, 1_000_000, 1_000_000, segment_bytes))
 
 
@@ -148,7 +148,7 @@ def test_invalid_messages_are_refused(damaged: bytes, tmp_path: Path) -> None:
 
 
 def test_a_batch_is_freed_if_little_of_it_is_stored(tmp_path: Path) -> None:
-    """Of a large transaction that was stored only the Relation messages are left, for as long as it takes."""
+    """Of a large transaction sent again, only the Relation messages are stored."""
     jobs: list[Job] = []
     start = msgspec.structs.replace(recordings.FIRST, lsn=100)
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, start, run=jobs.append)

@@ -1,4 +1,4 @@
-"""What real servers sent is stored byte for byte, and each segment can be read alone."""
+"""Messages of real servers are stored byte for byte, and each segment can be read alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_reads_back_byte_for_byte_and_each_segment_alone(recorded: Recorded, nam
     assert sum(one.transactions for one in said) == len(expected)
     assert max((one.end_lsn for one in expected), default=0) <= said[-1].end_lsn
     for path, one in zip(paths, said, strict=True):
-        alone = recordings.committed(path)  # raises nothing: the segment is a legal stream
+        alone = recordings.committed(path)  # raises no error: the segment is a valid stream
         assert len(alone) == one.transactions
         assert one.last_commit_time == (alone[-1].commit_time if alone else None)
 
@@ -78,7 +78,7 @@ def test_columns_have_positions_lsns_and_times(recorded: Recorded, name: str) ->
 
 @each_cut
 def test_a_keyframe_restores_the_decoders_state(recorded: Recorded, name: str, cut: int) -> None:
-    """A reader of the keyframe alone knows as much as one that has read all the segments before."""
+    """Reading the keyframe gives the decoder the same state as reading all earlier segments."""
     paths = list_segments(recorded(name, cut))
     with SegmentReader(paths[0]) as first:
         through = first.decoder()
@@ -94,7 +94,7 @@ def test_a_keyframe_restores_the_decoders_state(recorded: Recorded, name: str, c
 
 
 def in_force(decoder: StreamDecoder) -> object:
-    """Whether a block is open, and which descriptions hold; not the transactions that they came with."""
+    """Return the decoder's state: in_stream, relations and types, without their xids."""
     described = [*decoder.relations.items(), *decoder.types.items()]
     bare = [(oid, msgspec.structs.replace(one, xid=None)) for oid, one in described]
     return decoder.in_stream, sorted(bare, key=repr)

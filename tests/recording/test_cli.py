@@ -1,4 +1,4 @@
-"""`pgoutput segments`, and what decode and inspect make of segments."""
+"""The commands segments, decode, encode and inspect, on recordings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def relation(*names: str, oid: int = 1, name: str = "t") -> m.Relation:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two sessions, three segments: a relation that changes, a transaction that goes on."""
+    """Record two sessions in three segments, with a changed relation and a divided transaction."""
     streamed = msgspec.structs.replace(relation("id", "v"), xid=7)
     recordings.record(
         tmp_path,
@@ -146,7 +146,7 @@ def test_encode_accepts_the_decoded_messages_of_a_segment(run: Run, tmp_path: Pa
 
 
 def test_decode_prints_a_table(run: Run, folder: Path) -> None:
-    """The rows of a keyframe have no position."""
+    """Messages of a keyframe are shown without a position."""
     done = run("decode", "--table", folder / segment_name(2))
     assert (done.code, done.err) == (0, "")
     lines = [words(line) for line in done.out.splitlines()]
@@ -188,7 +188,7 @@ def test_segments_lists_incomplete_tables_and_changed_publications(run: Run, fol
     )
     other = msgspec.structs.replace(change, publication="q")
     remarks = {
-        1: {"incomplete": (early,), "publication_changes": (change,)},  # early was filled since
+        1: {"incomplete": (early,), "publication_changes": (change,)},  # `early` is complete by then
         3: {"incomplete": (late,), "publication_changes": (other,)},
     }
     for number, said in remarks.items():

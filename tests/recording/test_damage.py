@@ -43,7 +43,7 @@ NAME = "pg18_ws_p4_par_2pc_msg"
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten segments."""
+    """Return a recording of ten segments."""
     folder = tmp_path_factory.mktemp("recording")
     paths = recordings.write(folder, recordings.source(NAME), recordings.sent(NAME), 80)
     assert len(paths) == 10
@@ -52,7 +52,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, recording: Path) -> Path:
-    """A copy, to be damaged."""
+    """Return a copy of a segment that tests can damage."""
     return Path(shutil.copytree(recording, tmp_path / "copy"))
 
 
@@ -62,7 +62,7 @@ def content(path: Path) -> tuple[Metadata, list[dict[str, object]]]:
 
 
 def refused(path: Path, words: str) -> None:
-    """What reads the file says so, in one line that begins with its name."""
+    """Assert that reading the file raises an error of one line that begins with its path."""
     for read in (content, lambda path: list(RecordingReader(path).transactions())):
         with pytest.raises(RecordingError, match=f"^{re.escape(f'{path}: ')}{words}.*$") as caught:
             read(path)
@@ -73,7 +73,7 @@ def refused(path: Path, words: str) -> None:
 
 
 def test_a_changed_byte_is_reported_or_has_no_effect(tmp_path: Path, recording: Path) -> None:
-    """Damage is an error, or it has changed nothing: pages have a checksum, and so has the metadata."""
+    """A changed byte either raises an error or does not change what is read."""
     original = recording / segment_name(5)
     raw, whole = original.read_bytes(), content(original)
     generator, told, same = random.Random(18), 0, 0
@@ -104,7 +104,7 @@ def test_a_truncated_file_is_reported(tmp_path: Path, recording: Path) -> None:
 
 
 def test_a_damaged_page_is_found_by_its_checksum(folder: Path) -> None:
-    """Also where zstd would not notice."""
+    """Page checksums find damage that zstd does not detect."""
     path = folder / segment_name(5)
     raw = bytearray(path.read_bytes())
     chunk = pq.ParquetFile(path).metadata.row_group(1).column(3)
@@ -128,7 +128,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         read_metadata(tmp_path / "2.parquet")
 
 
-# Parquet files that are no segments, or say what is not so
+# Parquet files that are not segments, or have wrong metadata
 
 
 def said(path: Path) -> dict[bytes, bytes]:
@@ -137,7 +137,7 @@ def said(path: Path) -> dict[bytes, bytes]:
 
 
 def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
-    """Give the file other metadata, or other rows."""
+    """Rewrite the file with other metadata or other rows."""
     raw = msgspec.json.encode(msgspec.json.decode(said(path)[METADATA_KEY]) | changes)
     table = pq.read_table(path) if table is None else table
     metadata = {METADATA_KEY: raw, CHECKSUM_KEY: checksum(raw)}
@@ -145,7 +145,7 @@ def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
 
 
 def test_a_rewritten_segment_is_accepted(folder: Path) -> None:
-    """So that the tests below show what they say."""
+    """The helper that rewrites a segment does not damage it by itself."""
     before = content(folder / segment_name(3))
     rewrite(folder / segment_name(3))
     assert content(folder / segment_name(3)) == before
@@ -188,7 +188,7 @@ def test_invalid_metadata_is_reported(folder: Path, changes: dict[str, object], 
 def test_an_unknown_protocol_version_is_reported_when_decoding(
     folder: Path, changes: dict[str, object], words: str
 ) -> None:
-    """It can be listed, and not decoded."""
+    """The segment can be listed, but not decoded."""
     path = folder / segment_name(1)
     rewrite(path, source=msgspec.to_builtins(read_metadata(path).source) | changes)
     assert read_metadata(path).number == 1
@@ -321,7 +321,7 @@ def test_descending_session_numbers_are_reported(folder: Path) -> None:
     assert gaps(folder) == ["between segments 5 and 6, session 2 is followed by session 1"]
 
 
-# Whole or not at all
+# Atomic files
 
 
 def test_readers_do_not_see_unfinished_segments(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_readers_do_not_see_unfinished_segments(tmp_path: Path) -> None:
     writer.rotate()
     writer.write(sent[50:], 0)
     writer.rotate()
-    assert len(jobs) == 4  # the rows and the end of each
+    assert len(jobs) == 4  # two jobs per segment: rows and end
     seen: list[list[str]] = []
     for job in jobs:
         job()
@@ -381,7 +381,7 @@ def test_unfinished_files_are_removed(folder: Path) -> None:
 
 
 def test_a_reader_refuses_a_recording_with_a_missing_segment(tmp_path: Path) -> None:
-    """Rather than leave transactions out without a word; or goes on, and tells of it."""
+    """Reading raises an error, or continues and reports the error to `on_error`."""
     messages = recordings.sent("pg18_p1")
     recordings.write(tmp_path, recordings.source("pg18_p1"), messages, 151)[1].unlink()
     with pytest.raises(RecordingError, match="segment 2 is missing"), RecordingReader(tmp_path):
@@ -392,11 +392,11 @@ def test_a_reader_refuses_a_recording_with_a_missing_segment(tmp_path: Path) -> 
     assert "segment 2 is missing" in str(told[0])
 
 
-# The end
+# Missing last segments
 
 
 def acknowledged(folder: Path, last: int) -> None:
-    """Write the recorder's state, as it does after it acknowledged a segment."""
+    """Write the state file that the recorder writes after acknowledging a segment."""
     state = {"slot": "slot", "last_segment": last, "unknown to readers": [1]}
     (folder / STATE_FILE).write_bytes(msgspec.json.encode(state))
 
@@ -416,7 +416,7 @@ READERS: list[Callable[[str], object]] = [
 
 @pytest.mark.parametrize("read", READERS, ids=["segments", "views", "views of a URI", "stand-in"])
 def test_missing_last_segments_are_reported(folder: Path, read: Callable[[str], object]) -> None:
-    acknowledged(folder, 9)  # the tenth was stored, and not acknowledged yet
+    acknowledged(folder, 9)  # the tenth is stored, but not yet acknowledged
     read(str(folder))
     (folder / segment_name(10)).unlink()
     read(str(folder))

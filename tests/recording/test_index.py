@@ -1,4 +1,4 @@
-"""With metadata and the segments that it names, a reader finds a transaction's rows without any others."""
+"""A transaction's rows can be found with the metadata and the segments that it names, without others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_transactions_are_rebuilt_from_the_segments_in_their_metadata(
     ends = [end for one in said.values() for end in one.ends if end.type in COMMITS]
     assert {end.position for end in ends} <= committed.keys()
     assert any(len(end.segments) > 1 for end in ends)
-    # Each segment is read where there is no other.
+    # Each segment is copied to a folder of its own, so no other can be read.
     alone = {number: tmp_path / f"{number}.parquet" for number in said}
     for path, copy in zip(paths, alone.values(), strict=True):
         copy.symlink_to(path)
@@ -45,7 +45,7 @@ def test_transactions_are_rebuilt_from_the_segments_in_their_metadata(
         transaction = committed.pop(end.position)
         assert rebuilt(rows, end) == transaction.changes
         assert (end.xid, end.lsn, end.gid) == (transaction.xid, transaction.commit_lsn, transaction.gid)
-    # All else begins and ends in one segment.
+    # All other transactions are wholly in one segment.
     for number, path in alone.items():
         first, end_position = said[number].first_position, said[number].next_position
         ended = {end.position for end in said[number].ends}
@@ -57,7 +57,7 @@ def test_transactions_are_rebuilt_from_the_segments_in_their_metadata(
 
 
 def by_position(path: Path) -> dict[int, Transaction]:
-    """The transactions of a recording, by the position of the message that commits them."""
+    """Return the committed transactions by the position of the message that commits each."""
     found = {}
     with RecordingReader(path) as segments:
         transactions = Transactions(segments.decoder)
@@ -71,7 +71,7 @@ def by_position(path: Path) -> dict[int, Transaction]:
 
 
 def rebuilt(rows: dict[int, list[Row]], end: TransactionEnd) -> list[Change]:
-    """The changes of a transaction, as the entry of its end says: where to look, and what to leave out."""
+    """Return a transaction's changes, found with its `TransactionEnd`."""
     assert end.begin is not None
     assert list(end.segments) == sorted(set(end.segments))
     return [
@@ -100,7 +100,7 @@ def test_parts_count_the_changes_of_each_transaction(recorded: Recorded, name: s
             begin: counts.get(begin, 0) for begin in parts
         }
         assert {part.xid for part in one.parts} >= {end.xid for end in one.ends if end.begin in parts}
-        # What is not listed is an ordinary transaction that is wholly here.
+        # A transaction that is not listed is ordinary and wholly in this segment.
         for begin in counts.keys() - parts.keys():
             assert one.first_position <= begin < one.next_position
         for begin in parts:
@@ -111,7 +111,7 @@ def test_parts_count_the_changes_of_each_transaction(recorded: Recorded, name: s
 
 
 def begin_of_each(path: Path) -> dict[int, int]:
-    """The position where the transaction of each message inside one begins, by the message's position."""
+    """Return, by position of a change, the position where its transaction begins."""
     first_blocks: dict[int, int] = {}
     current, found = None, {}
     with RecordingReader(path) as segments:
@@ -131,7 +131,7 @@ def begin_of_each(path: Path) -> dict[int, int]:
 
 
 def test_ends_have_type_lsn_and_segments(tmp_path: Path) -> None:
-    """By hand: a streamed transaction that loses a savepoint and commits, one that aborts, one prepared."""
+    """Three streamed transactions: one commits without a savepoint, one aborts, one is prepared."""
     said = recordings.record(
         tmp_path,
         *(m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.Insert(1, ("b",), 8), m.StreamStop()),

@@ -1,4 +1,4 @@
-"""Readers of segments need memory for some messages, not for all that a file expands to."""
+"""Readers of segments need memory for a batch of messages, not for a whole segment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from pgoutput.cli import main
 import pgoutput.recording
 
-def peak():  # not getrusage, whose peak begins with that of the parent process
+def peak():  # not getrusage: its peak includes the parent process
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
 before = peak()
@@ -32,7 +32,7 @@ try:
 finally:
     print(peak() - before >> 10, file=sys.stderr)
 """
-"""The command line; then how many MiB its peak memory grew."""
+"""Script that runs a command line and prints by how many MiB its peak memory grew."""
 
 
 def grown(*arguments: object) -> int:
@@ -76,5 +76,5 @@ def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: 
 
 
 def test_memory_stays_bounded_with_one_huge_message(tmp_path: Path) -> None:
-    """It is held twice: as bytes, and as the message that they decode to."""
+    """A message is in memory twice: as bytes and decoded."""
     assert grown("check", write(tmp_path, [200 * MIB])) < 2.3 * 200

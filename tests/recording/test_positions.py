@@ -1,4 +1,4 @@
-"""Where positions may be left out: between sessions, of which several may be written at a time."""
+"""Positions may skip between sessions, as several can be written concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recordings of captures, and the two ways to read them."""
+"""Fixtures: recordings of captures, and reading with and without the kernel."""
 
 from tests.columns.conftest import way
 from tests.recording.conftest import recorded

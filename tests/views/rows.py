@@ -1,4 +1,4 @@
-"""Rows of the views, what they should be, and the tables that follow from them.
+"""Rows of the views, their expected values, and the tables that result from them.
 
 What should come is made of whole transactions, as `pgoutput.stream` puts them together: it reads all
 segments, in their order. What follows from rows is by the words of `CHANGES` alone.
@@ -49,14 +49,14 @@ Pairs = list[tuple[str, str | None]] | None
 
 
 class Expected(msgspec.Struct):
-    """What a row of `changes` should be, and the message at its position."""
+    """An expected row of `changes`, and the message at its position."""
 
     row: Row
     data: bytes
 
 
 def expected_changes(folder: Path) -> list[Expected]:
-    """The changes of a recording, in the order of the commits; all but `position` and `sequence`."""
+    """Yield the expected rows in commit order, without `position` and `sequence`."""
     said = [read_metadata(path) for path in list_segments(folder)]
     version = said[0].source.proto_version
     snapshot_end = max((one.end_lsn for one in said if one.kind == "snapshot"), default=-1)
@@ -127,7 +127,7 @@ def _is_not_sent(cell: object) -> bool:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
-    """The rows of batches that are sound."""
+    """Return the rows of batches, after validating the batches."""
     rows: list[Row] = []
     for batch in batches:
         assert batch.schema.equals(schema)
@@ -142,7 +142,7 @@ def changes(
     lsns: LsnRange | None = None,
     wanted: Callable[[RelationSchema], bool] = lambda schema: True,
 ) -> list[Row]:
-    """The rows of `changes`, of some segments or of all, in the order of the tasks."""
+    """Return the rows of `changes` of some or all segments, in the order of the tasks."""
     recording = Recording(place)
     found = []
     for task in plan_changes(
@@ -154,17 +154,17 @@ def changes(
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """The rows, sorted by `sequence`."""
+    """Return the rows sorted by `sequence`."""
     return sorted(rows, key=lambda row: (row["sequence"]["commit_lsn"], row["sequence"]["position"]))
 
 
 def without(row: Row, *columns: str) -> Row:
-    """The row, but for some columns."""
+    """Return the row without some columns."""
     return {name: value for name, value in row.items() if name not in columns}
 
 
 def messages(place: PathOrUri, numbers: Sequence[int] | None = None) -> list[Row]:
-    """The rows of `messages`."""
+    """Return the rows of `messages`."""
     recording = Recording(place)
     found = []
     for task in plan_messages(recording, recording.numbers if numbers is None else numbers):
@@ -174,7 +174,7 @@ def messages(place: PathOrUri, numbers: Sequence[int] | None = None) -> list[Row
 
 
 def schema_rows(place: PathOrUri) -> list[Row]:
-    """The rows of `schema`."""
+    """Return the rows of `schema`."""
     recording = Recording(place)
     rows: list[Row] = schema_batch(schema_versions(recording.metadata(recording.numbers))).to_pylist()
     return rows
@@ -192,12 +192,12 @@ def schemas(place: PathOrUri) -> dict[int, list[RelationSchema]]:
 def table(
     place: PathOrUri, name: str, schema: pa.Schema | None = None, numbers: Sequence[int] | None = None
 ) -> pa.Table:
-    """The rows of the view `table`, sorted by `sequence`.
+    """Return the rows of the view `table`, sorted by `sequence`.
 
     Args:
         place: The recording.
         name: Of the table, without its namespace.
-        schema: The columns that are wanted, else all that the table ever had.
+        schema: Columns of the view; None for all columns that the table ever had.
         numbers: The segments, else all.
     """
     recording = Recording(place)
@@ -214,7 +214,7 @@ def table(
 
 
 def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Batches as one table, sorted by `sequence`."""
+    """Return batches as one table, sorted by `sequence`."""
     whole = pa.Table.from_batches(batches, schema)
     whole.validate(full=True)
     whole = whole.append_column("of_commit", pa.array(whole["sequence"].combine_chunks().field("commit_lsn")))
@@ -222,7 +222,7 @@ def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Tab
 
 
 def replay(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows that a table has in the end, each a dict, by rows of one table in the order of `sequence`.
+    """Apply changes of one table in order of `sequence`; return the resulting rows as dicts.
 
     Args:
         rows: Rows of `changes` or of `table`, with dicts in `before` and `after`.
@@ -251,5 +251,5 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _rescued(gone: Row, row: Row) -> list[tuple[str, str | None]]:
-    """What was rescued of columns that were not sent anew."""
+    """Return the rescued values of unchanged columns."""
     return [pair for pair in gone.get("_rescued_data") or () if pair[0] in row["unchanged"]]

@@ -1,4 +1,4 @@
-"""Rows do not depend on where batches end, nor on which tables and transactions meet in one."""
+"""Rows do not depend on the size of batches, or on which tables and transactions share a batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES: dict[int, list[Cell]] = {
 
 
 class Stream:
-    """A stream at random: many tables that change, in transactions of few changes."""
+    """Yields a random stream of small transactions on several tables whose schemas change."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -55,7 +55,7 @@ class Stream:
             yield m.Commit(lsn, lsn + 1, number)
 
     def _streamed(self, lsn: int, number: int) -> Iterator[Message]:
-        """A transaction in blocks, of which a savepoint or all may be rolled back."""
+        """Yield a streamed transaction; a savepoint or the whole transaction may be rolled back."""
         xid = 700 + number
         for block in range(2):
             yield m.StreamStart(xid, first_segment=not block)
@@ -108,7 +108,7 @@ class Stream:
 
 
 def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
-    """The rows of `changes`, or of a table, where batches are slices of so many messages."""
+    """Return the rows of `changes`, or of a table, read in batches of `size` messages."""
     recording, found = Recording(folder), list[Row]()
     schema = CHANGES
     if name is not None:
@@ -141,7 +141,7 @@ def test_random_streams_give_the_expected_changes(tmp_path: Path, seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_streams_give_equal_rows_in_table_and_changes(tmp_path: Path, seed: int) -> None:
-    """Cell by cell the values are those of `changes`, by batches of one message those of larger ones."""
+    """The table's values equal those of `changes`, whatever the batch size."""
     record(tmp_path, *Stream(seed).messages(60), cut=150)
     for name in ("t1", "t5"):
         typed = in_batches(tmp_path, 10_000, name)
@@ -155,7 +155,7 @@ def test_random_streams_give_equal_rows_in_table_and_changes(tmp_path: Path, see
 
 
 def shown(image: object) -> dict[str, str] | None:
-    """The values of a row that are not NULL, as texts."""
+    """Return the values of a row that are not NULL, as text."""
     if image is None:
         return None
     assert isinstance(image, dict | list)
@@ -166,7 +166,7 @@ def shown(image: object) -> dict[str, str] | None:
 
 
 def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
-    """Each change has the columns of its time, also where changes of other tables are between."""
+    """Each change has its schema version's columns, also between changes of other tables."""
     one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
     beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
     record(
@@ -188,7 +188,7 @@ def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
 
 
 def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
-    """As two streamed transactions can tell of them, of which one has dropped it and made it anew."""
+    """Two streamed transactions can each describe the name, if one drops and recreates the table."""
     described = [
         m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)
     ]

@@ -1,4 +1,4 @@
-"""The rows of `changes` are the committed changes, each once, wherever segments and micro-batches end."""
+"""The view `changes` has each committed change once, whatever the segments and micro-batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CUTS = [
 
 
 def everything(folder: Path) -> list[Row]:
-    """All rows of a recording, in order."""
+    """Return all rows of `changes` of a recording, in order."""
     return _everything(folder, compiled.kernel is None)
 
 
@@ -88,7 +88,7 @@ def test_a_micro_batch_has_the_commits_of_its_segments(
 
 
 def test_the_corpus_has_transactions_that_span_segments(recorded: Recorded) -> None:
-    """What the tests above are about: 3 segments and more, and others between."""
+    """Some transactions span 3 segments or more, with other transactions between."""
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 5))
     ends = [end for said in recording.metadata(recording.numbers) for end in said.ends]
     spans = Counter(end.type for end in ends if len(end.segments) > 2)
@@ -112,7 +112,7 @@ def test_replayed_changes_give_the_servers_tables(recorded: Recorded, name: str)
         columns = list(json.loads(of_one[-1]["columns"]))
         found = Counter(tuple(row.get(column) for column in columns) for row in replay(of_one))
         assert found == Counter(table.select(columns)), table.name
-    assert len(of_table) <= 1  # app.gone, which is dropped in the end
+    assert len(of_table) <= 1  # app.gone is dropped at the end
 
 
 @pytest.mark.parametrize(("name", "cut"), [("pg18_ws_p4_par_2pc_msg", 50), ("pg10_p1", 50)])
@@ -136,7 +136,7 @@ def test_each_needed_segment_is_read_once(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 11))
     tasks = plan_changes(recording, recording.numbers)
     assert len({task.place for task in tasks}) == len(tasks)
-    # Of one segment: itself, and those that have its transactions.
+    # The segment itself, and the segments that have its transactions.
     for number in recording.numbers:
         (said,) = recording.metadata([number])
         named = {one for end in said.ends for one in end.segments if end.type != "Prepare"}

@@ -1,4 +1,4 @@
-"""What cannot be read is one error, which names the file and the place in it."""
+"""Errors of the views name the file and the position in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
 
 
 def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any) -> Path:
-    """A segment with messages that no recorder writes."""
+    """Return a segment with messages that a recorder would refuse."""
     path = folder / segment_name(1)
     file = SegmentFile(path)
     raw = [one if isinstance(one, bytes) else encode_for(one, 4) for one in data]
@@ -88,7 +88,7 @@ WIDE, UNKNOWN = m.Insert(1, ("x", "y")), m.Insert(2, ("x",))
 
 @pytest.mark.parametrize("wrong", list(permutations([b"I", WIDE, UNKNOWN])))
 def test_the_first_error_is_reported(tmp_path: Path, wrong: tuple[bytes | Message, ...]) -> None:
-    """Whatever is wrong behind it."""
+    """Later errors do not change which error is reported."""
     forged(tmp_path, T, BEGIN, INSERT, *wrong, COMMIT)
     words = {b"I": r"Insert\.relation_oid", WIDE: "Insert: new has 2 columns", UNKNOWN: "Insert: no Relation"}
     with pytest.raises(RecordingError, match=f"position 3: {words[wrong[0]]}"):
@@ -115,12 +115,12 @@ def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
 
 
 def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
-    """Changes of other tables must be messages, but nobody asks whether they fit."""
+    """Changes of other tables are decoded, but not compared with their relation."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
     assert changes(tmp_path, wanted=lambda relation: False) == []
     path.unlink()
-    forged(tmp_path, m.Insert(1, ("x",)), m.Insert(9, ("x",)))  # outside of transactions
+    forged(tmp_path, m.Insert(1, ("x",)), m.Insert(9, ("x",)))  # outside transactions
     assert changes(tmp_path) == []
     path.unlink()
     forged(tmp_path, T, BEGIN, INSERT[:-1], COMMIT)
@@ -129,7 +129,7 @@ def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Pa
 
 
 def test_unchanged_cells_in_an_old_row_are_accepted(tmp_path: Path) -> None:
-    """An old row has no unchanged values, but a message could say so."""
+    """No server sends unchanged cells in an old row, but the protocol allows them."""
     change = m.Update(1, (b"\xff",), old=(UNCHANGED,))
     forged(tmp_path, T, BEGIN, change, COMMIT, relations=relations_of(tmp_path))
     (row,) = changes(tmp_path)
@@ -145,7 +145,7 @@ def relations_of(folder: Path) -> tuple[Any, ...]:
 
 
 def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path) -> None:
-    """Whatever byte of a message changes: rows, or the one error."""
+    """A changed byte of a message gives rows or a RecordingError, nothing else."""
     generator, refused = random.Random(18), 0
     (original,) = recorded("pg18_p4_par_2pc", 10_000).glob("*.parquet")
     with SegmentReader(original) as segment:
@@ -221,7 +221,7 @@ def test_a_recording_can_be_a_uri(recorded: Recorded) -> None:
 def test_a_segment_in_the_working_directory_is_read_by_its_name(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name alone says where it and the others are."""
+    """Other segments are found in the same folder."""
     folder = recorded("pg18_p4_par_2pc", 40)
     monkeypatch.chdir(folder)
     for number in (8, 9, 10):
@@ -245,7 +245,7 @@ def test_metadata_is_read_concurrently_and_once(recorded: Recorded, monkeypatch:
 
 
 def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) -> None:
-    """A query that reads them as they come would take one for the other."""
+    """Otherwise a query would read one segment in place of the other."""
     folder = tmp_path / "swapped"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     one, other = (folder / segment_name(number) for number in (3, 4))

@@ -1,4 +1,4 @@
-"""Transactions that are spread over blocks, segments, sessions and micro-batches come whole, once, or not."""
+"""Transactions that span blocks, segments, sessions and micro-batches are read whole and once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def texts(rows: list[Row]) -> list[str]:
 
 
 def as_expected(folder: Path) -> list[Row]:
-    """All rows, which are those of the transactions; micro-batches of a segment each give the same."""
+    """Return all rows, after checking them; micro-batches of one segment each give the same rows."""
     found = in_order(changes(folder))
     assert [without(row, "position", "sequence") for row in found] == [
         one.row for one in expected_changes(folder)
@@ -82,7 +82,7 @@ def test_changes_are_complete_wherever_the_connection_breaks(
 
 @pytest.mark.parametrize("cut", [1, 3, 100])
 def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: int) -> None:
-    """Sessions later, with another in between, and with the commit's LSN and time."""
+    """The commit can be sessions later; the changes have its LSN and time."""
     before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
     record(tmp_path, T, m.Begin(320, 1, 6), m.Insert(1, ("between",)), m.Commit(320, 330, 1))
     record(tmp_path, COMMIT_PREPARED, m.CommitPrepared(500, 510, 4, 7, "s"), cut=1)
@@ -100,7 +100,7 @@ def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: i
 
 
 def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None:
-    """Blocks of several transactions alternate, and one that is not streamed commits between them."""
+    """Stream blocks of several transactions alternate, with an ordinary transaction between them."""
 
     def block(xid: int, text: str, subxid: int | None = None, first: bool = False) -> tuple[Message, ...]:
         return m.StreamStart(xid, first), m.Insert(1, (text,), subxid or xid), m.StreamStop()
@@ -117,7 +117,7 @@ def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None
         folder.mkdir()
         record(folder, *stream, cut=cut)
         rows = in_order(changes(folder))
-        # Xid 71 was rolled back; PostgreSQL does not use it again, so all that has it is gone.
+        # Xid 71 was rolled back and is not reused, so all its changes are gone.
         assert [(row["xid"], *texts([row])) for row in rows] == [
             (5, "whole"),
             (8, "b1"),
@@ -130,7 +130,7 @@ def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None
 
 
 def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
-    """Xids are used again after four billion: the position where a transaction begins is what names it."""
+    """Xids wrap around; a transaction is identified by the position where it begins."""
     again = (
         *(m.StreamStart(7, True), m.Insert(1, ("again",), 8), m.StreamStop()),
         m.StreamCommit(7, 600, 610, 2),
@@ -182,7 +182,7 @@ def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
 
 
 def snapshot(folder: Path, *texts: Sequence[str]) -> None:
-    """The segments of a snapshot, as a recorder writes them: a transaction each, with positions between."""
+    """Write a snapshot as a recorder does: one transaction per segment, with gaps in the positions."""
     (folder / SNAPSHOT).mkdir()
     for number, of_one in enumerate(texts, start=1):
         inserts = [m.Insert(1, (text,)) for text in of_one]
@@ -225,13 +225,13 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
     assert texts([row for row in changes(tmp_path, lsns=LsnRange(91)) if row["commit_lsn"] > 90]) == ["whole"]
     assert {row["position"] for row in messages(tmp_path)} >= {0, 1000, 2000, 3000}
     assert [(row["version"], row["position"]) for row in schema_rows(tmp_path)] == [(1, 1)]
-    for number in (1, 3, 5):  # each is read alone, too
+    for number in (1, 3, 5):  # each can be read alone
         path = Path(str(Recording(tmp_path).path(number)))
         assert changes(path) == changes(tmp_path, [number])
 
 
 def test_refresh_sees_new_segments_and_keeps_metadata(tmp_path: Path) -> None:
-    """What was read of the footers is kept, and what is new is seen."""
+    """The last segment's metadata is kept, and new segments are listed."""
     with pytest.raises(Exception, match="no segments are here"):
         Recording(tmp_path)
     recording = Recording(tmp_path, may_be_empty=True)

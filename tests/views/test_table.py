@@ -1,4 +1,4 @@
-"""The typed rows of `table` are those of the servers, and equal of text and of binary format."""
+"""The view `table` gives the servers' typed rows, equal for text and binary format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOAT4, FLOAT8, DATE = 700, 701, 1082
 
 
 def tables(folder: Path) -> dict[int, pa.Table]:
-    """The view of each table of a recording, sorted by `sequence`."""
+    """Return the view of each table of a recording by OID, sorted by `sequence`."""
     return _tables(folder, compiled.kernel is None)
 
 
@@ -92,17 +92,17 @@ def test_text_and_binary_give_equal_rows(recorded: Recorded, name: str) -> None:
 
 
 def comparable(row: Row) -> str:
-    """The row without what depends on the capture, and what binary format does not say."""
+    """Return the row without values that differ between captures, or that binary format lacks."""
     row = {column: value for column, value in row.items() if column not in ("position", "sequence")}
     for image in ("before", "after"):
         if row[image] is not None:
-            cells = row[image] = {k: v for k, v in row[image].items() if not untold(row, k)}
+            cells = row[image] = {k: v for k, v in row[image].items() if not differs_by_capture(row, k)}
             rescued = cells.pop(RESCUED) or []
-            cells[RESCUED] = sorted(pair for pair in rescued if not untold(row, pair[0])) or None
+            cells[RESCUED] = sorted(pair for pair in rescued if not differs_by_capture(row, pair[0])) or None
     return repr(row)  # NaN is not equal to itself
 
 
-def untold(row: Row, column: str) -> bool:
+def differs_by_capture(row: Row, column: str) -> bool:
     return f"{row['relation']['name']}.{column}" in NOT_SENT | UNTOLD
 
 
@@ -114,11 +114,11 @@ def test_rows_do_not_depend_on_segments(recorded: Recorded, name: str) -> None:
         assert repr(images(table(parts, one))) == repr(images(by_name[one]))  # NaN is not equal to itself
 
 
-# Made by hand
+# Composed streams
 
 
 def relation(oid: int, *columns: tuple[str, int], keys: int = 1, namespace: str = "public") -> m.Relation:
-    """A table `t`; the first of its columns are the key."""
+    """Return a relation `t` whose first `keys` columns are the key."""
     described = (
         m.RelationColumn(int(place < keys), name, type_, -1) for place, (name, type_) in enumerate(columns)
     )
@@ -137,7 +137,7 @@ def after(rows: pa.Table) -> list[Row | None]:
 
 
 def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> None:
-    """The columns it ever had, by name; types that hold all values; values where they were sent."""
+    """The rows have all columns that the table ever had, with types that hold all values."""
     first = relation(1, ("id", INT2), ("a", FLOAT4), ("b", TEXT), ("c", INT4), ("e", INT8))
     second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC), ("e", INT2))
     record(
@@ -153,7 +153,7 @@ def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> Non
         "id": pa.int64(),
         "a": pa.float64(),
         "b": pa.string(),
-        "c": pa.string(),  # numeric has no bounds
+        "c": pa.string(),  # numeric without precision
         "e": pa.int64(),
         "d": pa.date32(),
         RESCUED: pa.map_(pa.string(), pa.string()),
@@ -168,7 +168,7 @@ def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> Non
 
 
 def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> None:
-    """The schema is of when a query began; what came later comes as text."""
+    """A query keeps the schema of its start; values of later columns are rescued as text."""
     first = relation(1, ("id", INT4), ("a", INT2))
     second = relation(1, ("id", INT4), ("a", TEXT), ("b", TEXT), ("c", INT4))
     record(
@@ -192,7 +192,7 @@ def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> 
 
 
 def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
-    """A schema may have columns that no shape of the table has; they are NULL."""
+    """The schema can have columns that no schema version of the table has."""
     record(tmp_path, *transaction(10, relation(1, ("id", INT4)), m.Insert(1, ("1",))))
     more = pa.struct(
         [("later", pa.int32()), ("id", pa.int32()), (RESCUED, pa.map_(pa.string(), pa.string()))]
@@ -201,7 +201,7 @@ def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
 
 
 def test_old_rows_follow_the_replica_identity(tmp_path: Path) -> None:
-    """The key where the server sends no more, the row for REPLICA IDENTITY FULL, else nothing."""
+    """Old rows are the key tuple, the whole row with REPLICA IDENTITY FULL, or NULL."""
     keyed = relation(1, ("a", TEXT), ("id", INT4), ("b", TEXT), keys=2)
     full = msgspec.structs.replace(keyed, oid=2, replica_identity=ReplicaIdentity.FULL)
     new: TupleData = ("n", "2", "x")
@@ -281,7 +281,7 @@ def test_a_column_can_mix_text_and_binary(tmp_path: Path) -> None:
 
 
 def test_domains_have_their_base_types(tmp_path: Path) -> None:
-    """The Type message of a domain says so."""
+    """The Type message of a domain names its base type."""
     positive = m.Type(60_000, "pg_catalog", "numeric")
     money = msgspec.structs.replace(relation(1, ("id", 60_000)))
     exact = msgspec.structs.replace(money, columns=(m.RelationColumn(1, "id", 60_000, 786_438),))

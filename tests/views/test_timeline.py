@@ -1,4 +1,4 @@
-"""Messages are decoded in any order, with what holds at their places."""
+"""UnorderedDecoder decodes messages in any order as StreamDecoder does in stream order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
 
 
 class Found(NamedTuple):
-    """A message that is decoded, and the relations that it changes."""
+    """A decoded message, and the schemas of the relations that it changes."""
 
     message: Message
     schemas: list[RelationSchema]
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 def read(
     rows: Sequence[tuple[Key, bytes | None]], timeline: Timeline, decoder: StreamDecoder
 ) -> list[Found | DecodeError | None]:
-    """What each row is, all of them in one batch."""
+    """Decode rows in one batch; return message, or error, and schemas of each."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
     placed = UnorderedDecoder(timeline, decoder).decode(
         keys, pa.array([data for _, data in rows], pa.binary())
@@ -92,7 +92,7 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
 def test_shuffled_captures_decode_as_in_order(name: str) -> None:
-    """Each message as in its order, with the Relation messages that hold there."""
+    """Each message decodes as in stream order, with the schema versions valid at its place."""
     header, _, samples = corpus.read(name)
     ordered = header.decoder()
     expected = []
@@ -121,7 +121,7 @@ def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
 
 
 def test_a_repeated_relation_is_kept_once() -> None:
-    """Also in a stream block, where it has an xid."""
+    """A repeated Relation message in a stream block differs only by its xid."""
     rows = stream(
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
@@ -180,7 +180,7 @@ def test_messages_have_an_xid_only_inside_stream_blocks() -> None:
 
 
 def test_damaged_messages_have_no_effect() -> None:
-    """As in a stream decoder, so the messages behind them are told to be wrong, or read as before."""
+    """As in StreamDecoder, invalid Relation messages do not change the schema of later messages."""
     rows = stream(RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1"))
     assert errors(rows)[5] == "Insert: new has 1 columns, but public.t has 2"
     rows[4] = (rows[4][0], rows[4][1][:-1])
@@ -230,7 +230,7 @@ def test_a_null_key_is_an_error() -> None:
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
 def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
-    """No mode hides it: what comes behind would be read wrongly."""
+    """The error is raised in every mode, as later messages would be decoded wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not there when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], timeline, new_decoder())
@@ -238,7 +238,7 @@ def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
 
 @given(st.data())
 def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> None:
-    """A stream decoder that reads in order gives the same, and finds the same rows wrong."""
+    """The messages and errors are those of StreamDecoder in stream order."""
     fine = [
         RELATION,
         WIDER,

@@ -1,4 +1,4 @@
-"""What the kernel makes of columns is what numpy and Arrow make of them, and it refuses the same."""
+"""Messages encoded with and without the kernel are equal, and so are errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pgoutput.columns import (
 )
 from pgoutput.columns import cells as cells_module
 from pgoutput.errors import EncodeError
-from tests.columns.ways import outcome, pure
+from tests.columns.without_kernel import outcome, pure
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
 
@@ -41,7 +41,7 @@ OTHERS = [pa.array([1]), pa.array([True]), pa.array(["a"]).dictionary_encode()]
 
 @st.composite
 def arrays(draw: st.DrawFn, rows: int, types: Sequence[pa.DataType] = TYPES, nulls: bool = True) -> pa.Array:
-    """A part of a longer array; what its NULLs hide is not empty."""
+    """Draw a slice of a longer array, with bytes under its NULLs."""
     before, behind = draw(st.integers(0, 9)), draw(st.integers(0, 2))
     count = before + rows + behind
     texts = draw(st.lists(VALUE, min_size=count, max_size=count))
@@ -64,7 +64,7 @@ def masks(draw: st.DrawFn, rows: int) -> pa.BooleanArray | None:
 
 @st.composite
 def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
-    """Columns, some of which are encoded already."""
+    """Draw columns, some of them encoded already."""
     columns: list[Any] = draw(st.lists(arrays(rows), min_size=1, max_size=4))
     if draw(st.integers(0, 3)) == 0:
         columns.append(encode_cells(draw(st.lists(arrays(rows), min_size=1, max_size=2))))
@@ -75,7 +75,7 @@ def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
 
 @st.composite
 def calls(draw: st.DrawFn) -> Callable[[], pa.Array]:
-    """A call that makes changes."""
+    """Draw a call that encodes changes."""
     rows = draw(st.integers(0, 20))
     oid = draw(st.sampled_from([1, (1 << 32) - 1, 1 << 32]))
     some_xids = pa.array(draw(st.lists(st.integers(-1, 1 << 32), min_size=rows, max_size=rows)), pa.int64())
@@ -180,7 +180,7 @@ def test_too_small_buffers_are_refused(part: Any, why: str) -> None:
 
 
 def test_messages_are_not_overwritten_by_later_ones() -> None:
-    size = 100_000  # more than the allocator's business: see set_pool_limit
+    size = 100_000  # large enough for its own memory mapping: see set_pool_limit
     made = [encode_inserts(1, [pa.array([letter * size])]) for letter in "abc"]
     del made[1]
     made.append(encode_inserts(1, [pa.array(["d" * size])]))

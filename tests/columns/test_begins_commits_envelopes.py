@@ -1,4 +1,4 @@
-"""Begins, Commits and envelopes by columns are what the codecs encode."""
+"""Begins, Commits and envelopes encoded from columns equal those of the codecs."""
 
 from __future__ import annotations
 
