@@ -112,7 +112,7 @@ def test_a_path_that_is_not_a_recording_is_one_line(run: Run, folder: Path, tmp_
     for arguments in (("segments", folder), ("decode", folder), ("inspect", path), ("decode", path)):
         done = run(*arguments)
         assert done.code == 2
-        assert done.err.startswith(f"pgoutput: {path}: no Parquet file (")
+        assert done.err.startswith(f"pgoutput: {path}: cannot be read as a Parquet file (")
         assert len(done.err.splitlines()) == 1
 
 

@@ -100,7 +100,7 @@ def test_a_truncated_file_is_reported(tmp_path: Path, recording: Path) -> None:
     path = tmp_path / segment_name(5)
     for length in [0, 1, 4, 8, 12, *range(16, len(raw), 97), len(raw) - 1]:
         path.write_bytes(raw[:length])
-        refused(path, "no Parquet file")
+        refused(path, "cannot be read as a Parquet file")
 
 
 def test_a_damaged_page_is_found_by_its_checksum(folder: Path) -> None:
@@ -118,13 +118,13 @@ def test_a_damaged_page_is_found_by_its_checksum(folder: Path) -> None:
 def test_files_that_are_not_parquet_are_refused(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.parquet"
     path.write_bytes(raw)
-    refused(path, "no Parquet file")
+    refused(path, "cannot be read as a Parquet file")
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
-    refused(tmp_path / "1.parquet", "no Parquet file .*No such file")
+    refused(tmp_path / "1.parquet", "cannot be read as a Parquet file .*No such file")
     (tmp_path / "2.parquet").mkdir()
-    with pytest.raises(RecordingError, match="no Parquet file"):
+    with pytest.raises(RecordingError, match="cannot be read as a Parquet file"):
         read_metadata(tmp_path / "2.parquet")
 
 
@@ -155,7 +155,7 @@ def test_a_parquet_file_without_metadata_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     for schema in (SCHEMA, pa.schema([("x", pa.int64())]), pa.schema([])):
         pq.write_table(schema.empty_table(), path)
-        refused(path, "no segment: the metadata of `pgoutput` is missing")
+        refused(path, "not a segment: the metadata of `pgoutput` is missing")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_other_columns_are_reported(folder: Path, name: str) -> None:
         table.set_column(number, name, pa.nulls(len(table), pa.string())),
     ):
         rewrite(path, other)
-        refused(path, "no segment: its columns are not those of one")
+        refused(path, "not a segment: it has other columns")
         rewrite(path, table)
 
 

@@ -179,7 +179,7 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
     recording = Recording(tmp_path)
     with pytest.raises(RecordingError, match=f"segment {missing} is missing"):
         recording.check()
-    with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
+    with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: cannot be read as a Parquet file"):
         plan_changes(recording, range(1, 15))
 
 
@@ -187,9 +187,9 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
     ("make", "words"),
     [
         (lambda folder: None, "no segments are here; `pgoutput record` writes them"),
-        (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: no Parquet file"),
-        (lambda folder: (folder / "0000000001.parquet").touch(), "0000000001.parquet: no Parquet file"),
-        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: no segment has such a name"),
+        (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: cannot be read as a Parquet file"),
+        (lambda folder: (folder / "0000000001.parquet").touch(), "0000000001.parquet: cannot be read as a Parquet file"),
+        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: not the name of a segment"),
         (
             lambda folder: [(folder / f"{n}.parquet").touch() for n in ("01", "1")],
             "two segments have one number",

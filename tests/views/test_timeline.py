@@ -232,7 +232,7 @@ def test_a_null_key_is_an_error() -> None:
 def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
     """The error is raised in every mode, as later messages would be decoded wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
-    with pytest.raises(ValueError, match=r"at 2 was not there when .*: the input must not change"):
+    with pytest.raises(ValueError, match=r"at 2 was not in the input when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], timeline, new_decoder())
 
 

@@ -142,7 +142,7 @@ def segment_number(location: Location) -> int:
     """
     match = _NAME.fullmatch(location.path.rpartition("/")[2])
     if match is None:
-        raise RecordingError(f"{location}: no segment has such a name; they are called 0000000001{SUFFIX}")
+        raise RecordingError(f"{location}: not the name of a segment; segments are called 0000000001{SUFFIX}")
     return int(match[1])
 
 

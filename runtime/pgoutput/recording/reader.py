@@ -74,7 +74,7 @@ class SegmentReader:
                 location.path, filesystem=location.filesystem, page_checksum_verification=True
             )
         except _UNREADABLE as error:
-            raise self._unreadable("no Parquet file", error) from error
+            raise self._unreadable("cannot be read as a Parquet file", error) from error
         try:
             self.metadata = self._metadata()
         except RecordingError:
@@ -151,7 +151,7 @@ class SegmentReader:
         stored = self._file.metadata.metadata or {}
         raw = stored.get(METADATA_KEY)
         if raw is None:
-            raise self._error("no segment: the metadata of `pgoutput` is missing")
+            raise self._error("not a segment: the metadata of `pgoutput` is missing")
         if stored.get(CHECKSUM_KEY) != checksum(raw):
             raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
         try:
@@ -161,7 +161,7 @@ class SegmentReader:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None
         if not self._schema().equals(SCHEMA):
-            raise self._error("no segment: its columns are not those of one")
+            raise self._error("not a segment: it has other columns")
         self._check_rows(metadata, self._file.metadata.num_rows)
         return metadata
 

@@ -42,7 +42,7 @@ def used_schemas(
     """Return the schemas that `numbers` refer to, and the numbers renumbered accordingly.
 
     Args:
-        schemas: All schemas; None where nothing refers to.
+        schemas: All schemas; None for a schema that no number refers to.
         numbers: Indices of schemas.
     """
     used = np.flatnonzero(np.bincount(numbers, minlength=len(schemas)))
