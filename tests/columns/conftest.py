@@ -1,4 +1,4 @@
-"""The fixture `way` runs the tests of a module with the compiled kernel, and without it."""
+"""The fixture `with_and_without_kernel` runs the tests of a module with the compiled kernel, and without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.columns.without_kernel import pure
 
 
 @pytest.fixture(params=["kernel", "pure"], scope="module")
-def way(request: pytest.FixtureRequest) -> Iterator[None]:
+def with_and_without_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "pure":
         with pure():
             yield

@@ -13,7 +13,7 @@ from pgoutput import messages as m
 from pgoutput.columns import encode_begins, encode_commits, encode_copy_data, encode_xlog_data
 from pgoutput.errors import EncodeError
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 LSN = st.integers(0, (1 << 63) - 1)
 TIME = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -24,7 +24,7 @@ from pgoutput.values import base_types, to_arrow, to_text
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
 from tests.codec import corpus, fuzz
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 TUPLES = ("new", "old", "key")
 ID, NAME = m.RelationColumn(1, "id", 23, -1), m.RelationColumn(0, "name", 25, -1)

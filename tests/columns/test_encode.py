@@ -21,7 +21,7 @@ from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.wire import UNCHANGED
 from tests.codec import corpus
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 Rows = Sequence[TupleData]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

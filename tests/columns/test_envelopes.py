@@ -16,7 +16,7 @@ from pgoutput.errors import DecodeError
 from pgoutput.messages import PrimaryKeepalive, XLogData
 from pgoutput.wire import Buffer
 from tests.codec import corpus
-from tests.columns import ways
+from tests.columns import without_kernel
 
 SENT = sorted({data for data, _ in corpus.envelopes()}, key=len)[:2_000]
 """Envelopes of captures, sent by servers and their clients."""
@@ -58,7 +58,7 @@ def outcome(call: Callable[[Sequence[Buffer]], Any], payloads: Sequence[Buffer])
 def same(payloads: Sequence[Buffer]) -> Any:
     """Return the result with and without the kernel, after comparing it with the codec's."""
     made, wanted = outcome(columns, payloads), outcome(objects, payloads)
-    with ways.pure():
+    with without_kernel.pure():
         assert outcome(columns, payloads) == made
     assert made == wanted
     return made

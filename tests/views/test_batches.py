@@ -25,7 +25,7 @@ from pgoutput.wire import UNCHANGED
 from tests.recording.recordings import record
 from tests.views.rows import Row, changes, expected_changes, rows_of, schemas, table, without
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 TEXT, INT4, BYTEA = 25, 23, 17
 TYPES = TEXT, INT4, BYTEA, 70_000

@@ -19,7 +19,7 @@ from tests.recording import recordings
 from tests.recording.conftest import Recorded
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, without
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 CUTS = [
     *((name, 151) for name in corpus.CAPTURES),

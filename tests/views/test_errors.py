@@ -27,7 +27,7 @@ from tests.recording.conftest import Recorded
 from tests.recording.recordings import PARALLEL, record
 from tests.views.rows import changes, messages, table
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 T = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 25, -1),))
 BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
@@ -179,7 +179,9 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
     recording = Recording(tmp_path)
     with pytest.raises(RecordingError, match=f"segment {missing} is missing"):
         recording.check()
-    with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: cannot be read as a Parquet file"):
+    with pytest.raises(
+        RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: cannot be read as a Parquet file"
+    ):
         plan_changes(recording, range(1, 15))
 
 
@@ -188,7 +190,10 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
     [
         (lambda folder: None, "no segments are here; `pgoutput record` writes them"),
         (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: cannot be read as a Parquet file"),
-        (lambda folder: (folder / "0000000001.parquet").touch(), "0000000001.parquet: cannot be read as a Parquet file"),
+        (
+            lambda folder: (folder / "0000000001.parquet").touch(),
+            "0000000001.parquet: cannot be read as a Parquet file",
+        ),
         (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: not the name of a segment"),
         (
             lambda folder: [(folder / f"{n}.parquet").touch() for n in ("01", "1")],

@@ -22,7 +22,7 @@ from tests.recording.recordings import record
 from tests.views.rows import messages, schema_rows
 from tests.views.test_errors import forged
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)

@@ -24,7 +24,7 @@ from tests.truth import equals_typed
 from tests.values.test_captures import NOT_SENT, PAIRS, UNTOLD
 from tests.views.rows import Row, changes, replay, schemas, sorted_table, table
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 INT2, INT4, INT8, NUMERIC, TEXT = 21, 23, 20, 1700, 25
 FLOAT4, FLOAT8, DATE = 700, 701, 1082

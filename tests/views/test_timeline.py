@@ -28,7 +28,7 @@ from pgoutput.views import (
 )
 from tests.codec import corpus
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 COLUMN = m.RelationColumn(1, "id", 23, -1)
 RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (COLUMN,))
