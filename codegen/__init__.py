@@ -1,10 +1,9 @@
-"""Reads `spec/`, writes `generated/`.
+"""The code generator: reads `spec/`, writes `generated/`.
 
-The way of a spec through these modules: `yamlfile` (text to data with line numbers) → `model` (data to
-typed records) → `load` (files to one `Spec`, or one error with file and line) → `rules` (what no type can
-say) → `resolve` (the spec as one version sees it) → `layout` (wire order to reading and writing steps) →
-`render` (templates, with `filters`, and formatting) → `files` (write, compare). `evolution` compares
-versions and specs.
+The modules in the order in which they process a spec: `yamlfile` (YAML with line numbers), `model` (types of
+the spec), `load` (reads all files into a `Spec`), `rules` (checks beyond types), `resolve` (the spec in one
+version), `layout` (steps that read and write messages), `render` (templates and formatting, with
+`filters`), `files` (writes or compares the output). `evolution` compares versions and specs.
 
-Nothing here imports `pgoutput`, and nothing there imports this.
+The generator does not import `pgoutput`, and `pgoutput` does not import the generator.
 """

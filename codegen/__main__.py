@@ -25,7 +25,7 @@ SpecOption = Annotated[Path, typer.Option("--spec", help="Folder of the spec.")]
 
 
 class Refused(Exception):
-    """The command cannot do what was asked; the text says why."""
+    """The command failed; the text says why."""
 
 
 @app.callback(invoke_without_command=True)
@@ -94,7 +94,7 @@ def _stale(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Run, and turn what is wrong with the spec into one clear line and exit code 1."""
+    """Run the command. Print an error in the spec as one line and return exit code 1."""
     try:
         app()
     except (SpecError, Refused, RenderError, files.NotGenerated) as error:

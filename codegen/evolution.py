@@ -1,4 +1,4 @@
-"""How specs and versions differ, in words; and what a released version may no longer change.
+"""Differences between specs and between versions, and the rules for released versions.
 
 A version is compared by its wire form: what each field is on the wire and what it is called. Docs are not
 part of it. `spec/released.json` holds the wire form of every released version, as it was released.
@@ -19,21 +19,21 @@ from codegen.yamlfile import SpecError
 LOCK = "released.json"
 
 WireForm = Mapping[str, Mapping[str, str]]
-"""Messages, their fields in wire order, and what each field is."""
+"""Maps message names to their fields in wire order, and field names to a description of the wire type."""
 
 
 _Lock = dict[str, dict[str, dict[str, str]]]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A difference, and the rule that forbids it in a released version."""
+    """A difference between two specs, and the rule that forbids it in a released version."""
 
     rule: str
     text: str
 
 
 def wire_form(view: View) -> WireForm:
-    """The wire form of a version."""
+    """Return the wire form of a version: its messages and fields as text."""
     return {message.name: dict(_message_form(message)) for message in view.messages}
 
 
@@ -77,7 +77,7 @@ def _braced(parts: Iterable[str]) -> str:
 
 
 def changes(old: WireForm, new: WireForm) -> list[Change]:
-    """What is different in `new`, message by message."""
+    """Return the differences of `new` from `old`, by message."""
     return [*_changes(old, new)]
 
 
@@ -110,7 +110,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def released(spec: Spec) -> dict[str, WireForm]:
-    """The wire forms of all released versions, and of the protocol that has no versions."""
+    """Return the wire forms of all released versions and of the protocol without versions."""
     unreleased = {f"v{number}" for number, version in spec.versions.items() if not version.released}
     return {label: form for label, form in _forms(spec).items() if label not in unreleased}
 
@@ -122,7 +122,7 @@ def _forms(spec: Spec) -> dict[str, WireForm]:
 
 
 def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
-    """What changed between two specs, in words, and which of it breaks a rule."""
+    """Return the changes between two specs in words, and the changes that break a rule."""
     before, after = _forms(old), _forms(new)
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}
@@ -136,7 +136,7 @@ def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
 
 
 def broken(locked: Mapping[str, WireForm], spec: Spec) -> list[str]:
-    """The rules that `spec` breaks, where `locked` is what was released."""
+    """Return the evolution rules that `spec` breaks, compared with the released wire forms `locked`."""
     now = released(spec)
     return [text for label, form in locked.items() for text in _broken(label, form, now)]
 
@@ -151,7 +151,7 @@ def _broken(label: str, locked: WireForm, now: Mapping[str, WireForm]) -> Iterat
 
 
 def read_lock(directory: Path) -> Mapping[str, WireForm]:
-    """What was released, as the lock remembers it.
+    """Return the released wire forms from the lock file.
 
     Raises:
         SpecError: there is no lock, or it cannot be read.
@@ -167,5 +167,5 @@ def read_lock(directory: Path) -> Mapping[str, WireForm]:
 
 
 def lock_text(spec: Spec) -> str:
-    """What the lock should hold."""
+    """Return the content of the lock file."""
     return json.dumps(released(spec), indent=1) + "\n"

@@ -20,34 +20,34 @@ FORMATS = {
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):
-    """Fields of fixed width, side by side."""
+    """Adjacent fields of fixed width, read by one `struct.Struct`."""
 
     fields: tuple[Field, ...]
 
     @property
     def name(self) -> str:
-        """The name of its `struct.Struct`, by what it holds: `_RUN_LSN_TIMESTAMP_XID`."""
+        """Name of the run's `struct.Struct`, made of its field types: `_RUN_LSN_TIMESTAMP_XID`."""
         return "_RUN_" + "_".join(snake(field.type).upper() for field in self.fields)
 
     @property
     def format(self) -> str:
-        """The format of its `struct.Struct`, big-endian."""
+        """Format of the run's `struct.Struct`, big-endian."""
         return ">" + "".join(FORMATS[field.size, field.signed] for field in self.fields)
 
     @property
     def size(self) -> int:
-        """Its width in bytes."""
+        """Width of the run, in bytes."""
         return sum(field.size for field in self.fields)
 
 
 class One(msgspec.Struct, frozen=True, tag=True):
-    """One field whose width its value decides."""
+    """A field of variable width."""
 
     field: Field
 
 
 class When(msgspec.Struct, frozen=True, tag=True):
-    """Steps that are on the wire under a condition only."""
+    """Steps that are on the wire only under a condition."""
 
     condition: str
     fields: tuple[Field, ...]
@@ -55,19 +55,19 @@ class When(msgspec.Struct, frozen=True, tag=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A message, or the struct that repeats in a list, in steps."""
+    """The steps that read or write a message, or a struct that repeats in a list."""
 
     name: str
     steps: tuple[Run | One | When, ...]
 
     @property
     def snake(self) -> str:
-        """The name as functions have it."""
+        """Name in snake_case, as in function names."""
         return snake(self.name)
 
     @property
     def fixed(self) -> Run | None:
-        """The one run that is the whole message, if it is."""
+        """The run that is the whole message, or None."""
         match self.steps:
             case (Run() as run,):
                 return run
@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> Iterator[Run]:
-        """All runs, those under a condition included."""
+        """Return all runs, including those under a condition."""
         for step in self.steps:
             if isinstance(step, Run):
                 yield step
@@ -84,7 +84,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def layout(name: str, fields: tuple[Field, ...]) -> Layout:
-    """The steps of a field list."""
+    """Return the steps of a field list."""
     steps: list[Run | One | When] = []
     for condition, group in groupby(fields, key=lambda field: field.when):
         members = tuple(group)
@@ -111,7 +111,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """All that the codec of one version consists of, for the template to write down."""
+    """The parts of one version's codec, as its template needs them."""
 
     structs: dict[str, str]
     """Names and formats of the `struct.Struct`s."""
@@ -125,7 +125,7 @@ class Codec(msgspec.Struct, frozen=True):
 
 
 def codec(view: View, union: View) -> Codec:
-    """The codec of `view`; `union` is the view of the message classes."""
+    """Return the codec of `view`; `union` is the view with all versions' fields."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
     structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
@@ -147,14 +147,14 @@ def codec(view: View, union: View) -> Codec:
 
 
 def parts(view: View) -> dict[str, tuple[Field, ...]]:
-    """The structs that repeat inside messages, each with its fields."""
+    """Return the structs that repeat inside messages, with their fields."""
     fields = [field for message in view.messages for field in message.members]
     lists = [field for field in fields if field.kind == "list" and field.fields[0].name]
     return {field.type: field.fields for field in lists}
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A message, or a struct that repeats inside messages, as one or more versions have it."""
+    """The form of a message, or of a struct inside messages, shared by one or more versions."""
 
     name: str
     """What functions call it: `insert_v2` is how an Insert looks from version 2 on."""
@@ -170,13 +170,13 @@ class Form(msgspec.Struct, frozen=True):
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Fields that the class has and these versions do not."""
+        """Fields of the class that these versions do not send."""
         here = {field.name for field in self.fields}
         return tuple(name for name in self.members if name not in here)
 
 
 class Forms:
-    """The forms of all versions, each once, as a template that writes one module for them needs them."""
+    """The distinct message forms of all versions, for the kernel's template."""
 
     def __init__(self, views: Mapping[str, View], union: View) -> None:
         self._by_key: dict[bytes, Form] = {}
@@ -196,7 +196,7 @@ class Forms:
             self.codecs[label] = (view, forms)
 
     def part(self, field: Field) -> Form:
-        """The form of a list's elements."""
+        """Return the form of a list's elements."""
         return self._by_key[_key(field.type, field.fields)]
 
     def _add(
@@ -223,6 +223,6 @@ def _key(name: str, fields: tuple[Field, ...]) -> bytes:
 
 
 def _bare(field: Field) -> Field:
-    """Only what its bytes and its object depend on."""
+    """Return the properties of a field that its bytes and its Python object depend on."""
     inner = tuple(map(_bare, field.fields))
     return msgspec.structs.replace(field, doc="", since=0, server="", source="", option=None, fields=inner)

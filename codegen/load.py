@@ -1,4 +1,4 @@
-"""Files to one `Spec`, or one error with file and line."""
+"""Read the spec files into one `Spec`, or raise an error with file and line."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _HEAD = ("protocol", "title", "doc", "source")
 
 
 class Places:
-    """Which file says what, so that an error about any part of the spec can name file and line."""
+    """Maps each place in the spec to its file and line, for error messages."""
 
     def __init__(self) -> None:
         self._files: dict[Place, YamlFile] = {}
 
     def add(self, place: Place, file: YamlFile) -> None:
-        """Remember that `file` says what is at `place`; no other file may."""
+        """Register `file` as the file that defines `place`; a second file is an error."""
         if place in self._files:
             section, name = place
             text = f"{section}: duplicate `{name}`, already in {self._files[place].path}"
@@ -42,7 +42,7 @@ class Places:
         self._files[place] = file
 
     def error(self, place: Place, text: str) -> SpecError:
-        """The error that `text` is wrong at `place`; where no file says it, of the first file."""
+        """Return an error at `place`. If no file defines the place, it names the first file."""
         file = self._files.get(place[:2]) or next(iter(self._files.values()))
         return file.error(place, text)
 
@@ -90,7 +90,7 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
 
 
 def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
-    """The sections of one file, each entry as its type says."""
+    """Return the sections of one file, converted to the types of the model."""
     result: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     for section, entries in file.data.items():
         if section in _HEAD:
@@ -132,7 +132,7 @@ def _fails(data: Any, record: type[Any]) -> bool:
 
 
 def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
-    """The place that a msgspec path names. Its `[...]`, any key of a mapping, is found by trial."""
+    """Return the place that a msgspec path names. `[...]`, any key of a mapping, is found by trial."""
     place: Place = ()
     for step in re.findall(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])", path):
         key, index, _ = step
@@ -154,7 +154,7 @@ def _at(data: Any, place: Place) -> Any:
 
 
 def _only(data: Any, place: Place, name: str) -> Any:
-    """`data` with one entry left of the mapping at `place`."""
+    """Return `data` with only one entry in the mapping at `place`."""
     if not place:
         return {name: data[name]}
     return data | {place[0]: _only(data[place[0]], place[1:], name)}

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """A range of versions, both ends included; `last` is None where the range is open."""
+    """A range of versions, both ends included. `last` is None if the range is open."""
 
     first: int
     last: int | None = None
@@ -21,7 +21,7 @@ class Gate(msgspec.Struct, frozen=True):
         return self.first <= version and (self.last is None or version <= self.last)
 
     def within(self, other: Gate) -> bool:
-        """Whether every version of this gate is one of `other`."""
+        """Return whether every version of this gate is also in `other`."""
         if self.first < other.first:
             return False
         return other.last is None or (self.last is not None and self.last <= other.last)
@@ -60,28 +60,28 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Version(_Record, frozen=True, kw_only=True):
-    """A protocol version; a released one no longer changes."""
+    """A protocol version. A released version no longer changes."""
 
     server: GateText
     released: bool
 
 
 class OptionValue(_Record, frozen=True, kw_only=True):
-    """A value of an option, and what it needs."""
+    """A value of an option, and the versions that it needs."""
 
     versions: GateText
     server: GateText
 
 
 class Option(_Record, frozen=True, kw_only=True):
-    """What a client asks for when it starts replication."""
+    """An option of START_REPLICATION."""
 
     values: dict[str, OptionValue]
     any_version: bool = False
 
 
 class Context(_Record, frozen=True, kw_only=True):
-    """What a decoder must remember of earlier messages."""
+    """A state that a decoder must remember from earlier messages."""
 
     versions: GateText
     enter: str
@@ -89,7 +89,7 @@ class Context(_Record, frozen=True, kw_only=True):
 
 
 class Scalar(_Record, frozen=True, kw_only=True):
-    """A type of one value: its form on the wire and in tables."""
+    """A scalar type: its form on the wire, in Arrow and in Spark."""
 
     wire: Wire
     arrow: str
@@ -98,26 +98,26 @@ class Scalar(_Record, frozen=True, kw_only=True):
 
 
 class EnumValue(_Record, frozen=True, kw_only=True):
-    """A value of an enum, one character on the wire."""
+    """A value of an enum; one character on the wire."""
 
     value: str
 
 
 class Enum(_Record, frozen=True, kw_only=True):
-    """A type of one byte that has names for its values."""
+    """An enum: a one-byte type with named values."""
 
     source: str
     values: dict[str, EnumValue]
 
 
 class FlagBit(_Record, frozen=True, kw_only=True):
-    """A bit of a flag field."""
+    """A named bit of a flag field."""
 
     value: int
 
 
 class Flags(_Record, frozen=True, kw_only=True):
-    """A type of one byte that has names for its bits."""
+    """Flags: a one-byte type with named bits."""
 
     wire: Literal["uint8"]
     source: str
@@ -134,7 +134,7 @@ class Cell(_Record, frozen=True, kw_only=True):
 
 
 class Tuple(_Record, frozen=True, kw_only=True):
-    """A row: a count, and as many cells."""
+    """A tuple: a count, then that number of cells."""
 
     source: str
     count: str
@@ -142,7 +142,7 @@ class Tuple(_Record, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One entry of a field list: a field, a count, a length or a choice, by the keys it has."""
+    """An entry of a field list. Its keys decide whether it is a field, a count, a length or a choice."""
 
     doc: str | None = None
     name: str | None = None
@@ -169,7 +169,7 @@ class Structure(_Record, frozen=True, kw_only=True):
 
 
 class Message(_Record, frozen=True, kw_only=True):
-    """A message: its tag, then its fields."""
+    """A message: its tag and its fields."""
 
     tag: str
     title: str
@@ -182,7 +182,7 @@ class Message(_Record, frozen=True, kw_only=True):
 
 
 class BuiltinType(_Record, frozen=True, kw_only=True):
-    """A data type of the server, with the forms of its values."""
+    """A built-in data type of PostgreSQL, with the forms of its values."""
 
     oid: int
     array_oid: int
@@ -197,7 +197,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
 
 
 class Protocol(msgspec.Struct, frozen=True):
-    """A family of messages that share one name space of tags."""
+    """A protocol: messages that share one set of tags."""
 
     name: str
     title: str
@@ -207,7 +207,7 @@ class Protocol(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """Everything that `spec/` says: the message families, and the vocabulary that they share."""
+    """The whole spec: the protocols and the types that they share."""
 
     protocols: dict[str, Protocol]
     versions: dict[int, Version]

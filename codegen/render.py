@@ -24,7 +24,10 @@ from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
 
-_MODULES = ("messages", "versions", "_protocols", "catalog", "strategies", "schemas/spark", "schemas/arrow")
+_MODULES = (
+    "messages", "versions", "_protocols", "catalog", "strategies",
+    "schemas/__init__", "schemas/spark", "schemas/arrow",
+)  # fmt: skip
 
 _RUFF = (
     "--isolated", "--no-cache", "--quiet", "--target-version", "py311", "--line-length", str(filters.WIDTH),
@@ -40,11 +43,11 @@ _FILTERS = (
 
 
 class RenderError(Exception):
-    """A template gave something that is not Python."""
+    """A template produced text that is not valid Python."""
 
 
 def render(spec: Spec) -> dict[str, str]:
-    """Every generated file: its path below the output folder, and its text."""
+    """Return all generated files: path below the output folder, and text."""
     env = _environment(spec)
     versioned, unversioned = (spec.protocols[name] for name in PROTOCOLS)
     union = resolve(spec, versioned, None)
@@ -121,7 +124,7 @@ def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_
 
 
 def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tuple[int | None, str], str]]:
-    """The messages that differ, each under a name of its own, and the name by version and message."""
+    """Return the distinct message layouts by name, and the name for each version and message."""
     names: dict[bytes, str] = {}
     variants: dict[str, int] = {}
     by_version: dict[tuple[int | None, str], str] = {}
@@ -138,7 +141,7 @@ def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tu
 
 
 def _columns(union: View) -> list[Field]:
-    """The fields of all messages side by side, each name once."""
+    """Return the fields of all messages, each name once."""
     columns: dict[str, Field] = {}
     for message in union.messages:
         for field in message.members:
@@ -154,7 +157,7 @@ def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
-    """What of `pgoutput.wire` a codec needs to import, and whether it reads booleans."""
+    """Return the names that a codec imports from `pgoutput.wire`, and whether it reads booleans."""
     fields = [f for m, _ in codec.messages for f in (*m.members, *m.fields)]
     fields += [f for part in codec.parts.values() for f in part.fields]
     kinds = {field.kind for field in fields}
@@ -171,7 +174,7 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
 
 
 def _format(files: dict[str, str]) -> dict[str, str]:
-    """The Python files, as ruff formats them."""
+    """Return the Python files, formatted by ruff."""
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), files)
         done = subprocess.run(

@@ -19,7 +19,7 @@ SIZES = {
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One of the forms in which a column value is sent."""
+    """A form in which a column value is sent."""
 
     form: str
     tag: str
@@ -30,7 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field on the wire; a choice of fields, and what repeats in a list, have fields of their own."""
+    """A field on the wire. Choices and lists have fields of their own."""
 
     name: str
     kind: str
@@ -58,17 +58,17 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def always(self) -> bool:
-        """Whether this version always sends it, though not every version or context does."""
+        """Whether this version always sends the field, although others do not."""
         return self.in_object and not self.required and self.when is None and not self.side
 
     @property
     def in_object(self) -> bool:
-        """Whether message objects have it: counts, lengths and literals are on the wire only."""
+        """Whether message objects have the field. Counts, lengths and literals are on the wire only."""
         return self.kind not in ("count", "length", "literal", "choice")
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as one version has it."""
+    """A message in one version."""
 
     name: str
     title: str
@@ -85,18 +85,18 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def snake(self) -> str:
-        """The name as functions have it."""
+        """Name in snake_case, as in function names."""
         return snake(self.name)
 
     @property
     def members(self) -> tuple[Field, ...]:
-        """The fields of the message object, in wire order, sides of choices included."""
+        """Return the fields of the message object in wire order, including the sides of choices."""
         sides = [s for f in self.fields for s in (f.fields if f.kind == "choice" else (f,))]
         return tuple(f for f in sides if f.in_object)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol as one version has it; `version` is None where all versions are seen together."""
+    """A protocol in one version; `version` is None for the union of all versions."""
 
     protocol: Protocol
     version: int | None
@@ -104,12 +104,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snake(name: str) -> str:
-    """`StreamStart` → `stream_start`, `XLogData` → `xlog_data`: a word begins behind a small letter."""
+    """Return a CamelCase name in snake_case: `StreamStart` → `stream_start`, `XLogData` → `xlog_data`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def resolve(spec: Spec, protocol: Protocol, version: int | None) -> View:
-    """The view that `version` has of `protocol`. Protocols without versions are the same in each."""
+    """Return `protocol` in one version. Protocols without versions are the same in each."""
     messages = [
         _message(spec, name, message, version)
         for name, message in protocol.messages.items()
@@ -235,7 +235,7 @@ def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
 
 
 def scalar_notation(scalar: Scalar) -> str:
-    """A scalar type as PostgreSQL's documentation writes it: `Int64 (XLogRecPtr)`, `String`."""
+    """Return a scalar type as PostgreSQL's documentation writes it: `Int64 (XLogRecPtr)`, `String`."""
     if scalar.wire not in SIZES:
         return "String" if scalar.wire == "cstring" else "Byten"
     return f"Int{SIZES[scalar.wire] * 8}" + (f" ({scalar.c})" if scalar.c else "")

@@ -1,4 +1,4 @@
-"""Which Arrow and Spark types hold which values."""
+"""Mapping of wire types to Arrow types, and of Arrow types to Spark types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SPARK_OF_ARROW = {
     "date32": "DateType", "timestamp[us]": "TimestampNTZType",
     "timestamp[us, tz=UTC]": "TimestampType", "decimal128(20, 0)": "DecimalType(20, 0)",
 }  # fmt: skip
-"""The types that tables may have: each Arrow type with the Spark type that equals it."""
+"""Maps each supported Arrow type to the equal Spark type."""
 
 PYARROW_OF_ARROW = {
     "bool": "pa.bool_()", "int16": "pa.int16()", "int32": "pa.int32()", "int64": "pa.int64()",
     "string": "pa.string()", "binary": "pa.binary()", "timestamp[us]": 'pa.timestamp("us")',
     "timestamp[us, tz=UTC]": 'pa.timestamp("us", tz="UTC")',
 }  # fmt: skip
-"""The Arrow types that message fields have, as pyarrow writes them."""
+"""Maps the Arrow types of message fields to pyarrow expressions."""

@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18}|0x[0-9a-fA-F]{1,16})")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without anchors and aliases: what holds at a line is written at that line."""
+    """A YAML loader that refuses anchors and aliases."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -32,11 +32,11 @@ class _Loader(yaml.SafeLoader):
 
 
 class SpecError(Exception):
-    """A mistake in the spec: one line with file, line and what is wrong."""
+    """An error in the spec: file, line and what is wrong, in one line."""
 
 
 class YamlFile:
-    """One file: its data, and the line of every value in it.
+    """A YAML file: its data, and the line number of every value.
 
     Raises:
         SpecError: the file is empty, is not YAML, or says something that YAML reads differently
@@ -67,7 +67,7 @@ class YamlFile:
             raise self.error((), "the top of the file must be a mapping")
 
     def error(self, place: Place, text: str) -> SpecError:
-        """An error at `place`, or at the nearest known place above it."""
+        """Return an error at `place`, or at the nearest known place above it."""
         while place not in self._lines:
             place = place[:-1]
         return SpecError(f"{self.path}:{self._lines[place]}: {' '.join(text.split())}")

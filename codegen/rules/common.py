@@ -15,7 +15,7 @@ COUNTS = ("uint8", "uint16", "uint32")
 
 
 def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
-    """Every field list: its place, whose it is, and its entries."""
+    """Return all field lists: place, owner and entries."""
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             yield ("messages", name, "fields"), name, message.fields
@@ -24,21 +24,21 @@ def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
 
 
 def walk(fields: list[Entry], place: Place) -> Iterator[tuple[Place, Entry]]:
-    """The entries of a field list, sides of choices included."""
+    """Return the entries of a field list, including the sides of choices."""
     for i, entry in enumerate(fields):
         yield (*place, i), entry
         yield from walk(entry.one_of or [], (*place, i, "one_of"))
 
 
 def entries(spec: Spec) -> Iterator[tuple[Place, Entry, str]]:
-    """The entries of all field lists, with the name that errors call them by."""
+    """Return the entries of all field lists, with their names in error messages."""
     for place, owner, fields in field_lists(spec):
         for below, entry in walk(fields, place):
             yield below, entry, f"{owner}.{label(entry)}"
 
 
 def label(entry: Entry) -> str:
-    """How errors name an entry inside its message."""
+    """Return the name of an entry in error messages."""
     if entry.one_of:
         return "|".join(str(side.name) for side in entry.one_of)
     if entry.name:
@@ -49,12 +49,12 @@ def label(entry: Entry) -> str:
 
 
 def wire(spec: Spec, entry: Entry) -> str:
-    """The wire of an entry whose type is a scalar; else nothing."""
+    """Return the wire form of an entry with a scalar type, else an empty text."""
     return spec.scalars[entry.type].wire if entry.type in spec.scalars else ""
 
 
 def tags(place: Place, tags: dict[str, str], what: str) -> Iterator[Problem]:
-    """Each is one ASCII character, and none occurs twice."""
+    """Check that each value is one ASCII character and that none occurs twice."""
     seen: dict[str, str] = {}
     for name, tag in tags.items():
         if not is_tag(tag):
@@ -66,5 +66,5 @@ def tags(place: Place, tags: dict[str, str], what: str) -> Iterator[Problem]:
 
 
 def is_tag(text: str) -> bool:
-    """Whether it can be a tag: a visible ASCII character that needs no escape."""
+    """Return whether a text can be a tag: a visible ASCII character that needs no escape."""
     return len(text) == 1 and "!" <= text <= "~" and text not in "\"'\\"

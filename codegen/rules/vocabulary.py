@@ -104,7 +104,7 @@ def tuples(spec: Spec) -> Iterator[Problem]:
 
 
 def options_and_contexts(spec: Spec) -> Iterator[Problem]:
-    """What the run time knows: the context in_stream, the option streaming."""
+    """Check that contexts and conditions are those that the runtime knows: in_stream, streaming."""
     if "streaming" not in spec.options or "off" not in spec.options["streaming"].values:
         yield ("options", "streaming"), "the option `streaming` with a value `off` is missing"
     for name, context in spec.contexts.items():

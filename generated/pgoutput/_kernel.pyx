@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "dd53a4a49481d538":
+if _protocols.KERNEL != "b25fb7aa7457682a":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -873,12 +873,12 @@ cdef object decode_primary_status_request_envelope(Input* data, object in_stream
 
 
 def decode_v1(data, in_stream=False, streaming="off"):
-    """Decode one message.
+    """Return the message that the bytes encode.
 
     Args:
-        data: One whole message, tag included: any bytes-like object.
+        data: A whole message with its tag, any bytes-like object.
         in_stream: Must be false: version 1 has no stream blocks.
-        streaming: Must be "off", likewise. Both are here so that all versions are called alike.
+        streaming: Must be "off": version 1 has no stream blocks.
 
     Raises:
         DecodeError: The bytes are not a message of this version.
@@ -924,17 +924,17 @@ def decode_v1(data, in_stream=False, streaming="off"):
 
 
 def decode_v2(data, in_stream=False, streaming="off"):
-    """Decode one message.
+    """Return the message that the bytes encode.
 
     Args:
-        data: One whole message, tag included: any bytes-like object.
+        data: A whole message with its tag, any bytes-like object.
         in_stream: Whether the message stands between Stream Start and Stream Stop.
-        streaming: The option that the client asked for; `parallel` decides how Stream Abort looks.
+        streaming: The option `streaming` of the session. With `parallel`, Stream Abort has LSN and time.
 
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
-        ValueError: The option `streaming` does not have such a value.
+        ValueError: `streaming` is not one of off, on, parallel.
     """
     cdef Input rest
     if type(data) is not bytes:
@@ -980,17 +980,17 @@ def decode_v2(data, in_stream=False, streaming="off"):
 
 
 def decode_v3(data, in_stream=False, streaming="off"):
-    """Decode one message.
+    """Return the message that the bytes encode.
 
     Args:
-        data: One whole message, tag included: any bytes-like object.
+        data: A whole message with its tag, any bytes-like object.
         in_stream: Whether the message stands between Stream Start and Stream Stop.
-        streaming: The option that the client asked for; `parallel` decides how Stream Abort looks.
+        streaming: The option `streaming` of the session. With `parallel`, Stream Abort has LSN and time.
 
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
-        ValueError: The option `streaming` does not have such a value.
+        ValueError: `streaming` is not one of off, on, parallel.
     """
     cdef Input rest
     if type(data) is not bytes:
@@ -1046,17 +1046,17 @@ def decode_v3(data, in_stream=False, streaming="off"):
 
 
 def decode_v4(data, in_stream=False, streaming="off"):
-    """Decode one message.
+    """Return the message that the bytes encode.
 
     Args:
-        data: One whole message, tag included: any bytes-like object.
+        data: A whole message with its tag, any bytes-like object.
         in_stream: Whether the message stands between Stream Start and Stream Stop.
-        streaming: The option that the client asked for; `parallel` decides how Stream Abort looks.
+        streaming: The option `streaming` of the session. With `parallel`, Stream Abort has LSN and time.
 
     Raises:
         DecodeError: The bytes are not a message of this version.
         TypeError: `data` is not bytes-like.
-        ValueError: The option `streaming` does not have such a value.
+        ValueError: `streaming` is not one of off, on, parallel.
     """
     cdef Input rest
     if type(data) is not bytes:
@@ -1112,12 +1112,12 @@ def decode_v4(data, in_stream=False, streaming="off"):
 
 
 def decode_envelope(data, in_stream=False, streaming="off"):
-    """Decode one message.
+    """Return the message that the bytes encode.
 
     Args:
-        data: One whole message, tag included: any bytes-like object.
-        in_stream: Not looked at; here so that all codecs are called alike.
-        streaming: Likewise.
+        data: A whole message with its tag, any bytes-like object.
+        in_stream: Ignored. All codecs have the same parameters.
+        streaming: Ignored. All codecs have the same parameters.
 
     Raises:
         DecodeError: The bytes are not a message of this protocol.
@@ -1779,12 +1779,12 @@ cdef int encode_primary_status_request_envelope(Output* out, object item) except
 
 
 def encode_v1(message):
-    """Encode one message to exactly the bytes that a server sends.
+    """Return the message as bytes, exactly as a server sends it.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
-        TypeError: It is not a message.
+        TypeError: `message` is not a message.
     """
     cdef Output out
     start(&out)
@@ -1820,12 +1820,12 @@ def encode_v1(message):
 
 
 def encode_v2(message):
-    """Encode one message to exactly the bytes that a server sends.
+    """Return the message as bytes, exactly as a server sends it.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
-        TypeError: It is not a message.
+        TypeError: `message` is not a message.
     """
     cdef Output out
     start(&out)
@@ -1869,12 +1869,12 @@ def encode_v2(message):
 
 
 def encode_v3(message):
-    """Encode one message to exactly the bytes that a server sends.
+    """Return the message as bytes, exactly as a server sends it.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
-        TypeError: It is not a message.
+        TypeError: `message` is not a message.
     """
     cdef Output out
     start(&out)
@@ -1928,12 +1928,12 @@ def encode_v3(message):
 
 
 def encode_v4(message):
-    """Encode one message to exactly the bytes that a server sends.
+    """Return the message as bytes, exactly as a server sends it.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
-        TypeError: It is not a message.
+        TypeError: `message` is not a message.
     """
     cdef Output out
     start(&out)
@@ -1987,12 +1987,12 @@ def encode_v4(message):
 
 
 def encode_envelope(message):
-    """Encode one message to exactly the bytes that a walsender or its client sends.
+    """Return the message as bytes, exactly as a walsender or its client sends it.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this protocol,
             or a value does not fit its field.
-        TypeError: It is not a message.
+        TypeError: `message` is not a message.
     """
     cdef Output out
     start(&out)
@@ -2236,19 +2236,19 @@ cdef class Index:
         self.n_cells = self.kind_bytes.size
 
     def tags(self):
-        """The first byte of each message, 0 where there is none: a buffer of uint8."""
+        """Tag of each message, 0 for NULL and invalid messages; a buffer of uint8."""
         return self.tag_bytes
 
     def kinds(self):
-        """The tag of each cell: a buffer of uint8."""
+        """Tag of each cell; a buffer of uint8."""
         return self.kind_bytes
 
     def refusals(self):
-        """The rows of what is no message, each with whether it stands in a stream block: a buffer of int64."""
+        """Rows of invalid messages, each followed by 1 if it is inside a stream block; a buffer of int64."""
         return self.refused
 
     def ends_in_stream(self):
-        """Whether a stream block is open behind the last message."""
+        """Whether a stream block is open after the last message."""
         return self.in_stream
 
     def slot(self, str name):
@@ -3936,7 +3936,7 @@ cdef struct _Part:
 
 
 def join_parts(list parts, Py_ssize_t rows, Py_ssize_t most):
-    """The parts of each message, one behind the other.
+    """Return the concatenated parts of each message.
 
     Args:
         parts: Bytes are the same in all messages. Others are tuples: a buffer of integers (int64), and how many
@@ -4134,7 +4134,7 @@ cdef enum:
 
 
 def split_xlog_data(payloads):
-    """The messages in XLogData, side by side.
+    """Return the messages inside XLogData as one column.
 
     Args:
         payloads: What stood in each CopyData.

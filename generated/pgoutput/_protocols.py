@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "dd53a4a49481d538"
+KERNEL: Final = "b25fb7aa7457682a"
 """The compiled kernel that was generated together with these modules (see pgoutput.compiled)."""
 
 _TUPLE_DATA = (
@@ -276,9 +276,9 @@ _RELATION: Final = Message(
     title="Relation",
     tag="R",
     doc=(
-        "A relation and its published columns. Sent before the first change of it, and "
-        "again whenever the server likes. It replaces what was said of the same OID "
-        "before."
+        "A relation and its published columns. Sent before the first change of the "
+        "relation, and again at any time. It replaces earlier Relation messages of the "
+        "same OID."
     ),
     since=1,
     server="10+",
@@ -788,9 +788,9 @@ _RELATION_2: Final = Message(
     title="Relation",
     tag="R",
     doc=(
-        "A relation and its published columns. Sent before the first change of it, and "
-        "again whenever the server likes. It replaces what was said of the same OID "
-        "before."
+        "A relation and its published columns. Sent before the first change of the "
+        "relation, and again at any time. It replaces earlier Relation messages of the "
+        "same OID."
     ),
     since=1,
     server="10+",
@@ -1432,7 +1432,7 @@ _STREAM_ABORT: Final = Message(
             kind="integer",
             type="xid",
             notation="Int32 (TransactionId)",
-            doc="Xid of what is aborted; equals xid when the whole transaction is.",
+            doc=("Xid of the aborted subtransaction; equals xid when the whole transaction is aborted."),
             since=2,
             server="14+",
             source="logicalrep_write_stream_abort",
@@ -1917,7 +1917,7 @@ _STREAM_ABORT_2: Final = Message(
             kind="integer",
             type="xid",
             notation="Int32 (TransactionId)",
-            doc="Xid of what is aborted; equals xid when the whole transaction is.",
+            doc=("Xid of the aborted subtransaction; equals xid when the whole transaction is aborted."),
             since=2,
             server="14+",
             source="logicalrep_write_stream_abort",
@@ -1959,8 +1959,9 @@ _XLOG_DATA: Final = Message(
     title="XLogData",
     tag="w",
     doc=(
-        "One message of the output plugin. The two LSNs are always equal, 0 for Relation "
-        "and Type and for what an Origin follows; they are neither unique nor monotonic."
+        "A message of the output plugin. wal_start and wal_end are always equal. They are"
+        " 0 for Relation, Type and for a message that an Origin follows. They are neither"
+        " unique nor monotonic."
     ),
     since=1,
     server="10+",
@@ -2018,7 +2019,7 @@ _PRIMARY_KEEPALIVE: Final = Message(
     name="PrimaryKeepalive",
     title="Primary keepalive message",
     tag="k",
-    doc="The server is alive, and says how far it has read.",
+    doc="A keepalive with the position up to which the server has sent WAL.",
     since=1,
     server="10+",
     source="WalSndKeepalive",
@@ -2029,7 +2030,7 @@ _PRIMARY_KEEPALIVE: Final = Message(
             kind="integer",
             type="lsn",
             notation="Int64 (XLogRecPtr)",
-            doc="The end of what the server has sent.",
+            doc="End of the WAL that the server has sent.",
             since=1,
             server="10+",
             source="WalSndKeepalive",
@@ -2123,7 +2124,10 @@ _STANDBY_STATUS_UPDATE: Final = Message(
     name="StandbyStatusUpdate",
     title="Standby status update",
     tag="r",
-    doc="How far the client has come. The server may then forget what lies before.",
+    doc=(
+        "The positions up to which the client has written, flushed and applied. The "
+        "server may remove older WAL."
+    ),
     since=1,
     server="10+",
     source="ProcessStandbyReplyMessage",
@@ -2134,7 +2138,7 @@ _STANDBY_STATUS_UPDATE: Final = Message(
             kind="integer",
             type="lsn",
             notation="Int64 (XLogRecPtr)",
-            doc="The end of what the client has received and written.",
+            doc="End of the WAL that the client has received and written.",
             since=1,
             server="10+",
             source="ProcessStandbyReplyMessage",
@@ -2145,7 +2149,7 @@ _STANDBY_STATUS_UPDATE: Final = Message(
             kind="integer",
             type="lsn",
             notation="Int64 (XLogRecPtr)",
-            doc="The end of what is safe on the client's disk.",
+            doc="End of the WAL that the client has flushed to disk.",
             since=1,
             server="10+",
             source="ProcessStandbyReplyMessage",
@@ -2156,7 +2160,7 @@ _STANDBY_STATUS_UPDATE: Final = Message(
             kind="integer",
             type="lsn",
             notation="Int64 (XLogRecPtr)",
-            doc="The end of what the client has applied.",
+            doc="End of the WAL that the client has applied.",
             since=1,
             server="10+",
             source="ProcessStandbyReplyMessage",
@@ -2412,9 +2416,9 @@ ALL_VERSIONS: Final = Protocol(
     version=None,
     server="10+",
     doc=(
-        "What the output plugin pgoutput writes, one message after the other: through the"
-        " replication slot SQL interface as it is, through a walsender inside the "
-        "XLogData messages of the replication protocol."
+        "The messages of the output plugin pgoutput. The SQL functions of replication "
+        "slots return them as they are; a walsender sends each inside an XLogData message"
+        " of the streaming replication protocol."
     ),
     messages=(
         _BEGIN,
@@ -2445,8 +2449,8 @@ ENVELOPE: Final = Protocol(
     version=None,
     server="10+",
     doc=(
-        "What a walsender and its client say to each other inside CopyData, after "
-        "START_REPLICATION. The messages of pgoutput travel inside XLogData."
+        "The messages that a walsender and its client exchange inside CopyData after "
+        "START_REPLICATION. XLogData contains the messages of pgoutput."
     ),
     messages=(
         _XLOG_DATA,

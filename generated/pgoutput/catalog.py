@@ -14,7 +14,7 @@ import msgspec
 
 
 class BuiltinType(msgspec.Struct, frozen=True):
-    """A row of `pg_type`, with what is known of its values."""
+    """A row of `pg_type`, with the forms of its values."""
 
     name: str
     """`pg_type.typname`."""

@@ -21,7 +21,7 @@ Messages: TypeAlias = dict[str, st.SearchStrategy[messages.Message]]
 
 
 def _undecodable(raw: bytes) -> str:
-    """Text as a decoder gives it, which may not be valid UTF-8."""
+    """Text as a decoder returns it: possibly not valid UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -51,7 +51,7 @@ TUPLE_DATA: Final = st.lists(CELL, max_size=8).map(tuple)
 
 
 def v1(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messages:
-    """Every message of protocol version 1, as it looks in this context."""
+    """Return a strategy for messages of protocol version 1 in the given context."""
     relation_column = st.builds(
         messages.RelationColumn,
         flags=COLUMN_FLAG,
@@ -143,7 +143,7 @@ def v1(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
 
 
 def v2(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messages:
-    """Every message of protocol version 2, as it looks in this context."""
+    """Return a strategy for messages of protocol version 2 in the given context."""
     relation_column = st.builds(
         messages.RelationColumn,
         flags=COLUMN_FLAG,
@@ -265,7 +265,7 @@ def v2(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
 
 
 def v3(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messages:
-    """Every message of protocol version 3, as it looks in this context."""
+    """Return a strategy for messages of protocol version 3 in the given context."""
     relation_column = st.builds(
         messages.RelationColumn,
         flags=COLUMN_FLAG,
@@ -428,7 +428,7 @@ def v3(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
 
 
 def v4(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messages:
-    """Every message of protocol version 4, as it looks in this context."""
+    """Return a strategy for messages of protocol version 4 in the given context."""
     relation_column = st.builds(
         messages.RelationColumn,
         flags=COLUMN_FLAG,
@@ -593,7 +593,7 @@ def v4(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
 
 
 def envelope(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messages:
-    """Every message of the replication protocol; it has no context."""
+    """Return a strategy for messages of the streaming replication protocol."""
     return {
         "XLogData": st.builds(
             messages.XLogData,

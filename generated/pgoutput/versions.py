@@ -13,7 +13,7 @@ from pgoutput.wire import Buffer
 
 
 class Codec(Protocol):
-    """What every version's module offers."""
+    """The functions of a codec module: `envelope`, or one of a protocol version."""
 
     def decode(
         self, data: Buffer, in_stream: bool = False, streaming: messages.Streaming = "off"
@@ -24,15 +24,25 @@ class Codec(Protocol):
         """Encode one message."""
 
 
+class VersionCodec(Codec, Protocol):
+    """The functions of the module of a protocol version."""
+
+    def decode(
+        self, data: Buffer, in_stream: bool = False, streaming: messages.Streaming = "off"
+    ) -> messages.AnyMessage:
+        """Decode one message."""
+
+
 class Need(NamedTuple):
-    """The least that a value of an option needs."""
+    """Minimum versions that a value of an option needs."""
 
     proto_version: int
+    """Minimum protocol version."""
     server: int
-    """Major version."""
+    """Minimum major version of the server."""
 
 
-CODECS: Final[Mapping[int, Codec]] = {
+CODECS: Final[Mapping[int, VersionCodec]] = {
     1: v1,
     2: v2,
     3: v3,

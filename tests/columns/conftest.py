@@ -1,4 +1,4 @@
-"""The fixture `with_and_without_kernel` runs the tests of a module with the compiled kernel, and without it."""
+"""A fixture that runs the tests of a module with the compiled kernel, and without it."""
 
 from __future__ import annotations
 

@@ -28,17 +28,19 @@ def main() -> int:
     targets = [name for name in chosen if name in TARGETS] or list(TARGETS)
     try:
         if not ATHERIS.exists():
-            raise instrumented.Unable("there is no atheris for this Python: see tests/fuzz/requirements.txt")
-        with TemporaryDirectory() as folder, instrumented.python(FLAGS) as environment:
+            raise instrumented.ToolMissing(
+                "there is no atheris for this Python: see tests/fuzz/requirements.txt"
+            )
+        with TemporaryDirectory() as folder, instrumented.instrumented_environment(FLAGS) as environment:
             build(COVERAGE, Path(folder))
             environment["PYTHONPATH"] += f":{folder}:{ATHERIS}"
             failed = 0
             for name in targets:
                 print(f"==> {name}", flush=True)
                 arguments = [name, str(int(seconds) // len(targets)), *files]
-                failed |= instrumented.call("tests.fuzz.run", arguments, environment)
+                failed |= instrumented.run_module("tests.fuzz.run", arguments, environment)
             return failed
-    except instrumented.Unable as error:
+    except instrumented.ToolMissing as error:
         print(f"skipped: {error}", file=sys.stderr)
         return 0
 

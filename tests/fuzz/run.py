@@ -27,7 +27,7 @@ def main() -> None:
     """The command line: a target, seconds, and files to try instead."""
     name, seconds, *files = sys.argv[1:]
     target = TARGETS[name]
-    instrumented.without_pool()
+    instrumented.disable_buffer_pool()
     _register_counters()
     inputs, seeds = KEPT / name, KEPT / f"{name}-seeds"
     for folder in inputs, seeds:

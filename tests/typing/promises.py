@@ -11,7 +11,16 @@ from pyspark.sql.types import StructType
 from pgoutput import envelope, messages, strategies, v1, v2, v4
 from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile
-from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity, Streaming, TupleData, Unchanged
+from pgoutput.messages import (
+    UNCHANGED,
+    AnyMessage,
+    Cell,
+    Message,
+    ReplicaIdentity,
+    Streaming,
+    TupleData,
+    Unchanged,
+)
 from pgoutput.schemas import spark
 from pgoutput.stream import StreamDecoder, Table, Tables, Transaction, Transactions
 from pgoutput.versions import CODECS
@@ -21,7 +30,7 @@ def codecs(data: bytes, message: Message) -> None:
     assert_type(v1.decode(data), v1.Message)
     assert_type(v4.decode(bytearray(data), True, "parallel"), v4.Message)
     assert_type(v1.encode(message), bytes)
-    assert_type(CODECS[2].decode(data), Message)
+    assert_type(CODECS[2].decode(data), AnyMessage)
     assert_type(CODECS[2].encode(message), bytes)
     assert_type(envelope.encode(message), bytes)
     outer = envelope.decode(data)
@@ -73,7 +82,7 @@ def cells_narrow(insert: messages.Insert) -> None:
 
 def streams(data: bytes, message: Message, capture: CaptureFile) -> None:
     decoder = StreamDecoder(4, streaming="parallel", two_phase=True)
-    assert_type(decoder.decode(memoryview(data)), Message)
+    assert_type(decoder.decode(memoryview(data)), AnyMessage)
     assert_type(decoder.relations, dict[int, messages.Relation])
     assert_type(Transactions(decoder).feed(message), Transaction | None)
     assert_type(Tables()[1], Table)

@@ -1,6 +1,6 @@
-"""Values for a server to read in binary form and to write: edges, and random ones, the same in every run.
+"""Samples of values in binary format: edge cases and deterministic random values.
 
-So come numbers of which every bit counts.
+A server receives them in binary format, so that all bits of a number are as given.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 COUNT = 400
-"""Random values of a type."""
+"""Number of random values of a type."""
 
 _RANDOM = Random(20)
 
@@ -79,7 +79,7 @@ def _float8() -> Iterator[bytes]:
 
 
 def _midpoints(bits: int) -> Iterator[float]:
-    """Numbers whose upper or lower midpoint to the next one has few decimal digits, as 1e23 is one."""
+    """Yield numbers whose midpoint to a neighbour has few decimal digits, such as 1e23."""
     for power in range(1, 24):
         low = 2**bits // 5**power
         for _ in range(20 if low > 1 else 0):
@@ -172,4 +172,4 @@ BYTES: dict[str, list[bytes]] = {
     ],
     "uuid": [_RANDOM.randbytes(16) for _ in range(COUNT)],
 }
-"""By type, in binary form."""
+"""Samples in binary format, by type name."""

@@ -1,4 +1,4 @@
-"""Values for a server to read as text and to write: edges, and random ones, the same in every run."""
+"""Samples of values in text format: edge cases and deterministic random values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 COUNT = 400
-"""Random values of a type."""
+"""Number of random values of a type."""
 
 _RANDOM = Random(21)
 
@@ -221,4 +221,4 @@ TEXTS: dict[str, list[str]] = {
         *_many(_tsquery),
     ],
 }
-"""By type, in text form."""
+"""Samples in text format, by type name."""

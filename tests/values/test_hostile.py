@@ -1,4 +1,4 @@
-"""Whatever bytes come for a type: text or hex, never an exception, and no memory for what is only claimed."""
+"""Arbitrary bytes become text or hex, without exceptions, and without memory for claimed lengths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BYTES = st.lists(st.one_of(NUMBERS, st.binary(max_size=12)), max_size=12).map(b"
 
 @cache
 def real_cells() -> dict[int, list[bytes]]:
-    """What a server sent in binary format, by type."""
+    """Return the binary cells of the captures, by type OID."""
     cells: dict[int, set[bytes]] = {}
     with CaptureFile(corpus.path("pg18_p1_binary")) as capture:
         for line in capture.messages():
@@ -60,13 +60,13 @@ def check(oid: int, cell: bytes) -> None:
 @pytest.mark.parametrize("oid", OIDS)
 @settings(max_examples=25)
 @given(cell=BYTES)
-def test_any_bytes(oid: int, cell: bytes) -> None:
+def test_arbitrary_bytes_become_text_or_hex(oid: int, cell: bytes) -> None:
     check(oid, cell)
 
 
 @settings(max_examples=1000)
 @given(data=st.data())
-def test_bytes_near_real_ones(data: st.DataObject) -> None:
+def test_damaged_real_values_become_text_or_hex(data: st.DataObject) -> None:
     oid = data.draw(st.sampled_from(sorted(real_cells())))
     cell = bytearray(data.draw(st.sampled_from(real_cells()[oid])))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -95,7 +95,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize(("name", "data"), HUGE.values(), ids=HUGE)
-def test_no_claimed_length_is_believed(name: str, data: bytes) -> None:
+def test_claimed_lengths_do_not_allocate_memory(name: str, data: bytes) -> None:
     oids = {"": UNTYPED}
     for builtin in catalog.TYPES:
         oids |= {builtin.name: builtin.oid, f"_{builtin.name}": builtin.array_oid}
@@ -109,33 +109,33 @@ def test_no_claimed_length_is_believed(name: str, data: bytes) -> None:
 
 
 def nested(depth: int) -> bytes:
-    """A record in a record in a record …, and quotes inside, which each of them doubles."""
+    """Return nested records around a quote, which each level doubles."""
     data = struct.pack(">iIi", 1, 25, 4) + b'""""'
     for _ in range(depth):
         data = struct.pack(">iIi", 1, UNTYPED, len(data)) + data
     return data
 
 
-def test_nested_records() -> None:
+def test_deeply_nested_records_become_hex() -> None:
     assert to_text([nested(0), nested(1)], UNTYPED) == ['("""""""""")', '("(""' + '""""' * 4 + '"")")']
     for depth in (50, 5000):
         assert to_text([nested(depth)], UNTYPED) == ["\\x" + nested(depth).hex()]
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e300])
-def test_statistics_that_are_no_numbers_of_rows(number: float) -> None:
+def test_statistics_with_invalid_numbers_become_hex(number: float) -> None:
     data = struct.pack("<IIIdIhh", 0xA352BFA4, 1, 1, number, 2, 1, 2)
     assert to_text([data], catalog.BY_NAME["pg_ndistinct"].oid) == ["\\x" + data.hex()]
 
 
 @pytest.mark.parametrize("oid", [0, 1, 24_000_000])
-def test_what_begins_like_a_record(oid: int) -> None:
-    """Only OIDs that a type can have make it one."""
+def test_bytes_with_impossible_type_oids_are_not_a_record(oid: int) -> None:
+    """A record whose field has an OID that no type can have becomes hex."""
     data = struct.pack(">iIi", 1, oid, 1) + b"a"
     assert to_text([data], UNTYPED) == ["(a)" if oid > 1 else "\\x" + data.hex()]
 
 
-def test_a_query_as_deep_as_it_is_long() -> None:
+def test_a_deeply_nested_tsquery_does_not_exceed_the_recursion_limit() -> None:
     count = 100_000
     query = struct.pack(">i", count + 1) + b"\2\1" * count + b"\1\0\0a\0"
     begin = time.monotonic()

@@ -192,7 +192,7 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
         (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: cannot be read as a Parquet file"),
         (
             lambda folder: (folder / "0000000001.parquet").touch(),
-            "0000000001.parquet: cannot be read as a Parquet file",
+            "0000000001.parquet: cannot be read as",
         ),
         (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: not the name of a segment"),
         (

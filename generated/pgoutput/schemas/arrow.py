@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def _list(element: pa.DataType) -> pa.ListType:
-    """A list as Spark makes it: its element is named `element`, and never NULL."""
+    """Return the list type that Spark uses: its element is named `element` and is never NULL."""
     return pa.list_(pa.field("element", element, nullable=False))
 
 

@@ -288,7 +288,11 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
                 "subxid",
                 LongType(),
                 False,
-                {"comment": "Xid of what is aborted; equals xid when the whole transaction is."},
+                {
+                    "comment": (
+                        "Xid of the aborted subtransaction; equals xid when the whole transaction is aborted."
+                    )
+                },
             ),
             StructField("abort_lsn", LongType(), True, {"comment": "The LSN of the abort."}),
             StructField("abort_time", TimestampType(), True, {"comment": "Abort time."}),
@@ -416,7 +420,9 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
     ),
     "PrimaryKeepalive": StructType(
         [
-            StructField("wal_end", LongType(), False, {"comment": "The end of what the server has sent."}),
+            StructField(
+                "wal_end", LongType(), False, {"comment": "End of the WAL that the server has sent."}
+            ),
             StructField(
                 "send_time",
                 TimestampType(),
@@ -459,13 +465,16 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
                 "written_lsn",
                 LongType(),
                 False,
-                {"comment": "The end of what the client has received and written."},
+                {"comment": "End of the WAL that the client has received and written."},
             ),
             StructField(
-                "flushed_lsn", LongType(), False, {"comment": "The end of what is safe on the client's disk."}
+                "flushed_lsn",
+                LongType(),
+                False,
+                {"comment": "End of the WAL that the client has flushed to disk."},
             ),
             StructField(
-                "applied_lsn", LongType(), False, {"comment": "The end of what the client has applied."}
+                "applied_lsn", LongType(), False, {"comment": "End of the WAL that the client has applied."}
             ),
             StructField(
                 "send_time",

@@ -97,7 +97,7 @@ class KernelIndex(MessageIndex):
             return []
         # A message whose layout depends on stream blocks has an xid only inside one.
         xids = self.field("xid").present
-        decoded = []
+        decoded: list[Message] = []
         for row in rows:
             data = self.data[row].as_py()
             codec = CODECS[self._versions[data[0]]]

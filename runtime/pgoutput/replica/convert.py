@@ -20,9 +20,7 @@ import pyarrow as pa
 from pgoutput import catalog
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.rows import Layout, column_names
-from pgoutput.values import Rescued, to_arrow
-from pgoutput.values.floats import format_float4, format_float8
-from pgoutput.values.literals import array_element
+from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
 from pgoutput.views import RESCUED_TYPE
 
 
@@ -152,7 +150,9 @@ def _rounded_float(digits: int, value: float) -> str:
 
 
 def _array_text(items: list[Any], element: Callable[[Any], str]) -> str:
-    return "{" + ",".join("NULL" if item is None else array_element(element(item)) for item in items) + "}"
+    return (
+        "{" + ",".join("NULL" if item is None else quote_array_element(element(item)) for item in items) + "}"
+    )
 
 
 def _moment(value: datetime) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pgoutput import _protocols
 from pgoutput._walk import Piece, walk
 from pgoutput.errors import StreamError
-from pgoutput.messages import Message, Relation, Streaming, StreamStart, StreamStop, Type
+from pgoutput.messages import AnyMessage, Message, Relation, Streaming, StreamStart, StreamStop, Type
 from pgoutput.versions import CODECS, OPTIONS
 from pgoutput.wire import Buffer
 
@@ -59,8 +59,8 @@ class StreamDecoder:
             Type: self._remember_type,
         }
 
-    def decode(self, data: Buffer) -> Message:
-        """Decode the next message.
+    def decode(self, data: Buffer) -> AnyMessage:
+        """Decode the next message of the stream.
 
         Raises:
             DecodeError: The bytes are not a message of this stream. The state is as it was before.

@@ -14,8 +14,7 @@ from pgoutput import catalog
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.objects import written
 from pgoutput.synth.types import ColumnType
-from pgoutput.values import encode_binary
-from pgoutput.values.floats import format_float4, format_float8
+from pgoutput.values import encode_binary, format_float4, format_float8
 from pgoutput.wire import is_utf8
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}

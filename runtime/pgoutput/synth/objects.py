@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from pgoutput.values import moments
+from pgoutput.values.text_from_binary import datetimes
 
 _INT64: Final = struct.Struct(">q")
 _TIMETZ: Final = struct.Struct(">qi")
@@ -48,7 +48,7 @@ def _date(value: Any, modifier: int) -> str:
 def _time(value: Any, modifier: int) -> str:
     if not isinstance(value, time) or value.tzinfo is not None:
         raise ValueError("give a time without a zone")
-    return moments.time_out(_INT64.pack(_rounded(_since_midnight(value), modifier)))
+    return datetimes.time_out(_INT64.pack(_rounded(_since_midnight(value), modifier)))
 
 
 def _timetz(value: Any, modifier: int) -> str:
@@ -56,7 +56,7 @@ def _timetz(value: Any, modifier: int) -> str:
     if offset is None:
         raise ValueError("give a time with a zone")
     west = -(offset // timedelta(seconds=1))
-    return moments.timetz_out(_TIMETZ.pack(_rounded(_since_midnight(value), modifier), west))
+    return datetimes.timetz_out(_TIMETZ.pack(_rounded(_since_midnight(value), modifier), west))
 
 
 def _timestamp(value: Any, modifier: int) -> str:
@@ -64,7 +64,7 @@ def _timestamp(value: Any, modifier: int) -> str:
         value = datetime.combine(value, time())
     if not isinstance(value, datetime) or value.tzinfo is not None:
         raise ValueError("give a datetime without a zone")
-    return moments.timestamp_out(_INT64.pack(_rounded((value - _EPOCH) // _MICROSECOND, modifier)))
+    return datetimes.timestamp_out(_INT64.pack(_rounded((value - _EPOCH) // _MICROSECOND, modifier)))
 
 
 def _timestamptz(value: Any, modifier: int) -> str:
@@ -73,13 +73,13 @@ def _timestamptz(value: Any, modifier: int) -> str:
     if offset is None:
         raise ValueError("give a datetime with a zone, as datetime(2024, 1, 1, tzinfo=UTC)")
     since = (value.replace(tzinfo=None) - _EPOCH - offset) // _MICROSECOND
-    return moments.timestamptz_out(_INT64.pack(_rounded(since, modifier)))
+    return datetimes.timestamptz_out(_INT64.pack(_rounded(since, modifier)))
 
 
 def _interval(value: Any, modifier: int) -> str:
     if not isinstance(value, timedelta):
         raise ValueError("give a timedelta, or text")
-    return moments.interval_out(_INTERVAL.pack(value.seconds * _SECOND + value.microseconds, value.days, 0))
+    return datetimes.interval_out(_INTERVAL.pack(value.seconds * _SECOND + value.microseconds, value.days, 0))
 
 
 def _since_midnight(value: time) -> int:

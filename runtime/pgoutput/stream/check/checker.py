@@ -144,6 +144,7 @@ class Checker:
 
     def _feed(self, data: bytes, outer: XLogData | None) -> Violation | None:
         state = self._state
+        message: Message
         try:
             message = self._decoder.decode(data)
         except DecodeError as error:
