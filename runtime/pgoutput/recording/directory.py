@@ -71,7 +71,7 @@ class Directory:
         )
 
     def publish(self, name: str) -> None:
-        """Give a file that `create` opened its final name, durably. Sync the file's content before.
+        """Rename a file that `create` opened to its final name, durably. The content must be synced before.
 
         Raises:
             FileExistsError: A file of this name exists; it is not changed.
