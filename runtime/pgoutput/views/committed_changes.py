@@ -86,10 +86,10 @@ class CommittedChangesReader:
             RecordingError: A message is invalid or out of place.
         """
         index = index_messages(data, self._decoder)
-        places = np.asarray(positions.fill_null(-1) if positions.null_count else positions)
-        commits, commit = self._commits.advance(index, places)
+        numbers = np.asarray(positions.fill_null(-1) if positions.null_count else positions)
+        commits, commit = self._commits.advance(index, numbers)
         known = self._tracker.advance(index)
-        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits.wanted[commit] & (places >= 0))
+        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits.wanted[commit] & (numbers >= 0))
         rows, oids = changed_relations(index, self._commits.not_rolled_back(index, rows, commits, commit))
         versions = known.versions.find(oids, rows + 1)
         unknown = _UnknownRelations(rows[versions < 0], oids[versions < 0])
@@ -97,7 +97,7 @@ class CommittedChangesReader:
         if not wanted.all():
             rows, versions = rows[wanted], versions[wanted]
         changes = Changes(index, rows, *used_schemas(known.values, versions))
-        committed = CommittedBatch(changes, places[rows], commits, commit[rows])
+        committed = CommittedBatch(changes, numbers[rows], commits, commit[rows])
         if errors := list(_first_errors(committed, unknown)):
             row, error = min(errors, key=_row)
             raise self._segment.error_at(positions[row].as_py(), error)
