@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from benchmarks.streams import Batch, Row, Shape
 from benchmarks.timing import Implementation, ResultKind, timed
-from pgoutput.columns import ColumnDecoder, Decoded, Tuples
+from pgoutput.columns import ColumnDecoder, DecodedBatch, Tuples
 
 Read: TypeAlias = Callable[[Tuples], pa.RecordBatch]
 
@@ -35,7 +35,7 @@ def _decoder(name: str, kind: ResultKind, shape: Shape, read: Read) -> Implement
     decoder = ColumnDecoder(4)
     decoder.decode(pa.array([shape.relation], pa.binary()))
 
-    def tuples(decoded: Decoded) -> list[tuple[Tuples, pa.RecordBatch]]:
+    def tuples(decoded: DecodedBatch) -> list[tuple[Tuples, pa.RecordBatch]]:
         kinds = (kind for relation in decoded.relations for kind in (relation.key, relation.new))
         return [(kind, read(kind)) for kind in kinds]
 

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pgoutput import messages as m
 from pgoutput import v4
 from pgoutput.messages import Message, XLogData
-from pgoutput.recording import SegmentWriter, Source, Start
+from pgoutput.recording import SegmentWriter, SessionStart, Source
 from pgoutput.spark import local_session
 
 SIZES = 1_000_000, 10_000_000
@@ -203,7 +203,7 @@ def write(folder: Path, stream: Iterable[Message]) -> None:
     """Write a recording of one session."""
     folder.mkdir()
     writer = SegmentWriter(
-        folder, SOURCE, Start(session=1, number=1, position=0, lsn=0), segment_bytes=8 << 20
+        folder, SOURCE, SessionStart(session=1, number=1, position=0, lsn=0), segment_bytes=8 << 20
     )
     data = (XLogData(0, 0, 0, v4.encode(message)) for message in stream)
     while batch := list(islice(data, 1_000)):

@@ -29,7 +29,7 @@ from rich.table import Table
 from examples import shop
 from pgoutput.cli import replication
 from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
-from pgoutput.recording import find_gaps, list_segments, read_metadata
+from pgoutput.recording import find_inconsistencies, list_segments, read_metadata
 from pgoutput.spark import local_session, replica_tables
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
@@ -106,7 +106,7 @@ def show_segments(folder: Path) -> None:
     console.print(
         f"Recorded {sum(segment.messages for segment in segments)} messages in {len(segments)} segments, "
         f"{snapshot} of them the snapshot; {segments[-1].session} sessions; "
-        f"{'; '.join(find_gaps(segments)) or 'no gap'}.\n",
+        f"{'; '.join(find_inconsistencies(segments)) or 'no gap'}.\n",
         soft_wrap=True,
     )
 

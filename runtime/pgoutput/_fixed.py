@@ -1,4 +1,4 @@
-"""Messages that have fixed-width fields only, as numpy sees them: many at once, where they lie."""
+"""NumPy record types of messages that have only fixed-width fields (Begin, Commit)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pgoutput import _protocols, messages
 
 
 def fixed_dtype(message: type[messages.Message]) -> np.dtype[Any]:
-    """The bytes of such a message, tag first; the same in all versions, outside stream blocks.
+    """Return the NumPy type of a message's bytes, the tag first.
 
-    Fields have their names; one that is always zero is called `flags`.
+    The layout is the one outside stream blocks; it is the same in all protocol versions. Each field has its
+    own name. A field that is always zero is called `flags`.
     """
     fields = _protocols.V1.by_name[message.__name__].fields
     kinds = [(field.name or "flags", f">{'i' if field.signed else 'u'}{field.size}") for field in fields]

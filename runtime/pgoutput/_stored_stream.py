@@ -1,4 +1,4 @@
-"""What all recorded streams have in common, however they are stored: records, and messages in them."""
+"""Common base of capture files and recordings: a stored stream of records, each with a message."""
 
 from __future__ import annotations
 
@@ -15,49 +15,50 @@ from pgoutput.messages import Message, XLogData
 from pgoutput.stream import StreamDecoder, Transaction, Transactions
 
 Channel = Literal["data", "copydata", "sent"]
-"""What a record holds: a message of pgoutput, what a walsender sent, or what its client sent."""
+"""Content of a record: a pgoutput message (`data`), an envelope from the walsender (`copydata`) or an
+envelope from its client (`sent`)."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A message as it is stored."""
+    """A record of a stored stream, not decoded."""
 
     number: int | None
-    """Where it stands: its line in a capture file, from 1; its position in a segment, None in a keyframe."""
+    """Line in a capture file, from 1; position in a recording, None for a message of a keyframe."""
     channel: Channel
     data: bytes
 
 
-class Decoded(msgspec.Struct, frozen=True):
-    """A record and what it says."""
+class DecodedRecord(msgspec.Struct, frozen=True):
+    """A record of a stored stream with its decoded message."""
 
     record: Record
     envelope: Message | None
-    """The message of the replication protocol; None for the channel `data`."""
+    """Message of the streaming replication protocol; None for the channel `data`."""
     message: Message | None
-    """The message of pgoutput; None if the envelope holds none."""
+    """Message of pgoutput; None if the envelope contains none."""
 
     @property
     def data(self) -> bytes:
-        """The bytes of `message`."""
+        """Bytes of `message`; undefined if it is None."""
         return self.envelope.data if isinstance(self.envelope, XLogData) else self.record.data
 
 
 class StoredStream(ABC):
-    """A recorded stream, opened; a context manager.
+    """An opened capture file or recording; a context manager.
 
     Attributes:
-        path: Where it is stored.
-        decoder: Reads its messages; in the state that follows the last one. Where a new connection begins, so
-            does a new decoder.
-        numbered_by: What the number of a record counts.
+        path: Path of the file or folder.
+        decoder: Decodes the messages; its state is the one after the last message. Each connection of the
+            stream has a new decoder.
+        numbered_by: What the numbers of records count: "line" or "position".
     """
 
     numbered_by: ClassVar[str]
     path: Path
     decoder: StreamDecoder
 
-    def __init__(self, on_bad: Callable[[RecordingError], None] | None) -> None:
-        self._on_bad = on_bad
+    def __init__(self, on_error: Callable[[RecordingError], None] | None) -> None:
+        self._on_error = on_error
 
     def __enter__(self) -> Self:
         return self
@@ -67,40 +68,41 @@ class StoredStream(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[Record]:
-        """The records, in their order.
+        """Yield the records in order.
 
         Raises:
-            RecordingError: One cannot be read.
+            RecordingError: A record cannot be read, and errors are not skipped.
         """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What to call it: the name of the file or folder, without suffixes."""
+        """Name of the file or folder, without suffixes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file."""
+        """Close the open files."""
 
-    def messages(self) -> Iterator[Decoded]:
-        """The records, decoded; `decoder` is then in the state that follows.
+    def messages(self) -> Iterator[DecodedRecord]:
+        """Yield the records, decoded; `decoder` then has the state after the yielded record.
 
         Raises:
-            RecordingError: As `records`, or a message cannot be decoded.
+            RecordingError: A record cannot be read or decoded, and errors are not skipped.
         """
         for record in self.records():
             try:
                 yield self._decode(record)
             except DecodeError as error:
-                self.refuse(record, error)
+                self.report_error(record, error)
 
     def transactions(self) -> Iterator[Transaction]:
-        """What was committed, in the order of the commits.
+        """Yield the committed transactions, in the order of their commits.
 
-        Transactions that have not ended are kept in memory.
+        Open transactions are kept in memory.
 
         Raises:
-            RecordingError: As `messages`, or a message stands where no server sends it.
+            RecordingError: A record cannot be read or decoded, or a message is out of place, and errors are
+                not skipped.
         """
         decoder, transactions = self.decoder, Transactions(self.decoder)
         for decoded in self.messages():
@@ -112,30 +114,30 @@ class StoredStream(ABC):
             try:
                 transaction = transactions.feed(decoded.message)
             except DecodeError as error:
-                self.refuse(decoded.record, error)
+                self.report_error(decoded.record, error)
             else:
                 if transaction is not None:
                     yield transaction
 
-    def refuse(self, record: Record, error: DecodeError) -> None:
-        """Take note that a record cannot be decoded.
+    def report_error(self, record: Record, error: DecodeError) -> None:
+        """Pass the error of a record to `on_error`, or raise it if there is no `on_error`.
 
         Raises:
-            RecordingError: Bad records are not to be skipped.
+            RecordingError: There is no `on_error`.
         """
-        self._bad(self._error(record.number, str(error)))
+        self._report(self._error(record.number, str(error)))
 
-    def _decode(self, record: Record) -> Decoded:
+    def _decode(self, record: Record) -> DecodedRecord:
         if record.channel == "data":
-            return Decoded(record, None, self.decoder.decode(record.data))
+            return DecodedRecord(record, None, self.decoder.decode(record.data))
         outer = envelope.decode(record.data)
         inner = self.decoder.decode(outer.data) if isinstance(outer, XLogData) else None
-        return Decoded(record, outer, inner)
+        return DecodedRecord(record, outer, inner)
 
-    def _bad(self, error: RecordingError) -> None:
-        if self._on_bad is None:
+    def _report(self, error: RecordingError) -> None:
+        if self._on_error is None:
             raise error
-        self._on_bad(error)
+        self._on_error(error)
 
     @abstractmethod
     def _error(self, number: int | None, text: str) -> RecordingError: ...

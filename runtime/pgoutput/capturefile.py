@@ -1,8 +1,10 @@
-"""Capture files: recorded streams as JSON lines, `.jsonl` or `.jsonl.gz`.
+"""Capture files: messages of a stream as JSON lines (`.jsonl`), optionally compressed (`.jsonl.gz`).
 
-The first line is the header: protocol version, options and what else is known of the recording. Every
-other line holds one message in hex: `data`, a message of pgoutput as the SQL interface gives it;
-`copydata`, what a walsender sent; or `sent`, what its client sent.
+`CaptureFile` reads a capture file. `encode_header` and `encode_record` return its lines, for writing one.
+
+The first line is the header, with protocol version and options. Every other line holds one record in hex:
+`data`, a pgoutput message, as the server's SQL functions return it; `copydata`, an envelope from the
+walsender; or `sent`, an envelope from its client.
 """
 
 from __future__ import annotations
@@ -16,51 +18,64 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from pgoutput._stored_stream import Channel, Record, StoredStream
+from pgoutput._stored_stream import Channel, DecodedRecord, Record, StoredStream
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Streaming
 from pgoutput.stream import StreamDecoder
 from pgoutput.versions import CODECS, OPTIONS
 
+__all__ = [
+    "CaptureFile",
+    "Channel",
+    "DecodedRecord",
+    "Header",
+    "Record",
+    "capture_name",
+    "encode_header",
+    "encode_record",
+]
+
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a capture file; keys that are not listed here may stand there too."""
+    """The header of a capture file. The JSON object may have other keys too; readers ignore them."""
 
     proto_version: int
     options: dict[str, Any] = {}
-    """The options of START_REPLICATION, or of the SQL function, apart from proto_version."""
+    """Options of START_REPLICATION or of the SQL function, except proto_version."""
     slot_two_phase: bool = False
     """Whether the slot sends prepared transactions, whatever the protocol version."""
     server_version: str = ""
+    """Version of the PostgreSQL server; empty if unknown."""
 
     @property
     def streaming(self) -> Streaming:
-        """The option `streaming`; `off` if it is not there."""
+        """Value of the option `streaming`; `off` if the option is missing."""
         value: Streaming = self.options.get("streaming", "off")
         return value
 
     def decoder(self) -> StreamDecoder:
-        """A decoder for the stream that follows.
+        """Return a new decoder for the messages of the file.
 
         Raises:
-            ValueError: There is no such version, or it does not have this streaming.
+            ValueError: The protocol version is unknown, or lacks this value of `streaming`.
         """
         return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.slot_two_phase)
 
 
 class CaptureFile(StoredStream):
-    """A capture file, opened; a context manager.
+    """An opened capture file; a context manager.
 
     Args:
-        path: The file. Whether it is compressed is seen from its bytes, not from its name.
-        content: The bytes of the file, where they are at hand already; `path` is then only its name.
-        on_bad: Called with what cannot be read behind the header, which is then skipped; None raises it.
+        path: Path of the file. Compression is detected from the content, not from the name.
+        content: Bytes of the file, if they are in memory already; `path` is then only its name in errors.
+        on_error: Called with the error of each record that cannot be read or decoded; the record is then
+            skipped. None raises the error. Errors in the header are always raised.
 
     Attributes:
-        header: The first line.
+        header: The header of the file.
 
     Raises:
-        RecordingError: The file is not there, is empty, or does not begin with a header.
+        RecordingError: The file does not exist, is empty, or does not begin with a header.
     """
 
     numbered_by = "line"
@@ -70,10 +85,10 @@ class CaptureFile(StoredStream):
         path: str | Path,
         *,
         content: bytes | None = None,
-        on_bad: Callable[[RecordingError], None] | None = None,
+        on_error: Callable[[RecordingError], None] | None = None,
     ) -> None:
         self.path = Path(path)
-        super().__init__(None)  # the header must be right
+        super().__init__(None)  # errors in the header are raised
         self._file = self._open(content)
         self._lines = self._read_lines()
         try:
@@ -85,19 +100,19 @@ class CaptureFile(StoredStream):
         except RecordingError:
             self.close()
             raise
-        self._on_bad = on_bad
+        self._on_error = on_error
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-        self._raw.close()  # a GzipFile leaves open what it was given
+        self._raw.close()  # GzipFile.close does not close the underlying file
 
     def records(self) -> Iterator[Record]:
-        """The lines behind the header.
+        """Yield the records that follow the header.
 
         Raises:
             RecordingError: A line is not a JSON object with hex in one of the three channels, or the file
-                ends in the middle.
+                ends unexpectedly, and errors are not skipped.
         """
         for number, line in self._lines:
             if not line.strip():
@@ -105,11 +120,11 @@ class CaptureFile(StoredStream):
             try:
                 yield _record(number, line)
             except ValueError as error:
-                self._bad(self._error(number, str(error)))
+                self._report(self._error(number, str(error)))
 
     @property
     def name(self) -> str:
-        """The file's name without its suffixes."""
+        """Name of the file without `.jsonl` and `.gz`."""
         return capture_name(self.path)
 
     def _open(self, content: bytes | None) -> BinaryIO:
@@ -117,7 +132,7 @@ class CaptureFile(StoredStream):
             whole = None if content is None else cast(io.RawIOBase, io.BytesIO(content))
             self._raw = self.path.open("rb") if whole is None else io.BufferedReader(whole)
             compressed = self._raw.peek(2).startswith(b"\x1f\x8b")
-        except OSError as error:  # not there, or a directory
+        except OSError as error:
             raise RecordingError(f"{self.path}: {error.strerror or error}") from None
         return cast(BinaryIO, gzip.open(self._raw)) if compressed else self._raw
 
@@ -128,23 +143,23 @@ class CaptureFile(StoredStream):
                 yield number, line
         except (EOFError, zlib.error, OSError) as error:
             text = f"the file ends or breaks off here: {error}".rstrip(".")
-            self._bad(self._error(number + 1, text))
+            self._report(self._error(number + 1, text))
 
     def _header(self) -> Header:
         _, line = next(self._lines, (1, b""))
-        wanted = "the first line must be a JSON object with proto_version"
+        required = "the first line must be a JSON object with proto_version"
         if not line:
-            raise self._error(1, f"no header, the file is empty: {wanted}")
+            raise self._error(1, f"no header, the file is empty: {required}")
         try:
             header = msgspec.json.decode(line, type=Header)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._error(1, f"no header: {wanted} ({error})") from None
+            raise self._error(1, f"no header: {required} ({error})") from None
         if header.proto_version not in CODECS:
             known = ", ".join(map(str, CODECS))
             raise self._error(
                 1, f"proto_version {header.proto_version} is not known; the versions are {known}"
             )
-        if header.streaming not in list(OPTIONS["streaming"]):  # a list also takes what has no hash
+        if header.streaming not in list(OPTIONS["streaming"]):  # a list, as the value may be unhashable
             known = ", ".join(OPTIONS["streaming"])
             raise self._error(1, f"streaming is one of {known}, not {header.streaming!r}")
         return header
@@ -154,7 +169,7 @@ class CaptureFile(StoredStream):
 
 
 def capture_name(path: str | Path) -> str:
-    """The name of a capture file without folder and suffixes."""
+    """Return the name of a capture file without folder, `.jsonl` and `.gz`."""
     return Path(path).name.removesuffix(".gz").removesuffix(".jsonl")
 
 
@@ -166,25 +181,25 @@ class _Line(msgspec.Struct):
 
 def _record(number: int, line: bytes) -> Record:
     try:
-        found = msgspec.json.decode(line, type=_Line)
+        fields = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a JSON object with hex in data, copydata or sent ({error})") from None
     channels: tuple[Channel, ...] = ("data", "copydata", "sent")
-    given = [(channel, text) for channel in channels if (text := getattr(found, channel)) is not None]
-    if len(given) != 1:
-        raise ValueError(f"one of data, copydata and sent is wanted, {len(given)} are there")
-    channel, text = given[0]
+    present = [(channel, text) for channel in channels if (text := getattr(fields, channel)) is not None]
+    if len(present) != 1:
+        raise ValueError(f"exactly one of data, copydata and sent is required, {len(present)} are present")
+    channel, text = present[0]
     try:
         return Record(number, channel, bytes.fromhex(text))
     except ValueError:
         raise ValueError(f"{channel} is not hex") from None
 
 
-def write_header(header: Header) -> bytes:
-    """The first line of a capture file."""
+def encode_header(header: Header) -> bytes:
+    """Return the first line of a capture file, with its line break."""
     return msgspec.json.encode(header) + b"\n"
 
 
-def write_record(channel: Channel, data: bytes) -> bytes:
-    """A line behind it."""
+def encode_record(channel: Channel, data: bytes) -> bytes:
+    """Return a record as a line of a capture file, with its line break."""
     return msgspec.json.encode({channel: data.hex()}) + b"\n"

@@ -1,7 +1,7 @@
-"""The compiled kernel (`pgoutput._kernel`), where there is one; else everything runs in Python.
+"""The compiled kernel (`pgoutput._kernel`), which makes the codecs and batch decoding faster.
 
-There is none where no C compiler was at hand when the package was installed, and none is used where the
-environment says `PGOUTPUT_PURE=1`. Results and errors are the same in both cases.
+pgoutput runs without the kernel if no C compiler was available at installation, or if the environment
+variable `PGOUTPUT_PURE` is `1`. Results and errors are the same with and without the kernel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import warnings
 from types import ModuleType
 from typing import Final
 
-_NEEDED: Final = "C compiler with Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
+__all__ = ["HOW", "kernel"]
+
+_COMPILER: Final = "C compiler with Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
 
 
 def _load() -> tuple[ModuleType | None, str]:
@@ -21,7 +23,7 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         return importlib.import_module("pgoutput._kernel"), "with its compiled kernel"
     except ModuleNotFoundError:
-        return None, f"in Python only: there was no {_NEEDED} to compile its kernel"
+        return None, f"in Python only: there was no {_COMPILER} to compile its kernel"
     except ImportError as error:
         why = f"in Python only, as its compiled kernel cannot be used: {error}"
         warnings.warn(f"pgoutput runs {why}; install it anew (in a checkout: make setup)", RuntimeWarning, 2)
@@ -31,7 +33,7 @@ def _load() -> tuple[ModuleType | None, str]:
 _loaded = _load()
 
 kernel: Final = _loaded[0]
-"""The module, or None."""
+"""The extension module `pgoutput._kernel`, or None if pgoutput runs in Python only."""
 
 HOW: Final = _loaded[1]
-"""How pgoutput runs, and why: what `pgoutput --version` says."""
+"""Whether the kernel is used, and if not, why: the end of a sentence that begins with "pgoutput runs"."""

@@ -11,7 +11,7 @@ import pytest
 
 from pgoutput import envelope, v4
 from pgoutput import messages as m
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.recording import record_capture_file
 from pgoutput.stream.check import RULES
 from pgoutput.stream.check import samples as s
@@ -26,8 +26,8 @@ PARALLEL = {"streaming": "parallel", "publication_names": "p"}
 def write_capture(folder: Path, *messages: m.Message, options: dict[str, str] = PARALLEL) -> Path:
     """Write a capture file of these messages."""
     file = folder / "capture.jsonl"
-    lines = [write_record("data", v4.encode(message)) for message in messages]
-    file.write_bytes(write_header(Header(4, options, slot_two_phase=True)) + b"".join(lines))
+    lines = [encode_record("data", v4.encode(message)) for message in messages]
+    file.write_bytes(encode_header(Header(4, options, slot_two_phase=True)) + b"".join(lines))
     return file
 
 
@@ -81,9 +81,9 @@ def test_options_are_read_from_the_header(run: Run, tmp_path: Path) -> None:
 def test_messages_of_the_client_are_not_checked(run: Run, tmp_path: Path) -> None:
     update = envelope.encode(m.StandbyStatusUpdate(1, 1, 1, 0, False))
     file = write_capture(tmp_path)
-    file.write_bytes(file.read_bytes() + write_record("sent", update))
+    file.write_bytes(file.read_bytes() + encode_record("sent", update))
     assert run("check", file).out == f"{file}: legal, 0 messages\n"
-    file.write_bytes(file.read_bytes() + write_record("copydata", update))
+    file.write_bytes(file.read_bytes() + encode_record("copydata", update))
     assert "a server does not send StandbyStatusUpdate (envelope)" in run("check", file).out
 
 

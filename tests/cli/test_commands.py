@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgoutput import _protocols, messages, v4
-from pgoutput.capturefile import write_record
+from pgoutput.capturefile import encode_record
 from tests.truth import CAPTURES
 
 HEADER = b'{"proto_version":1,"options":{}}\n'
@@ -248,7 +248,7 @@ def test_a_stream_cannot_steer_the_terminal(
         1, ESCAPE, ESCAPE, messages.ReplicaIdentity.DEFAULT, (messages.RelationColumn(0, ESCAPE, 25, -1),)
     )
     drawn = [messages.Origin(1, ESCAPE), relation, messages.Insert(1, (ESCAPE,))]
-    path = capture(HEADER, *(write_record("data", v4.encode(message)) for message in drawn))
+    path = capture(HEADER, *(encode_record("data", v4.encode(message)) for message in drawn))
     shown = run(*command, path).out
     assert "\\x1b[31m\\n\\u202e" in shown
     assert all(line.isprintable() for line in shown.splitlines())

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from pgoutput import messages
-from pgoutput._stored_stream import Decoded
+from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile, Header
 
 DIRECTORY = Path(__file__).parents[1] / "captures"
@@ -38,9 +38,9 @@ def path(name: str) -> Path:
 
 
 @cache
-def read(name: str) -> tuple[Header, list[Decoded], list[Sample]]:
+def read(name: str) -> tuple[Header, list[DecodedRecord], list[Sample]]:
     """Return the header of a capture, its lines, and its pgoutput messages."""
-    lines: list[Decoded] = []
+    lines: list[DecodedRecord] = []
     samples: list[Sample] = []
     with CaptureFile(path(name)) as capture:
         header = capture.header

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
+from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
 from pgoutput.errors import RecordingError
 
 HEADER = b'{"proto_version":1}\n'
@@ -65,9 +65,9 @@ INVALID_FILES = {
     "odd hex": (HEADER + b'{"sent":"420"}\n', "2: sent is not hex"),
     "two channels": (
         HEADER + b'{"data":"45","sent":"45"}\n',
-        "2: one of data, copydata and sent is wanted, 2 are there",
+        "2: exactly one of data, copydata and sent is required, 2 are present",
     ),
-    "no channel": (HEADER + b"{}\n", "2: one of data, copydata and sent is wanted, 0 are there"),
+    "no channel": (HEADER + b"{}\n", "2: exactly one of data, copydata and sent is required, 0 are present"),
     "binary garbage": (
         bytes(range(256)),
         f"{NO_HEADER} (JSON is malformed: invalid character (byte 0))",
@@ -115,7 +115,7 @@ def write(directory: Path, content: bytes) -> Path:
 
 def read(path: Path, *, skip_bad: bool = False) -> tuple[list[m.Message | None], list[str]]:
     skipped: list[RecordingError] = []
-    with CaptureFile(path, on_bad=skipped.append if skip_bad else None) as capture:
+    with CaptureFile(path, on_error=skipped.append if skip_bad else None) as capture:
         return [line.message for line in capture.messages()], [str(error) for error in skipped]
 
 
@@ -183,7 +183,7 @@ def test_written_records_are_read_back(tmp_path: Path) -> None:
     wrapped = b"w" + bytes(24) + payload
     reply = b"p" + bytes(8)
     written = [("data", payload), ("copydata", wrapped), ("sent", reply)]
-    content = write_header(header) + b"".join(write_record(channel, data) for channel, data in written)  # type: ignore[arg-type]
+    content = encode_header(header) + b"".join(encode_record(channel, data) for channel, data in written)  # type: ignore[arg-type]
     with CaptureFile(write(tmp_path, content)) as capture:
         lines = list(capture.messages())
     assert header == capture.header

@@ -141,8 +141,8 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         from pgoutput.cli.encoding import to_capture_file
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
-        from pgoutput.recording import SegmentReader, record_capture_file
-        from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, read
+        from pgoutput.recording import Recording, SegmentReader, record_capture_file
+        from pgoutput.views import ChangesView, MessagesView, plan_changes, read
 
         column = messages.RelationColumn(1, "id", 23, -1)
         relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
@@ -155,8 +155,8 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
             sent = pa.array([codec.encode(message) for message in stream], pa.binary())
             headers = ColumnDecoder(version).decode(sent).headers
             assert headers["flush_lsn"].to_pylist()[3] == last.flush_lsn
-            lines = [write_record("data", codec.encode(message)) for message in stream]
-            content = write_header(Header(version)) + b"".join(lines)
+            lines = [encode_record("data", codec.encode(message)) for message in stream]
+            content = encode_header(Header(version)) + b"".join(lines)
             with CaptureFile("stream.jsonl", content=content) as capture:
                 assert [one.message for one in capture.messages()] == stream
             with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +164,7 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
                 capture.write_bytes(content)
                 record_capture_file(capture, f"{folder}/recording")
                 recording = Recording(f"{folder}/recording")
-                (task,) = committed_changes(recording, recording.numbers)
+                (task,) = plan_changes(recording, recording.numbers)
                 with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, ChangesView(segment, task, lambda shape: True))
                     assert rows["after"].to_pylist() == [[("id", "5")]]

@@ -1,4 +1,4 @@
-"""Modules that ask for `way` run with the compiled kernel, and without it."""
+"""A fixture that runs the tests of a module with the compiled kernel, and without it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from pgoutput import compiled
-from tests.columns.ways import pure
+from tests.columns.without_kernel import pure
 
 
 @pytest.fixture(params=["kernel", "pure"], scope="module")
-def way(request: pytest.FixtureRequest) -> Iterator[None]:
+def with_and_without_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "pure":
         with pure():
             yield

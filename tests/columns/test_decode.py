@@ -1,4 +1,4 @@
-"""What is decoded by column is what the decoder of objects gives, message by message."""
+"""ColumnDecoder gives the same messages, tuples and errors as StreamDecoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pgoutput import messages as m
 from pgoutput import v4
-from pgoutput.columns import HEADERS, ColumnDecoder, Decoded, Tuples
+from pgoutput.columns import HEADERS, ColumnDecoder, DecodedBatch, Tuples
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Cell, Message, Relation, TupleData
 from pgoutput.schemas import arrow as schemas
@@ -24,7 +24,7 @@ from pgoutput.values import base_types, to_arrow, to_text
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
 from tests.codec import corpus, fuzz
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 TUPLES = ("new", "old", "key")
 ID, NAME = m.RelationColumn(1, "id", 23, -1), m.RelationColumn(0, "name", 25, -1)
@@ -40,7 +40,7 @@ def encoded(*sent: Message) -> pa.Array:
 def groups(
     sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
 ) -> list[Group]:
-    """The tuples of each relation, from objects."""
+    """Return the expected tuples of each relation, from message objects."""
     found: list[Group] = []
     for row, message in enumerate(sent):
         if isinstance(message, m.Type):
@@ -115,7 +115,7 @@ def as_bytes(cell: Cell) -> bytes | None:
     return cell if isinstance(cell, bytes) else None
 
 
-def assert_decoded(decoded: Decoded, sent: Sequence[Message | None], expected: list[Group]) -> None:
+def assert_decoded(decoded: DecodedBatch, sent: Sequence[Message | None], expected: list[Group]) -> None:
     assert_headers(decoded.headers, sent)
     assert [one.relation for one in decoded.relations] == [relation for relation, _ in expected]
     for found, (relation, rows) in zip(decoded.relations, expected, strict=True):
@@ -124,7 +124,7 @@ def assert_decoded(decoded: Decoded, sent: Sequence[Message | None], expected: l
 
 
 def parts(data: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """The data in batches of so many."""
+    """Yield the data in batches of `size`."""
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
@@ -135,7 +135,7 @@ def assert_same(
     size: int,
     type_: pa.DataType,
 ) -> None:
-    """All batches of a stream, of so many messages, are what objects say."""
+    """Assert that a stream, in batches of `size` messages, decodes as with StreamDecoder."""
     known: dict[int, Relation] = {}
     types: dict[int, m.Type] = {}
     for part in parts(data, size):
@@ -145,7 +145,7 @@ def assert_same(
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
-def test_captures(name: str) -> None:
+def test_captures_decode_as_with_stream_decoder(name: str) -> None:
     header, _, samples = corpus.read(name)
     source = random.Random(name)
     data: list[bytes | None] = [sample.data for sample in samples]
@@ -160,7 +160,7 @@ def test_captures(name: str) -> None:
 
 @settings(max_examples=40)
 @given(streams(), st.integers(1, 40))
-def test_scenarios(stream: Stream, size: int) -> None:
+def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> None:
     version, streaming = stream.options.proto_version, stream.options.streaming
     decoder = ColumnDecoder(version, streaming=streaming, two_phase=True)
     objects = StreamDecoder(version, streaming=streaming, two_phase=True)
@@ -169,8 +169,8 @@ def test_scenarios(stream: Stream, size: int) -> None:
 
 @settings(max_examples=100)
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
-def test_damaged_batches(source: random.Random, size: int) -> None:
-    """The first that is wrong is told as by the decoder of objects; then all goes on as if none had come."""
+def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
+    """The first error is StreamDecoder's; decoding resumes as if the invalid messages had not come."""
     decoder, objects = ColumnDecoder(4, streaming="on"), StreamDecoder(4, streaming="on")
     inputs = fuzz.inputs(source, *fuzz.seeds())
     for part in parts([next(inputs)[0] for _ in range(60)], size):
@@ -187,7 +187,7 @@ def test_damaged_batches(source: random.Random, size: int) -> None:
 
 
 def decode(decoder: StreamDecoder, data: bytes) -> Message | DecodeError:
-    """The message, or what is wrong with it."""
+    """Return the message, or the error."""
     try:
         message = decoder.decode(data)
         see_change(message, decoder.relations)
@@ -209,7 +209,7 @@ def see_change(message: Message, relations: dict[int, Relation]) -> None:
                 raise StreamError.at(message, f"{name} has {len(cells)} columns, but {table} has {width}")
 
 
-def test_null_unchanged_text_and_binary_are_kept_apart() -> None:
+def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
     decoder = ColumnDecoder(1)
     decoder.decode(encoded(RELATION))
     insert = encoded(
@@ -231,8 +231,8 @@ def test_null_unchanged_text_and_binary_are_kept_apart() -> None:
     assert found.old.values()[0].schema == values.schema
 
 
-def test_a_relation_that_becomes_another_begins_anew() -> None:
-    """Also in the middle of a batch; one that is only repeated does not, nor does it in a stream block."""
+def test_a_changed_relation_begins_a_new_schema_version() -> None:
+    """That also holds inside a batch, but not for a repeated relation, or one in a stream block."""
     wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
     other = replace(RELATION, oid=2, name="u")
     row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))
@@ -255,7 +255,7 @@ def test_domains_have_their_base_types() -> None:
     assert found.new.values()[0].to_pydict() == {"id": [5]}
 
 
-def test_what_is_wrong_is_told_with_its_row() -> None:
+def test_errors_name_the_row() -> None:
     decoder = ColumnDecoder(1)
     row = m.Insert(1, ("1", "a"))
     wrong = [
@@ -276,14 +276,14 @@ def test_what_is_wrong_is_told_with_its_row() -> None:
     assert len(decoder.decode(encoded(row)).relations[0].new) == 1
 
 
-def test_relations_hold_behind_a_batch_with_errors() -> None:
+def test_relations_of_a_batch_with_errors_stay_known() -> None:
     decoder = ColumnDecoder(1)
     with pytest.raises(DecodeError, match="row 0: no bytes"):
         decoder.decode(pa.array([b"", v4.encode(RELATION)], pa.binary()))
     assert decoder.decode(encoded(m.Insert(1, ("1", "a")))).relations[0].relation == RELATION
 
 
-def test_chunks_are_one_batch() -> None:
+def test_a_chunked_array_is_one_batch() -> None:
     chunks = pa.chunked_array([encoded(RELATION), encoded(m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")))])
     decoded = ColumnDecoder(1).decode(chunks)
     assert decoded.relations[0].new.rows.to_pylist() == [1, 2]
@@ -295,13 +295,13 @@ def test_chunks_are_one_batch() -> None:
     [pa.array([], pa.binary()), pa.nulls(0, pa.large_binary()), pa.chunked_array([], pa.binary())],
     ids=["binary", "large", "chunks"],
 )
-def test_an_empty_batch(data: Any) -> None:
+def test_an_empty_batch_decodes_to_nothing(data: Any) -> None:
     decoded = ColumnDecoder(1).decode(data)
     assert decoded.headers == pa.RecordBatch.from_pylist([], HEADERS)
     assert decoded.relations == []
 
 
-def test_what_is_not_binary_is_refused() -> None:
+def test_data_that_is_not_binary_is_refused() -> None:
     with pytest.raises(TypeError, match="messages are binary, not string"):
         ColumnDecoder(1).decode(pa.array(["I"]))
     with pytest.raises(ValueError, match="there is no protocol version 9"):

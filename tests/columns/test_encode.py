@@ -1,4 +1,4 @@
-"""What is encoded by columns is what the codec encodes, row by row."""
+"""Messages encoded from columns equal those that the codec encodes row by row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.wire import UNCHANGED
 from tests.codec import corpus
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 Rows = Sequence[TupleData]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -45,7 +45,7 @@ def cell(binary: bool, unchanged: bool) -> st.SearchStrategy[Cell]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[bool], Rows, Rows, list[int] | int | None]:
-    """Which columns are binary, new rows, old rows, xids."""
+    """Draw which columns are binary, new rows, old rows and xids."""
     binary = draw(st.lists(st.booleans(), min_size=1, max_size=5))
     new = st.tuples(*(cell(one, unchanged=True) for one in binary))
     old = st.tuples(*(cell(one, unchanged=False) for one in binary))
@@ -60,7 +60,7 @@ def expected(make: Callable[..., Message], rows: Sequence[dict[str, Any]], xid: 
 
 
 @given(table=tables(), oid=OID)
-def test_every_message_is_that_of_the_codec(table: Any, oid: int) -> None:
+def test_messages_equal_those_of_the_codec(table: Any, oid: int) -> None:
     binary, new, old, xid = table
     given_xid = pa.array(xid, pa.uint32()) if isinstance(xid, list) else xid
     columns_, mask, before = columns(new, binary), masks(new, len(binary)), columns(old, binary)
@@ -79,7 +79,7 @@ def test_every_message_is_that_of_the_codec(table: Any, oid: int) -> None:
 
 
 def same_bytes(name: str) -> int:
-    """Encode a capture's changes one by one, as batches of one; give how many."""
+    """Encode a capture's changes as batches of one message; return how many there are."""
     count = 0
     for line in corpus.read(name)[1]:
         message = line.message
@@ -89,7 +89,7 @@ def same_bytes(name: str) -> int:
         if any(
             isinstance(one, str) and not one.isprintable() for row in tuples.values() for one in row or ()
         ):
-            continue  # also text that is not UTF-8, which pa.array does not take
+            continue  # pa.array refuses text that is not UTF-8
         arrays = {
             field: columns([row], [isinstance(one, bytes) for one in row])
             for field, row in tuples.items()
@@ -103,25 +103,25 @@ def same_bytes(name: str) -> int:
             options["unchanged"] = masks([tuples["new"]], len(new))
             encode = encode_inserts if isinstance(message, m.Insert) else encode_updates
             made = encode(message.relation_oid, new, **options)
-        if new or arrays.get("key") or arrays.get("old"):  # without columns nothing says how many
+        if new or arrays.get("key") or arrays.get("old"):  # without columns the number of rows is unknown
             assert made.to_pylist() == [line.data]
             count += 1
     return count
 
 
 @pytest.mark.parametrize("name", ["pg18_p1", "pg14_p2_stream_bin", "pg18_p4_par_msg"])
-def test_what_servers_sent(name: str) -> None:
+def test_messages_of_captures_are_encoded_byte_for_byte(name: str) -> None:
     assert same_bytes(name) > 100
 
 
-def test_slices_and_large_columns() -> None:
+def test_slices_and_large_types_are_accepted() -> None:
     column = pa.array(["zero", "one", None, "three"])
     made = encode_inserts(1, [column[1:3], column[1:3].cast(pa.large_string())])
     rows: list[TupleData] = [("one", "one"), (None, None)]
     assert made.to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
 
 
-def test_what_null_hides_is_not_sent() -> None:
+def test_bytes_under_a_null_are_not_sent() -> None:
     buffers = [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([0, 1, 7], np.int32)), pa.py_buffer(b"asecret")]
     column = pa.Array.from_buffers(pa.string(), 2, buffers)
     assert column.to_pylist() == ["a", None]
@@ -129,7 +129,7 @@ def test_what_null_hides_is_not_sent() -> None:
     assert made.to_pylist() == [v1.encode(m.Insert(1, ("a",))), v1.encode(m.Insert(1, (None,)))]
 
 
-def test_a_mask_with_nulls_leaves_those_values() -> None:
+def test_null_in_an_unchanged_mask_counts_as_false() -> None:
     made = encode_inserts(1, [pa.array(["a", "b", "c"])], unchanged=[pa.array([None, True, False])])
     assert [v1.decode(one) for one in made.to_pylist()] == [
         m.Insert(1, ("a",)),
@@ -138,13 +138,13 @@ def test_a_mask_with_nulls_leaves_those_values() -> None:
     ]
 
 
-def test_cells_that_are_encoded_cannot_be_left_out() -> None:
+def test_encoded_cells_cannot_be_unchanged() -> None:
     cells = encode_cells([pa.array(["a"])])
     with pytest.raises(ValueError, match="encoded already"):
         encode_inserts(1, [cells], unchanged=[pa.array([True])])
 
 
-def test_cells_that_are_encoded_once() -> None:
+def test_encoded_cells_can_be_used_in_several_messages() -> None:
     keys, rest = (
         pa.array(["1", "2", "3"]),
         encode_cells([pa.array(["x", None, "z"]), pa.array([b"", b"b", None])]),
@@ -158,7 +158,7 @@ def test_cells_that_are_encoded_once() -> None:
     ]
 
 
-def test_cells_of_rows_that_are_not_there_are_refused() -> None:
+def test_encoded_cells_with_null_are_refused() -> None:
     cells = encode_cells([pa.array(["a"])]).take(pa.array([0, None]))
     with pytest.raises(
         EncodeError, match=r"^Insert\.new\[1\]: row 1: bytes are expected, not None"
@@ -167,7 +167,7 @@ def test_cells_of_rows_that_are_not_there_are_refused() -> None:
     assert (raised.value.message, raised.value.field) == ("Insert", "new[1]")
 
 
-def test_a_zero_character_is_fine() -> None:
+def test_a_zero_character_is_encoded() -> None:
     assert encode_inserts(1, [pa.array(["a\0b"])]).to_pylist() == [v1.encode(m.Insert(1, ("a\0b",)))]
 
 
@@ -187,7 +187,9 @@ ONE = [pa.array(["1"])]
         ),
     ],
 )
-def test_refused_as_by_the_codec(call: Callable[[], object], same: Callable[[], object]) -> None:
+def test_invalid_arguments_are_refused_with_the_codecs_error(
+    call: Callable[[], object], same: Callable[[], object]
+) -> None:
     with pytest.raises(EncodeError) as wanted:
         same()
     with pytest.raises(EncodeError) as raised:
@@ -196,14 +198,14 @@ def test_refused_as_by_the_codec(call: Callable[[], object], same: Callable[[], 
     assert (raised.value.message, raised.value.field) == (wanted.value.message, wanted.value.field)
 
 
-def test_an_xid_that_does_not_fit_is_named_with_its_row() -> None:
+def test_an_out_of_range_xid_is_refused_with_its_row() -> None:
     with pytest.raises(EncodeError, match=r"^Insert\.xid: row 1: 4294967296 does not fit") as raised:
         encode_inserts(1, [pa.array(["1", "2"])], xid=pa.array([1, 1 << 32]))
     assert raised.value.field == "xid"
 
 
 def huge(size: int) -> pa.Array:
-    """A column with one value of so many bytes, which nothing has touched: they take no memory."""
+    """Return a column with one value of `size` bytes in untouched pages, which take no memory."""
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(np.zeros(size, np.uint8))])
 
@@ -219,7 +221,7 @@ def test_a_batch_of_more_than_2_gb_is_refused() -> None:
         encode_inserts(1, [huge((1 << 30) - 1)] * 2)
 
 
-def test_values_become_the_text_of_the_server() -> None:
+def test_values_are_encoded_as_postgresql_text() -> None:
     columns_ = [
         pa.array([-1, None], pa.int64()),
         pa.array([True, False]),
@@ -236,14 +238,14 @@ def test_values_become_the_text_of_the_server() -> None:
     assert encode_inserts(1, columns_).to_pylist() == [v1.encode(m.Insert(1, row)) for row in rows]
 
 
-def test_values_that_no_server_has_are_refused() -> None:
+def test_values_without_postgresql_text_are_refused() -> None:
     with pytest.raises(EncodeError, match=r"^Insert\.new\[1\]: .*zero character") as raised:
         encode_inserts(1, [*ONE, pa.array([["a\0"]])])
     assert (raised.value.message, raised.value.field) == ("Insert", "new[1]")
 
 
-def test_columns_of_another_type_or_length() -> None:
-    with pytest.raises(TypeError, match=r"new\[1\]: a column of dictionary"):
+def test_columns_of_wrong_type_or_length_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"new\[1\]: Arrow type dictionary"):
         encode_inserts(1, [*ONE, pa.array(["1"]).dictionary_encode()])
     with pytest.raises(ValueError, match=r"different lengths: 1, 2"):
         encode_inserts(1, [*ONE, pa.array(["1", "2"])])

@@ -1,4 +1,4 @@
-"""What a walsender has sent is taken apart as the codec takes apart single messages, in both ways."""
+"""decode_xlog_data gives the results of the envelope codec, with and without the kernel."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pgoutput.errors import DecodeError
 from pgoutput.messages import PrimaryKeepalive, XLogData
 from pgoutput.wire import Buffer
 from tests.codec import corpus
-from tests.columns import ways
+from tests.columns import without_kernel
 
 SENT = sorted({data for data, _ in corpus.envelopes()}, key=len)[:2_000]
-"""What servers and their clients have sent."""
+"""Envelopes of captures, sent by servers and their clients."""
 
 DATA = bytes.fromhex("77 000000000163b1f0 000000000163b1f0 0002b7e1c0ffee00 53")
 """XLogData with a Stream Stop."""
@@ -34,7 +34,7 @@ def columns(payloads: Sequence[Buffer]) -> Any:
 
 
 def objects(payloads: Sequence[Buffer]) -> Any:
-    """What the codec makes of it, message by message."""
+    """Return the expected result, from the codec."""
     decoded = list(map(envelope.pure_decode, payloads))
     data = [one for one in decoded if isinstance(one, XLogData)]
     others = [
@@ -56,15 +56,15 @@ def outcome(call: Callable[[Sequence[Buffer]], Any], payloads: Sequence[Buffer])
 
 
 def same(payloads: Sequence[Buffer]) -> Any:
-    """What both ways give, which is what the codec gives."""
+    """Return the result with and without the kernel, after comparing it with the codec's."""
     made, wanted = outcome(columns, payloads), outcome(objects, payloads)
-    with ways.pure():
+    with without_kernel.pure():
         assert outcome(columns, payloads) == made
     assert made == wanted
     return made
 
 
-def test_data_and_keepalives() -> None:
+def test_xlog_data_and_keepalives_are_separated() -> None:
     keepalive = PrimaryKeepalive(0x163B228, 0x2B7E1C0FFEE01, True)
     payloads = [KEEPALIVE, DATA, DATA[:-1], KEEPALIVE, DATA + b"more"]
     wanted = ([0x163B1F0] * 3, [b"S", b"", b"Smore"], [(0, keepalive), (2, keepalive)])
@@ -73,7 +73,7 @@ def test_data_and_keepalives() -> None:
     assert same([KEEPALIVE]) == ([], [], [(0, keepalive)])
 
 
-def test_any_bytes_like_object() -> None:
+def test_any_bytes_like_object_is_accepted() -> None:
     wanted = same([DATA, DATA, KEEPALIVE])
     wide = memoryview(DATA + bytes(2)).cast("I")
     assert same([wide]) == same([DATA + bytes(2)])
@@ -83,25 +83,25 @@ def test_any_bytes_like_object() -> None:
     assert same([backwards, DATA, KEEPALIVE]) == wanted
 
 
-def test_an_lsn_of_the_upper_half_is_negative() -> None:
+def test_an_lsn_of_2_to_the_63_is_negative() -> None:
     assert same([b"w" + b"\xff" * 8 + bytes(16)])[0] == [-1]
 
 
 @pytest.mark.parametrize("bad", [b"", b"w", DATA[:24], b"?", DATA.upper(), KEEPALIVE[:-1], KEEPALIVE + b"x"])
-def test_errors_are_those_of_the_codec(bad: bytes) -> None:
+def test_invalid_envelopes_give_the_codecs_error(bad: bytes) -> None:
     text, _ = same([DATA, KEEPALIVE, bad, b"?"])
     with pytest.raises(DecodeError) as error:
         envelope.pure_decode(bad)
     assert text == str(error.value)
 
 
-def test_what_is_not_bytes_like_is_refused() -> None:
+def test_payloads_that_are_not_bytes_like_are_refused() -> None:
     assert same([DATA, 7])[0] is TypeError  # type: ignore[list-item]
 
 
 @pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
-def test_more_than_an_array_can_hold_is_refused_before_it_is_copied() -> None:
-    large = np.zeros(1 << 30, np.uint8)  # of which the system gives one page
+def test_more_than_2_gb_is_refused_before_copying() -> None:
+    large = np.zeros(1 << 30, np.uint8)  # untouched pages take no memory
     large[0] = ord("w")
     with pytest.raises(OverflowError, match="3 messages have 3221225397 bytes, more than 2 GB"):
         decode_xlog_data([large.data] * 3)
@@ -117,9 +117,9 @@ CUT = st.builds(lambda data, at: data[: at % (len(data) + 1)], st.sampled_from(S
 
 
 @given(payloads=st.lists(st.sampled_from(SENT) | DAMAGED | CUT | st.binary(max_size=40), max_size=8))
-def test_both_ways_are_the_codec(payloads: list[bytes]) -> None:
+def test_any_payloads_give_the_codecs_result(payloads: list[bytes]) -> None:
     same(payloads)
 
 
-def test_what_servers_sent() -> None:
+def test_envelopes_of_captures_give_the_codecs_result() -> None:
     same(SENT)

@@ -1,4 +1,4 @@
-"""The kernel's index of a batch and the one that is made of objects say the same, of any bytes."""
+"""KernelIndex and PureIndex of the same batch are equal, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 
 from pgoutput import _protocols, catalog, compiled, v1, v2
 from pgoutput import messages as m
-from pgoutput.columns.index import Index
-from pgoutput.columns.kernel import KernelIndex
-from pgoutput.columns.pure import PureIndex
-from pgoutput.columns.read import read_column, read_texts
+from pgoutput._index import KernelIndex, MessageIndex, PureIndex, read_column, read_texts
 from pgoutput.messages import Cell, Streaming
 from pgoutput.stream import StreamDecoder
 from pgoutput.testing import Stream, streams
 from pgoutput.values import arrow_type
 from tests.codec import corpus, fuzz
-from tests.columns.odd import ODD
+from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.values import binary_samples, text_samples
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -40,8 +37,8 @@ TYPES = [(one.oid, -1) for one in catalog.TYPES] + [
 """Built-in types with modifiers, one of their arrays, and one that is not built in."""
 
 
-def seen(index: Index) -> dict[str, Any]:
-    """All that an index says, but for the values of cells."""
+def contents(index: MessageIndex) -> dict[str, Any]:
+    """Return the contents of an index, except typed values, in a form that can be compared."""
     everything = np.arange(len(index.kinds))
     texts = index.texts(everything)
     return {
@@ -49,22 +46,22 @@ def seen(index: Index) -> dict[str, Any]:
         "kinds": index.kinds.tolist(),
         "errors": {row: (type(one), str(one), vars(one)) for row, one in index.errors.items()},
         "fields": {name: [list(part) for part in masked(index, name)] for name in NUMBERS},
-        "strings": {name: plain(index.strings(name)) for name in STRINGS},
+        "strings": {name: comparable(index.strings(name)) for name in STRINGS},
         "first": {name: index.first(name).tolist() for name in TUPLES},
         "width": {name: index.width(name).tolist() for name in TUPLES},
         "messages": index.messages(np.flatnonzero(index.tags).tolist()),
         "cells": index.cells(everything),
         "raw": index.raw(everything).to_pylist(),
-        "texts": plain(texts),
+        "texts": comparable(texts),
     }
 
 
-def masked(index: Index, name: str) -> tuple[list[int], list[bool]]:
+def masked(index: MessageIndex, name: str) -> tuple[list[int], list[bool]]:
     values, there = index.field(name)
     return np.where(there, values, 0).tolist(), there.tolist()
 
 
-def plain(texts: tuple[pa.Array, Any]) -> tuple[Any, ...]:
+def comparable(texts: tuple[pa.Array, Any]) -> tuple[Any, ...]:
     array, left = texts
     array.validate(full=True)
     return array.to_pylist(), left.tolist()
@@ -79,21 +76,23 @@ def both(
     begins_in_stream: bool = False,
     in_stream: Sequence[bool] | None = None,
 ) -> tuple[PureIndex, KernelIndex]:
-    """Both indexes of a batch, which say the same, as do their decoders."""
+    """Return both indexes of a batch, after checking that they and their decoders are equal."""
     decoders = []
     for _ in range(2):
         decoder = StreamDecoder(version, streaming=streaming, two_phase=two_phase)
         decoder.in_stream = begins_in_stream
         decoders.append(decoder)
     pure, fast = PureIndex(data, decoders[0], in_stream), KernelIndex(data, decoders[1], in_stream)
-    assert seen(fast) == seen(pure)
+    assert contents(fast) == contents(pure)
     states = [(one.in_stream, one.relations, one.types) for one in decoders]
     assert states[0] == states[1]
     return pure, fast
 
 
-def assert_same_columns(pure: Index, fast: Index, numbers: Any, types: Sequence[tuple[int, int]]) -> None:
-    """Both read the same of cells, whichever type these are said to have."""
+def assert_same_columns(
+    pure: MessageIndex, fast: MessageIndex, numbers: Any, types: Sequence[tuple[int, int]]
+) -> None:
+    """Assert that both indexes read the same values from cells, as each of the types."""
     for type_oid, modifier in types:
         expected, rescued = read_column(pure, numbers, type_oid, modifier)
         array, left = read_column(fast, numbers, type_oid, modifier)
@@ -106,12 +105,12 @@ def assert_same_columns(pure: Index, fast: Index, numbers: Any, types: Sequence[
 
 
 def same_values(a: pa.Array, b: pa.Array) -> bool:
-    """Equal, and NaN is NaN, and -0.0 is not 0.0."""
+    """Return whether arrays are equal; NaN equals NaN, and -0.0 differs from 0.0."""
     return len(a) == len(b) and list(map(repr, a.to_pylist())) == list(map(repr, b.to_pylist()))
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
-def test_captures(name: str) -> None:
+def test_indexes_of_captures_are_equal(name: str) -> None:
     header, _, samples = corpus.read(name)
     data = pa.array([sample.data for sample in samples], pa.binary())
     pure, fast = both(data, version=header.proto_version, streaming=header.streaming, two_phase=True)
@@ -133,7 +132,7 @@ def test_captures(name: str) -> None:
 
 @settings(max_examples=60)
 @given(streams())
-def test_scenarios(stream: Stream) -> None:
+def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
     both(
         pa.array(stream.messages, pa.large_binary()),
         version=stream.options.proto_version,
@@ -144,7 +143,7 @@ def test_scenarios(stream: Stream) -> None:
 
 @settings(max_examples=100)
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans(), st.data())
-def test_damaged_batches(
+def test_indexes_of_damaged_batches_are_equal(
     source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
 ) -> None:
     inner, outer = fuzz.seeds()
@@ -166,7 +165,7 @@ def test_damaged_batches(
 
 @pytest.mark.parametrize("rows", [[], [None], [v2.encode(m.StreamStart(7, True))], [b"?"]])
 @pytest.mark.parametrize("began", [False, True])
-def test_where_messages_stand_is_told(rows: list[bytes | None], began: bool) -> None:
+def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began: bool) -> None:
     decoder = StreamDecoder(2, streaming="on")
     for make in (PureIndex, KernelIndex):
         decoder.in_stream = began
@@ -175,7 +174,7 @@ def test_where_messages_stand_is_told(rows: list[bytes | None], began: bool) -> 
 
 
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
-    """Both indexes of inserts with one cell each."""
+    """Return both indexes of a batch of inserts with one cell each."""
     data = pa.array([v1.encode(m.Insert(1, (cell,))) for cell in cells], pa.binary())
     return both(data, version=1)
 
@@ -187,18 +186,18 @@ def assert_same_values(cells: Sequence[Cell], types: Sequence[tuple[int, int]]) 
     assert_same_columns(pure, fast, numbers[::-1].copy(), types[:1])
 
 
-def test_odd_cells_of_every_type() -> None:
-    assert_same_values(ODD, [*TYPES, (1007, -1), (99999, -1)])
+def test_unusual_cells_are_read_equally_as_every_type() -> None:
+    assert_same_values(UNUSUAL_CELLS, [*TYPES, (1007, -1), (99999, -1)])
 
 
 @pytest.mark.parametrize("name", sorted(text_samples.TEXTS))
-def test_values_in_text(name: str) -> None:
+def test_text_values_are_read_equally(name: str) -> None:
     builtin = catalog.BY_NAME[name]
     assert_same_values(text_samples.TEXTS[name], [type_ for type_ in TYPES if type_[0] == builtin.oid])
 
 
 @pytest.mark.parametrize("name", sorted(binary_samples.BYTES))
-def test_values_in_binary(name: str) -> None:
+def test_binary_values_are_read_equally(name: str) -> None:
     builtin = catalog.BY_NAME[name]
     assert_same_values(
         list(binary_samples.BYTES[name]), [type_ for type_ in TYPES if type_[0] == builtin.oid]
@@ -211,13 +210,18 @@ NEAR = "0123456789-+.:eE TZ\\xatfNI"
 
 @settings(max_examples=300)
 @given(st.lists(st.text(NEAR, max_size=24) | st.binary(max_size=17), min_size=1, max_size=20))
-def test_texts_that_are_nearly_values(cells: list[Cell]) -> None:
+def test_nearly_valid_texts_are_read_equally(cells: list[Cell]) -> None:
     assert_same_values(cells, TYPED)
 
 
 @settings(max_examples=300)
-@given(st.lists(st.sampled_from([one for one in ODD if isinstance(one, str | bytes)]), min_size=1), st.data())
-def test_values_with_one_character_changed(cells: list[str | bytes], data: st.DataObject) -> None:
+@given(
+    st.lists(st.sampled_from([one for one in UNUSUAL_CELLS if isinstance(one, str | bytes)]), min_size=1),
+    st.data(),
+)
+def test_values_with_one_changed_character_are_read_equally(
+    cells: list[str | bytes], data: st.DataObject
+) -> None:
     changed: list[Cell] = []
     for cell in cells:
         at = data.draw(st.integers(0, len(cell)))
@@ -226,19 +230,19 @@ def test_values_with_one_character_changed(cells: list[str | bytes], data: st.Da
     assert_same_values(changed, TYPED)
 
 
-def test_an_empty_batch() -> None:
+def test_an_empty_batch_has_an_empty_index() -> None:
     for type_ in pa.binary(), pa.large_binary():
         both(pa.array([], type_), version=4)
         both(pa.array([b"E", None], type_)[:0], version=4)
         both(pa.nulls(3, type_), version=4)
 
 
-def test_no_cells_of_a_batch_without_any() -> None:
+def test_no_cells_can_be_read_from_a_batch_without_cells() -> None:
     data = pa.array([v1.encode(m.Begin(1, 2, 3))], pa.binary())
     assert_same_columns(*both(data, version=1), np.array([-1, -1]), [*TYPES, (1007, -1)])
 
 
-def test_offsets_that_lie_are_refused() -> None:
+def test_invalid_offsets_are_refused() -> None:
     for offsets in ([0, 5], [0, 99], [3, 1, 4], [-1, 4], [0, -1, 4], [2**31 - 1, 4]):
         for wide in np.int32, np.int64:
             with pytest.raises(ValueError, match="not inside the content"):
@@ -247,7 +251,7 @@ def test_offsets_that_lie_are_refused() -> None:
                 )
 
 
-def test_cells_that_are_not_there_are_refused() -> None:
+def test_out_of_range_cell_numbers_are_refused() -> None:
     _, fast = index_of(["a", "b"])
     for read in fast.raw, fast.texts:
         with pytest.raises(IndexError, match="there is no cell 2: there are 2"):
@@ -257,12 +261,12 @@ def test_cells_that_are_not_there_are_refused() -> None:
 
 
 @pytest.mark.parametrize("length", [21, 4000, 2**31 - 1, 2**32 - 1])
-def test_messages_that_change_behind_the_index_are_refused(length: int) -> None:
+def test_messages_changed_after_indexing_are_refused(length: int) -> None:
     message = v1.encode(m.Insert(1, ("a" * 20,)))
     shared = bytearray(message)
     buffers = [None, pa.py_buffer(np.array([0, len(message)], np.int32)), pa.py_buffer(shared)]
     index = KernelIndex(pa.Array.from_buffers(pa.binary(), 1, buffers), StreamDecoder(1))
-    shared[-24:-20] = length.to_bytes(4)  # what stood before the cell
+    shared[-24:-20] = length.to_bytes(4)  # the length in front of the cell
     for read in (
         index.texts,
         index.raw,
@@ -272,7 +276,7 @@ def test_messages_that_change_behind_the_index_are_refused(length: int) -> None:
             read(np.array([0]))
 
 
-def test_what_the_kernel_allocates_is_not_copied_by_its_address() -> None:
+def test_kernel_objects_cannot_be_pickled() -> None:
     _, fast = index_of(["a"])
     for one in fast._index, fast._index.kinds():
         with pytest.raises(TypeError, match="pickle"):

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import pq
 
 from pgoutput.messages import Cell, Insert
-from pgoutput.recording import RecordingReader, find_gaps, list_segments, read_metadata
+from pgoutput.recording import RecordingReader, find_inconsistencies, list_segments, read_metadata
 from pgoutput.stream import Tables
 from tests.crash import publisher
 from tests.server import Server
@@ -102,7 +102,7 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
         unfounded=tuple(
             f"{name}: {listed[oid]}" for oid, name in names if oid in listed and name not in altered
         ),
-        gaps=tuple(find_gaps(metadata)),
+        gaps=tuple(find_inconsistencies(metadata)),
         tables=len(expected),
         rows=sum(rows.total() for rows in expected.values()),
     )

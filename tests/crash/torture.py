@@ -23,7 +23,7 @@ from unittest import mock
 
 from pgoutput.errors import DecodeError, PgoutputError
 from pgoutput.recorder import Connected, Recorder, RecorderOptions, Stored
-from pgoutput.recording import RecordingReader, find_gaps, list_segments, read_metadata
+from pgoutput.recording import RecordingReader, find_inconsistencies, list_segments, read_metadata
 from pgoutput.standin import Faults, RecordedSource, StandIn
 from tests.crash.replication import replicate
 from tests.crash.run import crash
@@ -257,7 +257,7 @@ def judge(lab: Lab) -> str:
     try:
         lab.record()
         metadata = [read_metadata(path) for path in list_segments(lab.folder)]
-        if list(find_gaps(metadata)):
+        if list(find_inconsistencies(metadata)):
             return "a gap is reported"
         if metadata[-1].incomplete:
             return "an incomplete table is reported"

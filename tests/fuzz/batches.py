@@ -10,17 +10,16 @@ import pyarrow as pa
 
 from pgoutput import catalog, compiled, v1
 from pgoutput import messages as m
+from pgoutput._index import KernelIndex, PureIndex
 from pgoutput.columns import ColumnDecoder
-from pgoutput.columns.kernel import KernelIndex
-from pgoutput.columns.pure import PureIndex
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell
 from pgoutput.stream import StreamDecoder
 from tests.codec import corpus
 from tests.codec.cases import CONTEXTS
-from tests.columns.odd import ODD
 from tests.columns.test_index import TYPES, assert_same_columns, both
-from tests.columns.ways import pure
+from tests.columns.unusual_cells import UNUSUAL_CELLS
+from tests.columns.without_kernel import pure
 from tests.fuzz.input_reader import InputReader, array, exact
 from tests.values import binary_samples, text_samples
 
@@ -147,7 +146,11 @@ def cells(data: bytes) -> None:
 def values() -> Iterator[bytes]:
     for i, (oid, _) in enumerate(TYPES):
         name = catalog.BY_OID[oid].name
-        for cells in (text_samples.TEXTS.get(name, [])[:30], binary_samples.BYTES.get(name, [])[:30], ODD):
+        for cells in (
+            text_samples.TEXTS.get(name, [])[:30],
+            binary_samples.BYTES.get(name, [])[:30],
+            UNUSUAL_CELLS,
+        ):
             packed = b""
             for cell in cells:
                 raw = cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell

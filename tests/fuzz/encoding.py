@@ -11,7 +11,7 @@ import pyarrow as pa
 from pgoutput import columns as c
 from pgoutput import compiled
 from tests.columns.test_index import both
-from tests.columns.ways import outcome, pure
+from tests.columns.without_kernel import outcome, pure
 from tests.fuzz.input_reader import InputReader, array, exact, is_sound
 
 _MOST = (1 << 31) - 1

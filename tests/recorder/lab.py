@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from pgoutput.recorder import Event, Recorder
-from pgoutput.recording import Metadata, RecordingReader, find_gaps, list_segments, read_metadata
+from pgoutput.recording import Metadata, RecordingReader, find_inconsistencies, list_segments, read_metadata
 from pgoutput.stream import Tables
 from pgoutput.wire import UNCHANGED, parse_lsn
 from tests.server import Server
@@ -207,7 +207,7 @@ class Lab:
     def segments(self, folder: Path | None = None) -> list[Metadata]:
         """Return the metadata of the segments; check that none is missing."""
         metadata = [read_metadata(path) for path in list_segments(folder or self.folder)]
-        assert list(find_gaps(metadata)) == []
+        assert list(find_inconsistencies(metadata)) == []
         return metadata
 
     def replay(self, folder: Path | None = None) -> Tables:

@@ -27,7 +27,7 @@ from pgoutput.messages import (
 )
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.session import Session
-from pgoutput.recording import Directory, Source, Start, find_gaps, read_metadata
+from pgoutput.recording import Directory, SessionStart, Source, find_inconsistencies, read_metadata
 from tests.recorder.lab import wait_until
 
 SOURCE = Source(
@@ -102,7 +102,7 @@ class Lab:
         self.disk.set()
         self.failure: BaseException | None = None
         self.over = False
-        start = Start(session=1, number=1, position=0, lsn=100)
+        start = SessionStart(session=1, number=1, position=0, lsn=100)
         settings: dict[str, Any] = {
             "acknowledged_lsn": 100,
             "sender_timeout": 60.0,
@@ -287,7 +287,7 @@ def test_received_messages_are_stored_if_the_connection_breaks_during_a_slow_wri
     assert isinstance(lab.failure, ConnectionLost)
     metadata = [read_metadata(path) for path in lab.stored]
     assert metadata[-1].end_lsn == last
-    assert list(find_gaps(metadata)) == []
+    assert list(find_inconsistencies(metadata)) == []
     assert sum(one.messages for one in metadata) == 2 * (last - 100) // 100
     assert not list(tmp_path.glob(".*"))
 

@@ -12,7 +12,7 @@ import pytest
 from pgoutput import messages as m
 from pgoutput import views
 from pgoutput.messages import XLogData
-from pgoutput.recording import RecordingReader, SegmentReader, list_segments, read_metadata
+from pgoutput.recording import Recording, RecordingReader, SegmentReader, list_segments, read_metadata
 from pgoutput.values import to_arrow, to_text
 from tests.conftest import Run
 from tests.recording import recordings
@@ -85,9 +85,9 @@ def test_commands_show_the_bytes(run: Run, folder: Path) -> None:
 
 
 def test_views_show_the_bytes_as_escapes(folder: Path) -> None:
-    recording = views.Recording(folder)
+    recording = Recording(folder)
     rows = []
-    for task in views.committed_changes(recording, recording.numbers):
+    for task in views.plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
             for batch in views.read(segment, views.ChangesView(segment, task, lambda shape: True)):
                 batch.validate(full=True)

@@ -15,7 +15,10 @@ Recorded = Callable[[str, int], Path]
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """The folder of a capture's recording, with a new segment after so many messages; to be read only."""
+    """Return a function that records a capture, with a new segment after each `cut` messages.
+
+    Tests share the recordings, so they must not modify them.
+    """
 
     @cache
     def recorded(name: str, cut: int) -> Path:

@@ -1,4 +1,4 @@
-"""Recordings without a server: the messages of captures, or ones made by hand, through a SegmentWriter."""
+"""Make recordings without a server, from captures or from given messages, with a SegmentWriter."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pgoutput.recording import (
     RecordingReader,
     SegmentReader,
     SegmentWriter,
+    SessionStart,
     Source,
-    Start,
     list_segments,
     read_metadata,
 )
 from pgoutput.stream import Change, Transaction, Transactions, encode_for
 from tests.codec import corpus
 
-FIRST = Start(session=1, number=1, position=0, lsn=0)
+FIRST = SessionStart(session=1, number=1, position=0, lsn=0)
 PARALLEL = Source(
     recording="7b0c3e0e-0000-4000-8000-000000000001",
     system_identifier="7",
@@ -36,11 +36,11 @@ PARALLEL = Source(
     options={"streaming": "parallel"},
     slot_two_phase=True,
 )
-"""Of the messages made by hand."""
+"""Source of the streams that tests compose of messages."""
 
 
 def source(name: str) -> Source:
-    """Of the stream of a capture."""
+    """Return the source of a capture's stream."""
     header = corpus.read(name)[0]
     return msgspec.structs.replace(
         PARALLEL,
@@ -52,7 +52,7 @@ def source(name: str) -> Source:
 
 
 def sent(name: str) -> list[XLogData]:
-    """What the server of a capture sent; without LSNs where the capture has none."""
+    """Return the XLogData of a capture; LSNs are 0 if the capture has none."""
     return [
         line.envelope if isinstance(line.envelope, XLogData) else XLogData(0, 0, 0, line.data)
         for line in corpus.read(name)[1]
@@ -61,14 +61,18 @@ def sent(name: str) -> list[XLogData]:
 
 
 def wrapped(*messages: Message, lsn: int = 0) -> list[XLogData]:
-    """Messages made by hand, as a walsender sends them."""
+    """Return messages in XLogData, as a walsender sends them."""
     return [XLogData(lsn, lsn, 0, encode_for(one, PARALLEL.proto_version)) for one in messages]
 
 
 def write(
-    folder: Path, source: Source, messages: Sequence[XLogData], cut: int | None = None, start: Start = FIRST
+    folder: Path,
+    source: Source,
+    messages: Sequence[XLogData],
+    cut: int | None = None,
+    start: SessionStart = FIRST,
 ) -> list[Path]:
-    """Record a session, with a new segment after each `cut` messages; give the recording's segments."""
+    """Record a session with a new segment after each `cut` messages; return the recording's segments."""
     writer = SegmentWriter(folder, source, start)
     for first in range(0, len(messages), cut or len(messages)):
         writer.write(messages[first : first + cut] if cut else messages, 1_000_000 + first)
@@ -77,11 +81,11 @@ def write(
 
 
 def record(folder: Path, *messages: Message, cut: int | None = None, lsn: int = 0) -> list[Metadata]:
-    """Go on with the recording, in a session of messages made by hand; give what its segments say."""
+    """Add a session with these messages to a recording; return the metadata of all segments."""
     last = read_metadata(list_segments(folder)[-1]) if any(folder.iterdir()) else None
     start = msgspec.structs.replace(FIRST, lsn=lsn)
     if last is not None:
-        start = Start(
+        start = SessionStart(
             session=last.session + 1,
             number=last.number + 1,
             position=last.next_position,
@@ -92,25 +96,25 @@ def record(folder: Path, *messages: Message, cut: int | None = None, lsn: int = 
 
 
 def stored(path: Path) -> list[bytes]:
-    """The messages of a recording, without keyframes."""
+    """Return the bytes of a recording's messages, without keyframes."""
     with RecordingReader(path) as segments:
         return [record.data for record in segments.records() if record.number is not None]
 
 
 def decoded(path: Path) -> list[Message]:
-    """The messages of a segment, its keyframe first."""
+    """Return the messages of a segment, the keyframe first."""
     with RecordingReader(path) as segments:
         return [one.message for one in segments.messages() if one.message is not None]
 
 
 def committed(path: Path) -> list[Transaction]:
-    """The transactions of a recording, or of a segment."""
+    """Return the committed transactions of a recording or segment, without xids of relations."""
     with RecordingReader(path) as segments:
         return [bare(transaction) for transaction in segments.transactions()]
 
 
 def captured(name: str) -> list[Transaction]:
-    """The transactions of a capture."""
+    """Return the committed transactions of a capture, without xids of relations."""
     with CaptureFile(corpus.path(name)) as capture:
         transactions = Transactions(capture.decoder)
         fed = [transactions.feed(one.message) for one in capture.messages() if one.message is not None]
@@ -118,7 +122,7 @@ def captured(name: str) -> list[Transaction]:
 
 
 def bare(transaction: Transaction) -> Transaction:
-    """The transaction, but for the xids of its relations, which they lack in a keyframe."""
+    """Return the transaction without the xids of its relations, which relations of a keyframe lack."""
     changes = [msgspec.structs.replace(change, relations=_bare(change)) for change in transaction.changes]
     return msgspec.structs.replace(transaction, changes=changes)
 
@@ -128,16 +132,16 @@ def _bare(change: Change) -> tuple[m.Relation, ...]:
 
 
 class Row(NamedTuple):
-    """A message of a segment that is inside a transaction."""
+    """A change of a segment."""
 
     position: int
     xid: int
-    """Of the transaction, by the message that opened it."""
+    """Xid of the top-level transaction."""
     change: Change
 
 
 def rows(path: Path) -> Iterator[Row]:
-    """The changes in a segment, read with no other: which transaction is theirs says what stands before."""
+    """Yield the changes of a segment, read without other segments."""
     xid = None
     with SegmentReader(path) as segment:
         decoder = segment.decoder()
@@ -159,7 +163,7 @@ def rows(path: Path) -> Iterator[Row]:
 
 
 def _oids(message: Message) -> Iterable[int] | None:
-    """The relations that a change touches; None if it is none."""
+    """Return the OIDs of the relations that a change affects; None if the message is not a change."""
     if isinstance(message, m.Insert | m.Update | m.Delete):
         return (message.relation_oid,)
     if isinstance(message, m.Truncate):

@@ -1,4 +1,4 @@
-"""What is written in Arrow batches is what is written message by message."""
+"""SegmentWriter writes the same segments from Arrow batches as from single messages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pgoutput import messages as m
 from pgoutput.errors import DecodeError
 from pgoutput.recording import (
     SEGMENT_BYTES,
+    Job,
     RecordingReader,
     SegmentReader,
     SegmentWriter,
-    Start,
+    SessionStart,
     list_segments,
     read_metadata,
     writer,
 )
-from pgoutput.recording.writer import Job
 from pgoutput.stream import encode_for
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.codec import corpus
@@ -31,9 +31,9 @@ TIME = pa.timestamp("us", "UTC")
 
 
 def write(
-    folder: Path, name: str, start: Start, size: int, cut: int, segment_bytes: int = SEGMENT_BYTES
+    folder: Path, name: str, start: SessionStart, size: int, cut: int, segment_bytes: int = SEGMENT_BYTES
 ) -> list[Path]:
-    """Record the stream of a capture, so many messages at a time, with a new segment after each `cut`."""
+    """Record a capture in batches of `size` messages, with a new segment after each `cut` messages."""
     folder.mkdir()
     writer = SegmentWriter(folder, recordings.source(name), start, segment_bytes=segment_bytes)
     sent = recordings.sent(name)
@@ -68,7 +68,7 @@ each = pytest.mark.parametrize(
 
 @pytest.mark.parametrize(("cut", "size"), [(1_000_000, 1_000_000), (1_000_000, 7), (40, 1_000), (40, 7)])
 @each
-def test_batches_make_the_same_segments(
+def test_write_batch_makes_the_same_segments_as_write(
     name: str, cut: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_BATCH_ROWS", 30)
@@ -78,16 +78,16 @@ def test_batches_make_the_same_segments(
 
 @pytest.mark.parametrize("segment_bytes", [500, 5_000, 1 << 20])
 @each
-def test_batches_of_which_much_was_stored_make_the_same_segments(
+def test_resent_batches_make_the_same_segments_as_resent_messages(
     name: str, segment_bytes: int, tmp_path: Path
 ) -> None:
-    """As after a new connection: the server begins with what it was not told to be stored."""
+    """After a reconnect, the server sends everything again that was not acknowledged."""
     (whole,) = write(tmp_path / "whole", name, recordings.FIRST, 1_000_000, 1_000_000)
     ends = sorted({one.end_lsn for one in recordings.committed(whole)})
     start = msgspec.structs.replace(recordings.FIRST, lsn=ends[len(ends) // 2])
     one_by_one = write(tmp_path / "wanted", name, start, 1, 1_000_000, segment_bytes)
     stored = sum(read_metadata(path).messages for path in one_by_one)
-    assert 0 < stored < read_metadata(whole).messages or "p4_par" in name  # there it is voided
+    assert 0 < stored < read_metadata(whole).messages or "p4_par" in name  # streamed ones are voided
     same(one_by_one, write(tmp_path / "batches", name, start, 1_000_000, 1_000_000, segment_bytes))
 
 
@@ -101,7 +101,7 @@ RELATION = m.Relation(1, "s", "t", m.ReplicaIdentity.DEFAULT, (m.RelationColumn(
 WHOLE = (m.Begin(90, 5, 7), m.Insert(1, ("x",)), m.Commit(90, 100, 5))
 
 
-def test_what_others_described_stands_in_the_keyframe(tmp_path: Path) -> None:
+def test_described_relations_are_in_the_keyframe(tmp_path: Path) -> None:
     start = msgspec.structs.replace(recordings.FIRST, described=(encode_for(RELATION, 4),))
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, start)
     writer.write_batch(*columns(*WHOLE))
@@ -114,7 +114,7 @@ def test_what_others_described_stands_in_the_keyframe(tmp_path: Path) -> None:
         assert transaction.changes[0].relations == (RELATION,)
 
 
-def test_a_segment_ends_behind_the_message_that_fills_it(tmp_path: Path) -> None:
+def test_a_segment_ends_after_the_message_that_fills_it(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST, segment_bytes=150)
     writer.write_batch(*columns(*WHOLE * 4))  # 21 + 16 + 26 bytes each
     writer.rotate()
@@ -130,14 +130,16 @@ def test_a_segment_ends_behind_the_message_that_fills_it(tmp_path: Path) -> None
         ((m.StreamStart(8, False),), "has not had its first block"),
     ],
 )
-def test_what_no_server_sends_is_refused(messages: tuple[m.Message, ...], text: str, tmp_path: Path) -> None:
+def test_out_of_place_messages_are_refused(
+    messages: tuple[m.Message, ...], text: str, tmp_path: Path
+) -> None:
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST)
     with pytest.raises(DecodeError, match=text):
         writer.write_batch(*columns(*messages))
 
 
 @pytest.mark.parametrize("damaged", [b"", b"?", encode_for(WHOLE[0], 4)[:-1], b"C\1" + bytes(24)])
-def test_what_is_no_message_is_refused(damaged: bytes, tmp_path: Path) -> None:
+def test_invalid_messages_are_refused(damaged: bytes, tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, recordings.FIRST)
     lsns, times, data = columns(*WHOLE)
     data = pa.concat_arrays([data[:2], pa.array([damaged], pa.binary())])
@@ -145,8 +147,8 @@ def test_what_is_no_message_is_refused(damaged: bytes, tmp_path: Path) -> None:
         writer.write_batch(lsns, times, data)
 
 
-def test_the_files_do_not_keep_a_batch_of_which_little_is_stored(tmp_path: Path) -> None:
-    """Of a large transaction that was stored only the Relation messages are left, for as long as it takes."""
+def test_a_batch_is_freed_if_little_of_it_is_stored(tmp_path: Path) -> None:
+    """Of a large transaction sent again, only the Relation messages are stored."""
     jobs: list[Job] = []
     start = msgspec.structs.replace(recordings.FIRST, lsn=100)
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, start, run=jobs.append)

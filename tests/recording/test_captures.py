@@ -1,4 +1,4 @@
-"""What real servers sent is stored byte for byte, and each segment can be read alone."""
+"""Messages of real servers are stored byte for byte, and each segment can be read alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentReader, SegmentWriter, find_gaps, list_segments, read_metadata, writer
+from pgoutput.recording import (
+    SegmentReader,
+    SegmentWriter,
+    find_inconsistencies,
+    list_segments,
+    read_metadata,
+    writer,
+)
 from pgoutput.stream import StreamDecoder
 from tests.codec import corpus
 from tests.recording import recordings
@@ -36,20 +43,20 @@ def test_reads_back_byte_for_byte_and_each_segment_alone(recorded: Recorded, nam
     said = [read_metadata(path) for path in paths]
     assert [one.number for one in said] == list(range(1, -(-len(sent) // cut) + 1))
     assert [path.name for path in paths] == [f"{one.number:010}.parquet" for one in said]
-    assert not list(find_gaps(said))
+    assert not list(find_inconsistencies(said))
     assert recordings.stored(folder) == [message.data for message in sent]
     expected = recordings.captured(name)
     assert recordings.committed(folder) == expected
     assert sum(one.transactions for one in said) == len(expected)
     assert max((one.end_lsn for one in expected), default=0) <= said[-1].end_lsn
     for path, one in zip(paths, said, strict=True):
-        alone = recordings.committed(path)  # raises nothing: the segment is a legal stream
+        alone = recordings.committed(path)  # raises no error: the segment is a valid stream
         assert len(alone) == one.transactions
         assert one.last_commit_time == (alone[-1].commit_time if alone else None)
 
 
 @pytest.mark.parametrize("name", ["pg18_ws_p4_par_2pc_msg", "pg14_ws_p1_msg"])
-def test_columns(recorded: Recorded, name: str) -> None:
+def test_columns_have_positions_lsns_and_times(recorded: Recorded, name: str) -> None:
     sent = recordings.sent(name)
     for number, path in enumerate(list_segments(recorded(name, 151))):
         with SegmentReader(path) as segment:
@@ -70,8 +77,8 @@ def test_columns(recorded: Recorded, name: str) -> None:
 
 
 @each_cut
-def test_a_keyframe_leaves_what_was_in_force(recorded: Recorded, name: str, cut: int) -> None:
-    """A reader of the keyframe alone knows as much as one that has read all the segments before."""
+def test_a_keyframe_restores_the_decoders_state(recorded: Recorded, name: str, cut: int) -> None:
+    """Reading the keyframe gives the decoder the same state as reading all earlier segments."""
     paths = list_segments(recorded(name, cut))
     with SegmentReader(paths[0]) as first:
         through = first.decoder()
@@ -87,14 +94,14 @@ def test_a_keyframe_leaves_what_was_in_force(recorded: Recorded, name: str, cut:
 
 
 def in_force(decoder: StreamDecoder) -> object:
-    """Whether a block is open, and which descriptions hold; not the transactions that they came with."""
+    """Return the decoder's state: in_stream, relations and types, without their xids."""
     described = [*decoder.relations.items(), *decoder.types.items()]
     bare = [(oid, msgspec.structs.replace(one, xid=None)) for oid, one in described]
     return decoder.in_stream, sorted(bare, key=repr)
 
 
 @pytest.mark.parametrize("name", ["pg18_p4_par_2pc", "pg13_ws_p1"])
-def test_epochs_name_each_shape_of_a_relation(recorded: Recorded, name: str) -> None:
+def test_metadata_lists_each_schema_version(recorded: Recorded, name: str) -> None:
     sent, paths = recordings.sent(name), list_segments(recorded(name, 151))
     expected, last, lsn = [], dict[int, m.Relation](), 0
     with SegmentReader(paths[0]) as segment:
@@ -109,10 +116,17 @@ def test_epochs_name_each_shape_of_a_relation(recorded: Recorded, name: str) -> 
                 expected.append((position // 151 + 1, position, lsn, bare.oid, bare.name, len(bare.columns)))
             last[message.oid] = bare
     found = [
-        (said.number, epoch.position, epoch.lsn, epoch.relation["oid"], epoch.relation["name"], columns)
+        (
+            said.number,
+            version.position,
+            version.lsn,
+            version.relation["oid"],
+            version.relation["name"],
+            columns,
+        )
         for said in map(read_metadata, paths)
-        for epoch in said.relations
-        for columns in [len(epoch.relation["columns"])]
+        for version in said.relations
+        for columns in [len(version.relation["columns"])]
     ]
     assert found == expected
     assert len(found) > 10
@@ -121,7 +135,7 @@ def test_epochs_name_each_shape_of_a_relation(recorded: Recorded, name: str) -> 
 @pytest.mark.parametrize(
     ("rows", "size", "segment_bytes"), [(7, 1 << 30, 1), (10, 1 << 30, 3000), (1 << 30, 700, 2500)]
 )
-def test_a_segment_ends_with_the_batch_that_fills_it(
+def test_a_segment_ends_with_the_row_group_that_fills_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, segment_bytes: int
 ) -> None:
     monkeypatch.setattr(writer, "_BATCH_ROWS", rows)
@@ -153,7 +167,7 @@ def test_a_segment_ends_with_the_batch_that_fills_it(
         assert (before.next_position, before.end_lsn) == (after.first_position, after.start_lsn)
 
 
-def test_messages_that_the_server_cannot_send_are_refused(tmp_path: Path) -> None:
+def test_out_of_place_messages_are_refused(tmp_path: Path) -> None:
     insert = recordings.wrapped(m.Commit(1, 2, 3))
     for bad in ([XLogData(0, 0, 0, b"")], [XLogData(0, 0, 0, b"\xff")], insert):
         with pytest.raises(DecodeError):

@@ -1,4 +1,4 @@
-"""`pgoutput segments`, and what decode and inspect make of segments."""
+"""The commands segments, decode, encode and inspect, on recordings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pgoutput.capturefile import CaptureFile
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import (
-    Incomplete,
+    IncompleteTable,
     Metadata,
     PublicationChange,
     SegmentReader,
@@ -26,8 +26,8 @@ from pgoutput.recording import (
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.files import checksum
-from pgoutput.recording.model import CHECKSUM_KEY, METADATA_KEY
+from pgoutput.recording.segment_file import checksum
+from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.codec import corpus
 from tests.recording import recordings
 
@@ -46,7 +46,7 @@ def relation(*names: str, oid: int = 1, name: str = "t") -> m.Relation:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two sessions, three segments: a relation that changes, a transaction that goes on."""
+    """Record two sessions in three segments, with a changed relation and a divided transaction."""
     streamed = msgspec.structs.replace(relation("id", "v"), xid=7)
     recordings.record(
         tmp_path,
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_segments_lists_them_and_their_relations(run: Run, folder: Path) -> None:
+def test_segments_lists_segments_and_schema_versions(run: Run, folder: Path) -> None:
     done = run("segments", folder)
     assert (done.code, done.err) == (0, "")
     listed, relations, end = (part.splitlines() for part in done.out.split("\n\n"))
@@ -77,7 +77,7 @@ def test_segments_lists_them_and_their_relations(run: Run, folder: Path) -> None
     assert end == ["3 segments, which join without a gap."]
 
 
-def test_segments_as_json_are_their_metadata(run: Run, folder: Path) -> None:
+def test_segments_json_prints_the_metadata(run: Run, folder: Path) -> None:
     done = run("segments", "--json", folder)
     assert (done.code, done.err) == (0, "")
     said = [msgspec.json.decode(line, type=Metadata) for line in done.out.splitlines()]
@@ -89,7 +89,9 @@ def test_segments_as_json_are_their_metadata(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_gap_is_one_line_and_exit_code_2(run: Run, folder: Path, options: tuple[str, ...]) -> None:
+def test_a_missing_segment_is_one_line_and_exit_code_2(
+    run: Run, folder: Path, options: tuple[str, ...]
+) -> None:
     (folder / segment_name(2)).unlink()
     done = run("segments", *options, folder)
     assert done.code == 2
@@ -102,7 +104,7 @@ def test_a_gap_is_one_line_and_exit_code_2(run: Run, folder: Path, options: tupl
     assert len(done.out.splitlines()) == (2 if options else 9)
 
 
-def test_what_is_no_recording_is_one_line(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_recording_is_one_line(run: Run, folder: Path, tmp_path: Path) -> None:
     done = run("segments", tmp_path / "nowhere")
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     path = folder / segment_name(2)
@@ -110,11 +112,11 @@ def test_what_is_no_recording_is_one_line(run: Run, folder: Path, tmp_path: Path
     for arguments in (("segments", folder), ("decode", folder), ("inspect", path), ("decode", path)):
         done = run(*arguments)
         assert done.code == 2
-        assert done.err.startswith(f"pgoutput: {path}: no Parquet file (")
+        assert done.err.startswith(f"pgoutput: {path}: cannot be read as a Parquet file (")
         assert len(done.err.splitlines()) == 1
 
 
-def test_decode_prints_a_recording_as_it_prints_the_capture(run: Run, tmp_path: Path) -> None:
+def test_decode_prints_a_recording_like_its_capture_file(run: Run, tmp_path: Path) -> None:
     recordings.write(tmp_path, recordings.source(NAME), recordings.sent(NAME), 61)
     done = run("decode", tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -131,7 +133,7 @@ def messages_of(path: Path) -> list[object]:
     return [json.loads(json.dumps(one)) for one in found]
 
 
-def test_a_segment_is_a_stream_that_encode_takes(run: Run, tmp_path: Path) -> None:
+def test_encode_accepts_the_decoded_messages_of_a_segment(run: Run, tmp_path: Path) -> None:
     paths = recordings.write(tmp_path, recordings.source(NAME), recordings.sent(NAME), 61)
     for path in paths[::3]:
         lines = run("decode", path).out
@@ -143,8 +145,8 @@ def test_a_segment_is_a_stream_that_encode_takes(run: Run, tmp_path: Path) -> No
             assert [one.message for one in again.messages()] == recordings.decoded(path)
 
 
-def test_decode_table(run: Run, folder: Path) -> None:
-    """The rows of a keyframe have no position."""
+def test_decode_prints_a_table(run: Run, folder: Path) -> None:
+    """Messages of a keyframe are shown without a position."""
     done = run("decode", "--table", folder / segment_name(2))
     assert (done.code, done.err) == (0, "")
     lines = [words(line) for line in done.out.splitlines()]
@@ -159,7 +161,7 @@ def test_decode_table(run: Run, folder: Path) -> None:
     assert "new: id='a'" in whole.out
 
 
-def test_inspect(run: Run, folder: Path) -> None:
+def test_inspect_shows_positions_and_keyframe(run: Run, folder: Path) -> None:
     done = run("inspect", folder / segment_name(2))
     assert (done.code, done.err) == (0, "")
     heads = [line for line in done.out.splitlines() if line and not line.startswith(" ")]
@@ -177,14 +179,16 @@ def test_inspect(run: Run, folder: Path) -> None:
 
 
 def test_segments_lists_incomplete_tables_and_changed_publications(run: Run, folder: Path) -> None:
-    late = Incomplete(oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, reason="added to p since 0/20")
+    late = IncompleteTable(
+        oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, reason="added to p since 0/20"
+    )
     early = msgspec.structs.replace(late, name="early")
     change = PublicationChange(
         publication="p", after_lsn=0x10, before_lsn=0x20, time=1_000_000, changes=("t added", "[b]u\x1b")
     )
     other = msgspec.structs.replace(change, publication="q")
     remarks = {
-        1: {"incomplete": (early,), "publication_changes": (change,)},  # early was filled since
+        1: {"incomplete": (early,), "publication_changes": (change,)},  # `early` is complete by then
         3: {"incomplete": (late,), "publication_changes": (other,)},
     }
     for number, said in remarks.items():

@@ -1,4 +1,4 @@
-"""Files and folders that are not what they should be: one clear error each, or a line of `find_gaps`."""
+"""Damaged or missing segments are reported with one clear error each."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import standin, views
+from pgoutput import standin
 from pgoutput.errors import RecordingError
 from pgoutput.recording import (
     SCHEMA,
     STATE_FILE,
     Directory,
     Metadata,
+    Recording,
     RecordingReader,
     SegmentFile,
     SegmentReader,
     SegmentWriter,
-    find_gaps,
+    find_inconsistencies,
     list_segments,
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.files import checksum, sent
-from pgoutput.recording.model import CHECKSUM_KEY, METADATA_KEY
+from pgoutput.recording.segment_file import checksum, message_batch
+from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.recording import recordings
 
 Run = Callable[..., SimpleNamespace]
@@ -42,7 +43,7 @@ NAME = "pg18_ws_p4_par_2pc_msg"
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten segments."""
+    """Return a recording of ten segments."""
     folder = tmp_path_factory.mktemp("recording")
     paths = recordings.write(folder, recordings.source(NAME), recordings.sent(NAME), 80)
     assert len(paths) == 10
@@ -51,7 +52,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, recording: Path) -> Path:
-    """A copy, to be damaged."""
+    """Return a copy of a segment that tests can damage."""
     return Path(shutil.copytree(recording, tmp_path / "copy"))
 
 
@@ -61,7 +62,7 @@ def content(path: Path) -> tuple[Metadata, list[dict[str, object]]]:
 
 
 def refused(path: Path, words: str) -> None:
-    """What reads the file says so, in one line that begins with its name."""
+    """Assert that reading the file raises an error of one line that begins with its path."""
     for read in (content, lambda path: list(RecordingReader(path).transactions())):
         with pytest.raises(RecordingError, match=f"^{re.escape(f'{path}: ')}{words}.*$") as caught:
             read(path)
@@ -71,8 +72,8 @@ def refused(path: Path, words: str) -> None:
 # Bytes
 
 
-def test_each_byte_matters_or_is_told(tmp_path: Path, recording: Path) -> None:
-    """Damage is an error, or it has changed nothing: pages have a checksum, and so has the metadata."""
+def test_a_changed_byte_is_reported_or_has_no_effect(tmp_path: Path, recording: Path) -> None:
+    """A changed byte either raises an error or does not change what is read."""
     original = recording / segment_name(5)
     raw, whole = original.read_bytes(), content(original)
     generator, told, same = random.Random(18), 0, 0
@@ -94,16 +95,16 @@ def test_each_byte_matters_or_is_told(tmp_path: Path, recording: Path) -> None:
     assert told > 4 * same
 
 
-def test_a_file_that_was_cut_off(tmp_path: Path, recording: Path) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path, recording: Path) -> None:
     raw = (recording / segment_name(5)).read_bytes()
     path = tmp_path / segment_name(5)
     for length in [0, 1, 4, 8, 12, *range(16, len(raw), 97), len(raw) - 1]:
         path.write_bytes(raw[:length])
-        refused(path, "no Parquet file")
+        refused(path, "cannot be read as a Parquet file")
 
 
 def test_a_damaged_page_is_found_by_its_checksum(folder: Path) -> None:
-    """Also where zstd would not notice."""
+    """Page checksums find damage that zstd does not detect."""
     path = folder / segment_name(5)
     raw = bytearray(path.read_bytes())
     chunk = pq.ParquetFile(path).metadata.row_group(1).column(3)
@@ -114,20 +115,20 @@ def test_a_damaged_page_is_found_by_its_checksum(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"PAR1", b"PAR1PAR1", b"PAR1" * 1000, b"nonsense" * 100, bytes(4096)])
-def test_files_that_are_something_else(tmp_path: Path, raw: bytes) -> None:
+def test_files_that_are_not_parquet_are_refused(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "1.parquet"
     path.write_bytes(raw)
-    refused(path, "no Parquet file")
+    refused(path, "cannot be read as a Parquet file")
 
 
-def test_there_is_no_such_file(tmp_path: Path) -> None:
-    refused(tmp_path / "1.parquet", "no Parquet file .*No such file")
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
+    refused(tmp_path / "1.parquet", "cannot be read as a Parquet file .*No such file")
     (tmp_path / "2.parquet").mkdir()
-    with pytest.raises(RecordingError, match="no Parquet file"):
+    with pytest.raises(RecordingError, match="cannot be read as a Parquet file"):
         read_metadata(tmp_path / "2.parquet")
 
 
-# Parquet files that are no segments, or say what is not so
+# Parquet files that are not segments, or have wrong metadata
 
 
 def said(path: Path) -> dict[bytes, bytes]:
@@ -136,25 +137,25 @@ def said(path: Path) -> dict[bytes, bytes]:
 
 
 def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
-    """Give the file other metadata, or other rows."""
+    """Rewrite the file with other metadata or other rows."""
     raw = msgspec.json.encode(msgspec.json.decode(said(path)[METADATA_KEY]) | changes)
     table = pq.read_table(path) if table is None else table
     metadata = {METADATA_KEY: raw, CHECKSUM_KEY: checksum(raw)}
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
-def test_rewritten_with_the_same_it_is_a_segment(folder: Path) -> None:
-    """So that the tests below show what they say."""
+def test_a_rewritten_segment_is_accepted(folder: Path) -> None:
+    """The helper that rewrites a segment does not damage it by itself."""
     before = content(folder / segment_name(3))
     rewrite(folder / segment_name(3))
     assert content(folder / segment_name(3)) == before
 
 
-def test_a_parquet_file_of_others(tmp_path: Path) -> None:
+def test_a_parquet_file_without_metadata_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     for schema in (SCHEMA, pa.schema([("x", pa.int64())]), pa.schema([])):
         pq.write_table(schema.empty_table(), path)
-        refused(path, "no segment: the metadata of `pgoutput` is missing")
+        refused(path, "not a segment: the metadata of `pgoutput` is missing")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_parquet_file_of_others(tmp_path: Path) -> None:
         ({"source": {}}, "its metadata cannot be read .*source"),
     ],
 )
-def test_metadata_that_cannot_be(folder: Path, changes: dict[str, object], words: str) -> None:
+def test_invalid_metadata_is_reported(folder: Path, changes: dict[str, object], words: str) -> None:
     rewrite(folder / segment_name(3), **changes)
     refused(folder / segment_name(3), words)
 
@@ -184,10 +185,10 @@ def test_metadata_that_cannot_be(folder: Path, changes: dict[str, object], words
         ({"proto_version": 1}, "streaming = parallel needs protocol version 4, not 1"),
     ],
 )
-def test_a_stream_that_this_package_does_not_know(
+def test_an_unknown_protocol_version_is_reported_when_decoding(
     folder: Path, changes: dict[str, object], words: str
 ) -> None:
-    """It can be listed, and not decoded."""
+    """The segment can be listed, but not decoded."""
     path = folder / segment_name(1)
     rewrite(path, source=msgspec.to_builtins(read_metadata(path).source) | changes)
     assert read_metadata(path).number == 1
@@ -197,7 +198,7 @@ def test_a_stream_that_this_package_does_not_know(
         segment.decoder()
 
 
-def test_other_metadata_than_its_checksum_is_of(folder: Path) -> None:
+def test_metadata_with_a_wrong_checksum_is_reported(folder: Path) -> None:
     path = folder / segment_name(3)
     table = pq.read_table(path)
     metadata = said(path)
@@ -209,7 +210,7 @@ def test_other_metadata_than_its_checksum_is_of(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMA.names)
-def test_columns_that_are_others(folder: Path, name: str) -> None:
+def test_other_columns_are_reported(folder: Path, name: str) -> None:
     path = folder / segment_name(3)
     table = pq.read_table(path)
     number = table.schema.get_field_index(name)
@@ -219,17 +220,17 @@ def test_columns_that_are_others(folder: Path, name: str) -> None:
         table.set_column(number, name, pa.nulls(len(table), pa.string())),
     ):
         rewrite(path, other)
-        refused(path, "no segment: its columns are not those of one")
+        refused(path, "not a segment: it has other columns")
         rewrite(path, table)
 
 
-def test_rows_that_are_missing(folder: Path) -> None:
+def test_missing_rows_are_reported(folder: Path) -> None:
     path = folder / segment_name(3)
     rewrite(path, pq.read_table(path).slice(1))
     refused(path, r"it has \d+ rows, and should have")
 
 
-def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> None:
+def test_invalid_messages_are_reported_with_their_position(folder: Path) -> None:
     path = folder / segment_name(1)
     table = pq.read_table(path)
     data = [*table["data"].to_pylist()[:-1], b"\xff"]
@@ -241,7 +242,7 @@ def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> N
         ):
             list(read(segments))
     told: list[RecordingError] = []
-    with RecordingReader(path, on_bad=told.append) as segments:
+    with RecordingReader(path, on_error=told.append) as segments:
         assert len(list(segments.messages())) == 79
     assert [str(error).startswith(f"{path}: position 79: ") for error in told] == [True]
 
@@ -250,10 +251,10 @@ def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> N
 
 
 def gaps(folder: Path) -> list[str]:
-    return list(find_gaps([read_metadata(path) for path in list_segments(folder)]))
+    return list(find_inconsistencies([read_metadata(path) for path in list_segments(folder)]))
 
 
-def test_a_folder_without_segments(tmp_path: Path) -> None:
+def test_a_folder_without_segments_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.parquet").write_bytes(b"")
     (tmp_path / ".0000000001.parquet.partial").write_bytes(b"")
     for folder in (tmp_path, tmp_path / "nowhere"):
@@ -263,10 +264,10 @@ def test_a_folder_without_segments(tmp_path: Path) -> None:
             list_segments(folder)
     with pytest.raises(RecordingError, match="no segments are here"):
         RecordingReader(tmp_path)
-    assert not list(find_gaps([]))
+    assert not list(find_inconsistencies([]))
 
 
-def test_segments_that_are_missing(folder: Path) -> None:
+def test_missing_segments_are_reported(folder: Path) -> None:
     assert gaps(folder) == []
     lsns = {one.number: (one.start_lsn, one.end_lsn) for one in map(read_metadata, list_segments(folder))}
     (folder / segment_name(4)).unlink()
@@ -284,7 +285,7 @@ def test_segments_that_are_missing(folder: Path) -> None:
     assert gaps(folder)[0] == "segments 1 to 2 are missing"
 
 
-def test_an_lsn_that_does_not_follow(folder: Path) -> None:
+def test_a_gap_between_lsns_is_reported(folder: Path) -> None:
     rewrite(folder / segment_name(7), start_lsn=0x1_00000002)
     end = read_metadata(folder / segment_name(6)).end_lsn
     assert gaps(folder) == [
@@ -292,7 +293,7 @@ def test_an_lsn_that_does_not_follow(folder: Path) -> None:
     ]
 
 
-def test_files_that_were_swapped(folder: Path) -> None:
+def test_swapped_files_are_reported(folder: Path) -> None:
     one, other = folder / segment_name(3), folder / segment_name(4)
     one.rename(folder / "x")
     other.rename(one)
@@ -302,28 +303,28 @@ def test_files_that_were_swapped(folder: Path) -> None:
     assert "between segments 4 and 3, position 320 is followed by 160" in found
 
 
-def test_a_file_that_is_there_twice(folder: Path) -> None:
+def test_a_duplicate_segment_is_reported(folder: Path) -> None:
     shutil.copy(folder / segment_name(3), folder / "0000000003a.parquet")
     assert gaps(folder)[0] == "segment 3 is followed by segment 3: a file has the wrong name"
 
 
 @pytest.mark.parametrize("key", ["recording", "slot", "database", "system_identifier"])
-def test_segments_of_another_recording(folder: Path, key: str) -> None:
+def test_segments_of_another_recording_are_reported(folder: Path, key: str) -> None:
     path = folder / segment_name(10)
     source = msgspec.to_builtins(read_metadata(path).source)
     rewrite(path, source=source | {key: "other"})
     assert gaps(folder) == [f"segment 10 has {key} other, segment 9 has {source[key]}"]
 
 
-def test_sessions_that_go_back(folder: Path) -> None:
+def test_descending_session_numbers_are_reported(folder: Path) -> None:
     rewrite(folder / segment_name(5), session=2)
     assert gaps(folder) == ["between segments 5 and 6, session 2 is followed by session 1"]
 
 
-# Whole or not at all
+# Atomic files
 
 
-def test_no_reader_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
+def test_readers_do_not_see_unfinished_segments(tmp_path: Path) -> None:
     sent = recordings.sent(NAME)
     jobs: list[Any] = []
     writer = SegmentWriter(tmp_path, recordings.source(NAME), recordings.FIRST, run=jobs.append)
@@ -331,7 +332,7 @@ def test_no_reader_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
     writer.rotate()
     writer.write(sent[50:], 0)
     writer.rotate()
-    assert len(jobs) == 4  # the rows and the end of each
+    assert len(jobs) == 4  # two jobs per segment: rows and end
     seen: list[list[str]] = []
     for job in jobs:
         job()
@@ -348,7 +349,7 @@ def test_no_reader_sees_a_file_before_it_is_whole(tmp_path: Path) -> None:
     ]
 
 
-def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_is_synced_before_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[str, bool]] = []
     path = tmp_path / segment_name(1)
     real = os.fsync
@@ -362,9 +363,9 @@ def test_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pyte
     assert synced == [(f".{path.name}.partial", False), (tmp_path.name, True)]
 
 
-def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
+def test_unfinished_files_are_removed(folder: Path) -> None:
     whole = list_segments(folder)
-    SegmentFile(folder / segment_name(11)).add(0, [sent([0], [0], [b"x"])])
+    SegmentFile(folder / segment_name(11)).add(0, [message_batch([0], [0], [b"x"])])
     (folder / "._recording.json.partial").write_bytes(b"{")
     (folder / ".snapshot.partial").mkdir()
     (folder / ".hidden").write_bytes(b"")
@@ -379,23 +380,23 @@ def test_what_a_writer_left_unfinished_is_removed(folder: Path) -> None:
     Directory(folder).remove_partial()
 
 
-def test_a_reader_refuses_a_recording_with_a_gap(tmp_path: Path) -> None:
-    """Rather than leave transactions out without a word; or goes on, and tells of it."""
+def test_a_reader_refuses_a_recording_with_a_missing_segment(tmp_path: Path) -> None:
+    """Reading raises an error, or continues and reports the error to `on_error`."""
     messages = recordings.sent("pg18_p1")
     recordings.write(tmp_path, recordings.source("pg18_p1"), messages, 151)[1].unlink()
     with pytest.raises(RecordingError, match="segment 2 is missing"), RecordingReader(tmp_path):
         pass
     told: list[RecordingError] = []
-    with RecordingReader(tmp_path, on_bad=told.append) as segments:
+    with RecordingReader(tmp_path, on_error=told.append) as segments:
         assert next(segments.records()).number == 0
     assert "segment 2 is missing" in str(told[0])
 
 
-# The end
+# Missing last segments
 
 
 def acknowledged(folder: Path, last: int) -> None:
-    """Write the recorder's state, as it does after it acknowledged a segment."""
+    """Write the state file that the recorder writes after acknowledging a segment."""
     state = {"slot": "slot", "last_segment": last, "unknown to readers": [1]}
     (folder / STATE_FILE).write_bytes(msgspec.json.encode(state))
 
@@ -407,15 +408,15 @@ def read_stream(place: str) -> None:
 
 READERS: list[Callable[[str], object]] = [
     read_stream,
-    views.Recording,
-    lambda place: views.Recording(f"file://{place}", may_be_empty=True),
+    Recording,
+    lambda place: Recording(f"file://{place}", may_be_empty=True),
     standin.RecordedSource,
 ]
 
 
 @pytest.mark.parametrize("read", READERS, ids=["segments", "views", "views of a URI", "stand-in"])
-def test_missing_last_segments_are_noticed(folder: Path, read: Callable[[str], object]) -> None:
-    acknowledged(folder, 9)  # the tenth was stored, and not acknowledged yet
+def test_missing_last_segments_are_reported(folder: Path, read: Callable[[str], object]) -> None:
+    acknowledged(folder, 9)  # the tenth is stored, but not yet acknowledged
     read(str(folder))
     (folder / segment_name(10)).unlink()
     read(str(folder))
@@ -427,15 +428,15 @@ def test_missing_last_segments_are_noticed(folder: Path, read: Callable[[str], o
         read(str(folder))
 
 
-def test_a_recording_that_is_read_on_notices_missing_last_segments(folder: Path) -> None:
-    recording = views.Recording(folder)
+def test_refresh_reports_missing_last_segments(folder: Path) -> None:
+    recording = Recording(folder)
     acknowledged(folder, 11)
     with pytest.raises(RecordingError, match="segment 11 is missing"):
         recording.refresh()
 
 
 @pytest.mark.parametrize("command", ["segments", "check", "decode", "inspect"])
-def test_commands_notice_missing_last_segments(run: Run, folder: Path, command: str) -> None:
+def test_commands_report_missing_last_segments(run: Run, folder: Path, command: str) -> None:
     acknowledged(folder, 11)
     done = run(command, folder)
     assert (done.code, done.err) == (
@@ -444,7 +445,7 @@ def test_commands_notice_missing_last_segments(run: Run, folder: Path, command: 
     )
 
 
-def test_a_state_file_that_is_none(folder: Path) -> None:
+def test_an_invalid_state_file_is_reported(folder: Path) -> None:
     (folder / STATE_FILE).write_bytes(b"{")
     with pytest.raises(RecordingError, match=f"^{re.escape(str(folder / STATE_FILE))}: it cannot be read"):
         read_stream(str(folder))

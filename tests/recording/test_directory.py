@@ -1,20 +1,20 @@
-"""A writer that was given up does not touch the files of the next one."""
+"""An abandoned writer does not change the files of the next writer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pgoutput.recording import SegmentFile
-from pgoutput.recording.files import sent
+from pgoutput.recording.segment_file import message_batch
 
 
-def test_a_file_that_was_given_up_does_not_damage_the_segment_of_its_number(tmp_path: Path) -> None:
-    """It is ended when it is collected as garbage, which may be after the other one was published."""
+def test_an_abandoned_file_does_not_damage_a_later_segment_of_its_number(tmp_path: Path) -> None:
+    """Garbage collection may end the abandoned file after the other one was published."""
     path, partial = tmp_path / "0000000001.parquet", tmp_path / ".0000000001.parquet.partial"
-    given_up, after = SegmentFile(path), SegmentFile(path)
-    given_up.add(0, [sent([1], [1], [b"given up" * 1000])])
-    after.add(0, [sent([1], [1], [b"stored" * 1000])])
+    abandoned, after = SegmentFile(path), SegmentFile(path)
+    abandoned.add(0, [message_batch([1], [1], [b"abandoned" * 1000])])
+    after.add(0, [message_batch([1], [1], [b"stored" * 1000])])
     partial.rename(path)
     before = path.read_bytes()
-    given_up.__del__()  # as the garbage collector does
+    abandoned.__del__()  # as the garbage collector does
     assert path.read_bytes() == before

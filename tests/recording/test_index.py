@@ -1,4 +1,4 @@
-"""With metadata and the segments that it names, a reader finds a transaction's rows without any others."""
+"""A transaction's rows can be found with the metadata and the segments that it names, without others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.recording import End, Metadata, RecordingReader, list_segments, read_metadata
+from pgoutput.recording import Metadata, RecordingReader, TransactionEnd, list_segments, read_metadata
 from pgoutput.stream import Change, Transaction, Transactions
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
@@ -27,7 +27,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("name", "cut"), CUTS)
-def test_transactions_are_rebuilt_from_the_segments_that_are_named(
+def test_transactions_are_rebuilt_from_the_segments_in_their_metadata(
     recorded: Recorded, tmp_path: Path, name: str, cut: int
 ) -> None:
     paths = list_segments(recorded(name, cut))
@@ -36,7 +36,7 @@ def test_transactions_are_rebuilt_from_the_segments_that_are_named(
     ends = [end for one in said.values() for end in one.ends if end.type in COMMITS]
     assert {end.position for end in ends} <= committed.keys()
     assert any(len(end.segments) > 1 for end in ends)
-    # Each segment is read where there is no other.
+    # Each segment is copied to a folder of its own, so no other can be read.
     alone = {number: tmp_path / f"{number}.parquet" for number in said}
     for path, copy in zip(paths, alone.values(), strict=True):
         copy.symlink_to(path)
@@ -45,7 +45,7 @@ def test_transactions_are_rebuilt_from_the_segments_that_are_named(
         transaction = committed.pop(end.position)
         assert rebuilt(rows, end) == transaction.changes
         assert (end.xid, end.lsn, end.gid) == (transaction.xid, transaction.commit_lsn, transaction.gid)
-    # All else begins and ends in one segment.
+    # All other transactions are wholly in one segment.
     for number, path in alone.items():
         first, end_position = said[number].first_position, said[number].next_position
         ended = {end.position for end in said[number].ends}
@@ -57,7 +57,7 @@ def test_transactions_are_rebuilt_from_the_segments_that_are_named(
 
 
 def by_position(path: Path) -> dict[int, Transaction]:
-    """The transactions of a recording, by the position of the message that commits them."""
+    """Return the committed transactions by the position of the message that commits each."""
     found = {}
     with RecordingReader(path) as segments:
         transactions = Transactions(segments.decoder)
@@ -70,8 +70,8 @@ def by_position(path: Path) -> dict[int, Transaction]:
     return found
 
 
-def rebuilt(rows: dict[int, list[Row]], end: End) -> list[Change]:
-    """The changes of a transaction, as the entry of its end says: where to look, and what to leave out."""
+def rebuilt(rows: dict[int, list[Row]], end: TransactionEnd) -> list[Change]:
+    """Return a transaction's changes, found with its `TransactionEnd`."""
     assert end.begin is not None
     assert list(end.segments) == sorted(set(end.segments))
     return [
@@ -84,9 +84,7 @@ def rebuilt(rows: dict[int, list[Row]], end: End) -> list[Change]:
 
 
 @pytest.mark.parametrize(("name", "cut"), CUTS)
-def test_parts_say_which_transactions_have_how_many_changes_here(
-    recorded: Recorded, name: str, cut: int
-) -> None:
+def test_parts_count_the_changes_of_each_transaction(recorded: Recorded, name: str, cut: int) -> None:
     paths = list_segments(recorded(name, cut))
     said = list(map(read_metadata, paths))
     begins = begin_of_each(recorded(name, cut))
@@ -102,7 +100,7 @@ def test_parts_say_which_transactions_have_how_many_changes_here(
             begin: counts.get(begin, 0) for begin in parts
         }
         assert {part.xid for part in one.parts} >= {end.xid for end in one.ends if end.begin in parts}
-        # What is not listed is an ordinary transaction that is wholly here.
+        # A transaction that is not listed is ordinary and wholly in this segment.
         for begin in counts.keys() - parts.keys():
             assert one.first_position <= begin < one.next_position
         for begin in parts:
@@ -113,7 +111,7 @@ def test_parts_say_which_transactions_have_how_many_changes_here(
 
 
 def begin_of_each(path: Path) -> dict[int, int]:
-    """The position where the transaction of each message inside one begins, by the message's position."""
+    """Return, by position of a change, the position where its transaction begins."""
     first_blocks: dict[int, int] = {}
     current, found = None, {}
     with RecordingReader(path) as segments:
@@ -132,8 +130,8 @@ def begin_of_each(path: Path) -> dict[int, int]:
     return found
 
 
-def test_ends_say_how(tmp_path: Path) -> None:
-    """By hand: a streamed transaction that loses a savepoint and commits, one that aborts, one prepared."""
+def test_ends_have_type_lsn_and_segments(tmp_path: Path) -> None:
+    """Three streamed transactions: one commits without a savepoint, one aborts, one is prepared."""
     said = recordings.record(
         tmp_path,
         *(m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.Insert(1, ("b",), 8), m.StreamStop()),
@@ -152,11 +150,11 @@ def test_ends_say_how(tmp_path: Path) -> None:
         [],
     ]
     assert [end for one in said for end in one.ends] == [
-        End(11, "StreamAbort", 9, 4, 60, 6, (2,)),
-        End(12, "StreamCommit", 7, 0, 70, 8, (1, 2, 3), (8,)),
-        End(15, "Prepare", 10, 13, 90, 9, (4,), (), "g"),
-        End(16, "CommitPrepared", 10, 13, 100, 10, (4,), (), "g"),
-        End(17, "RollbackPrepared", 6, None, 110, 11, (), (), "before"),
+        TransactionEnd(11, "StreamAbort", 9, 4, 60, 6, (2,)),
+        TransactionEnd(12, "StreamCommit", 7, 0, 70, 8, (1, 2, 3), (8,)),
+        TransactionEnd(15, "Prepare", 10, 13, 90, 9, (4,), (), "g"),
+        TransactionEnd(16, "CommitPrepared", 10, 13, 100, 10, (4,), (), "g"),
+        TransactionEnd(17, "RollbackPrepared", 6, None, 110, 11, (), (), "before"),
     ]
     assert prepared(said) == [[], [], [], ["g"], []]
     assert [one.transactions for one in said] == [0, 0, 0, 1, 1]
@@ -172,7 +170,7 @@ def prepared(said: list[Metadata]) -> list[list[str]]:
     return [[one.gid for one in metadata.prepared] for metadata in said]
 
 
-def test_an_xid_that_is_used_again_is_another_transaction(tmp_path: Path) -> None:
+def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
     block = (m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.StreamStop())
     said = recordings.record(
         tmp_path, *block, m.StreamCommit(7, 10, 20, 1), *block, m.StreamCommit(7, 30, 40, 2), cut=2

@@ -1,4 +1,4 @@
-"""Paths and URIs: what lies beside and below them, and what is shown of them."""
+"""Paths and URIs of recordings: appending names, parents, and hidden passwords."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.codec import corpus
 S3 = "s3://key:secret@bucket/rec{}?endpoint_override=localhost%3A5999&scheme=http"
 
 
-def test_names_stand_before_what_a_uri_asks_for() -> None:
+def test_names_are_inserted_before_the_query_of_a_uri() -> None:
     folder = locate(S3.format(""))
     segment = folder / "0000000001.parquet"
     assert (segment.place, segment.path) == (
@@ -23,7 +23,7 @@ def test_names_stand_before_what_a_uri_asks_for() -> None:
     assert (segment.parent.place, segment.parent.path) == (folder.place, folder.path)
 
 
-def test_a_question_mark_in_a_path_is_one() -> None:
+def test_a_question_mark_in_a_local_path_is_kept() -> None:
     assert (locate("/a?b") / "c").path == "/a?b/c"
 
 
@@ -33,7 +33,7 @@ def test_passwords_are_not_shown() -> None:
         locate("s4://key:secret@host/x")
 
 
-def test_a_uri_finds_the_segments_that_a_path_does(tmp_path: Path) -> None:
+def test_a_uri_finds_the_same_segments_as_a_path(tmp_path: Path) -> None:
     record_capture_file(corpus.path("pg10_p1"), tmp_path / "rec", segment_bytes=20_000)
     by_path, by_uri = (find_segments(locate(place)) for place in (tmp_path / "rec", f"file://{tmp_path}/rec"))
     assert len(by_path) > 1
@@ -41,8 +41,8 @@ def test_a_uri_finds_the_segments_that_a_path_does(tmp_path: Path) -> None:
     assert [read_metadata(one.place) for one in by_uri] == [read_metadata(one) for one in by_path]
 
 
-def test_a_failing_storage_is_not_taken_for_a_damaged_file(tmp_path: Path) -> None:
-    """The error keeps the storage's words and, as its cause, the error itself."""
+def test_a_storage_failure_is_not_reported_as_damage(tmp_path: Path) -> None:
+    """The error contains the storage's text, and the storage's error is its cause."""
     loop = tmp_path / "0000000001.parquet"
     loop.symlink_to(loop)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Readers of segments need memory for some messages, not for all that a file expands to."""
+"""Readers of segments need memory for a batch of messages, not for a whole segment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import SegmentFile, read_metadata
-from pgoutput.recording.files import sent
+from pgoutput.recording.segment_file import message_batch
 from tests.recording import recordings
 
 MIB = 1 << 20
@@ -23,7 +23,7 @@ from pathlib import Path
 from pgoutput.cli import main
 import pgoutput.recording
 
-def peak():  # not getrusage, whose peak begins with that of the parent process
+def peak():  # not getrusage: its peak includes the parent process
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
 before = peak()
@@ -32,7 +32,7 @@ try:
 finally:
     print(peak() - before >> 10, file=sys.stderr)
 """
-"""The command line; then how many MiB its peak memory grew."""
+"""Script that runs a command line and prints by how many MiB its peak memory grew."""
 
 
 def grown(*arguments: object) -> int:
@@ -60,13 +60,13 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
     path.unlink()
     file = SegmentFile(path)
     data = [begin, relation, *[insert] * rows, commit]
-    file.add(0, [sent([0] * len(data), [0] * len(data), data)])
+    file.add(0, [message_batch([0] * len(data), [0] * len(data), data)])
     file.finish(msgspec.structs.replace(metadata, messages=len(data)))
     return folder
 
 
 @pytest.mark.parametrize("command", ["check", "decode"])
-def test_memory_of_many_large_messages(tmp_path: Path, command: str) -> None:
+def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: str) -> None:
     """240 and 300 MiB, in row groups of 4 MiB, and in one."""
     groups, one = tmp_path / "groups", tmp_path / "one"
     groups.mkdir()
@@ -75,6 +75,6 @@ def test_memory_of_many_large_messages(tmp_path: Path, command: str) -> None:
     assert grown(command, write_one_row_group(one, 4800, MIB // 16)) < 250
 
 
-def test_memory_of_one_huge_message(tmp_path: Path) -> None:
-    """It is held twice: as bytes, and as the message that they decode to."""
+def test_memory_stays_bounded_with_one_huge_message(tmp_path: Path) -> None:
+    """A message is in memory twice: as bytes and decoded."""
     assert grown("check", write(tmp_path, [200 * MIB])) < 2.3 * 200

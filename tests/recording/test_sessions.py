@@ -1,4 +1,4 @@
-"""A new connection: what was open is void, what was prepared stays, what was stored is not stored again."""
+"""New sessions: open transactions are void, prepared ones stay, stored ones are not stored again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pgoutput import messages as m
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.recording import Metadata, SegmentWriter, Start, find_gaps
+from pgoutput.recording import Metadata, SegmentWriter, SessionStart, find_inconsistencies
 from pgoutput.stream import Transaction, encode_for
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
@@ -30,7 +30,7 @@ MESSAGE = m.LogicalMessage(0, 500, "prefix", b"content")
 
 
 def rows(folder: Path) -> list[tuple[int, list[object]]]:
-    """The committed transactions: xid, and what each inserts."""
+    """Return xid and inserted values of each committed transaction."""
     return [(one.xid, inserted(one)) for one in recordings.committed(folder)]
 
 
@@ -43,9 +43,9 @@ def encoded(*messages: Message) -> list[bytes]:
 
 
 def is_sound(folder: Path, said: list[Metadata]) -> None:
-    assert not list(find_gaps(said))
+    assert not list(find_inconsistencies(said))
     for path in folder.glob("*.parquet"):
-        recordings.committed(path)  # raises nothing: a legal stream by itself
+        recordings.committed(path)  # raises no error: a valid stream by itself
     assert not [path for path in folder.iterdir() if path.suffix != ".parquet"]
 
 
@@ -60,7 +60,7 @@ def is_sound(folder: Path, said: list[Metadata]) -> None:
     ],
     ids=["whole", "streamed", "prepared", "streamed and prepared"],
 )
-def test_a_transaction_is_there_once_wherever_the_connection_broke(
+def test_transactions_are_recorded_once_wherever_the_connection_breaks(
     tmp_path: Path, cut: int, transaction: tuple[Message, ...], committed: tuple[int, list[str]]
 ) -> None:
     for broke in range(len(transaction) + 1):
@@ -75,8 +75,8 @@ def test_a_transaction_is_there_once_wherever_the_connection_broke(
         is_sound(folder, said)
 
 
-def test_void_work_is_stored_but_does_not_count(tmp_path: Path) -> None:
-    """It is what the server sent; the index says that nothing of it ends."""
+def test_transactions_voided_by_a_new_session_are_stored_but_have_no_end(tmp_path: Path) -> None:
+    """The messages of the voided transaction are stored, but metadata lists no end for it."""
     first = record(tmp_path, T, BEGIN, m.Insert(1, ("void",)))
     assert [(one.transactions, one.ends, one.end_lsn) for one in first] == [(0, (), 0)]
     assert [(part.begin, part.xid, part.changes) for part in first[0].parts] == [(1, 5, 1)]
@@ -86,7 +86,7 @@ def test_void_work_is_stored_but_does_not_count(tmp_path: Path) -> None:
     assert recordings.stored(tmp_path) == encoded(T, BEGIN, m.Insert(1, ("void",)), T, *WHOLE)
 
 
-def test_what_is_prepared_is_for_later_sessions_to_end(tmp_path: Path) -> None:
+def test_later_sessions_can_end_prepared_transactions(tmp_path: Path) -> None:
     record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=4)
     record(tmp_path, T, m.Begin(320, 1, 6), m.Commit(320, 330, 1))
     said = record(tmp_path, COMMIT_PREPARED, m.RollbackPrepared(210, 430, 2, 4, 7, "s"))
@@ -106,8 +106,8 @@ def test_what_is_prepared_is_for_later_sessions_to_end(tmp_path: Path) -> None:
     assert recordings.decoded(tmp_path / "0000000006.parquet")[: last.keyframe] == prepared
 
 
-def test_what_was_stored_is_not_stored_again(tmp_path: Path) -> None:
-    """Although the server sends it once more: it did not hear that it is stored."""
+def test_resent_transactions_are_not_stored_again(tmp_path: Path) -> None:
+    """The server sends the transaction again, as it was not acknowledged."""
     everything = (T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
     record(tmp_path, *everything)
     said = record(tmp_path, T, *WHOLE, MESSAGE)
@@ -117,8 +117,8 @@ def test_what_was_stored_is_not_stored_again(tmp_path: Path) -> None:
     is_sound(tmp_path, said)
 
 
-def test_a_message_that_begins_where_the_last_commit_ended_is_stored_once(tmp_path: Path) -> None:
-    """Its LSN is where its record begins; that of a commit is where it ends."""
+def test_a_logical_message_at_the_last_commits_end_is_stored_once(tmp_path: Path) -> None:
+    """A logical message has the LSN of its record's start, which can be the end LSN of the commit before."""
     record(tmp_path, T, *WHOLE)
     message = m.LogicalMessage(0, COMMIT.end_lsn, "prefix", b"content")
     for _ in range(2):
@@ -138,9 +138,9 @@ def test_a_message_that_begins_where_the_last_commit_ended_is_stored_once(tmp_pa
     ],
     ids=lambda again: type(again[0]).__name__,
 )
-def test_there_is_no_file_for_what_was_stored(tmp_path: Path, again: tuple[Message, ...]) -> None:
+def test_resent_transactions_alone_make_no_segment(tmp_path: Path, again: tuple[Message, ...]) -> None:
     before = record(tmp_path, T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
-    start = Start(session=2, number=2, position=before[0].next_position, lsn=before[0].end_lsn)
+    start = SessionStart(session=2, number=2, position=before[0].next_position, lsn=before[0].end_lsn)
     writer = SegmentWriter(tmp_path, PARALLEL, start)
     writer.write(recordings.wrapped(*again), 0)
     writer.rotate()
@@ -152,7 +152,7 @@ def test_there_is_no_file_for_what_was_stored(tmp_path: Path, again: tuple[Messa
     assert rows(tmp_path)[-1] == (11, ["new"])
 
 
-def test_a_prepare_that_is_still_open_is_not_stored_again(tmp_path: Path) -> None:
+def test_a_resent_prepare_is_not_stored_again(tmp_path: Path) -> None:
     record(tmp_path, T, *PREPARED)
     said = record(tmp_path, T, *PREPARED, COMMIT_PREPARED)
     assert recordings.stored(tmp_path / "0000000002.parquet") == encoded(T, COMMIT_PREPARED)
@@ -161,10 +161,10 @@ def test_a_prepare_that_is_still_open_is_not_stored_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("end", "stored"), [(STREAMED[-1], []), (STREAM_PREPARED[-1], ["s"])])
-def test_a_streamed_transaction_that_was_stored_is_void(
+def test_a_resent_streamed_transaction_ends_with_an_abort(
     tmp_path: Path, end: Message, stored: list[str]
 ) -> None:
-    """Its blocks are stored before its end tells: so the end becomes an abort."""
+    """Its blocks are stored before its commit shows that it was recorded, so an abort is stored then."""
     record(tmp_path, T, *BLOCKS, end)
     said = record(tmp_path, T, *BLOCKS, end)
     abort = m.StreamAbort(7, 7, 200, 2)
@@ -176,27 +176,27 @@ def test_a_streamed_transaction_that_was_stored_is_void(
     is_sound(tmp_path, said)
 
 
-def test_an_abort_instead_of_a_commit_follows_the_option(tmp_path: Path) -> None:
-    """Only with streaming = parallel do its LSN and its time come."""
+def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Path) -> None:
+    """Stream Abort has LSN and time only with streaming = parallel."""
     source = msgspec.structs.replace(PARALLEL, options={"streaming": "on"})
     blocks = [one for one in STREAMED if not isinstance(one, m.StreamAbort)]
-    for start in (recordings.FIRST, Start(session=2, number=2, position=9, lsn=210)):
+    for start in (recordings.FIRST, SessionStart(session=2, number=2, position=9, lsn=210)):
         recordings.write(tmp_path, source, recordings.wrapped(T, *blocks), None, start)
     assert recordings.stored(tmp_path)[-1] == encode_for(m.StreamAbort(7, 7), 4)
     assert rows(tmp_path) == [(7, ["kept", "rolled back", "late"])]
 
 
 @pytest.mark.parametrize("end", [COMMIT_PREPARED, ROLLBACK_PREPARED])
-def test_what_was_prepared_before_the_slot_sent_such_is_sent_with_its_end(
+def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
     tmp_path: Path, end: Message
 ) -> None:
-    """Its Prepare has an LSN before the start of the recording, and is not stored all the same."""
+    """The Prepare's LSN is before the start of the recording, but the transaction is new."""
     late = (T, *PREPARED, COMMIT_PREPARED)
     said = record(tmp_path, *late, lsn=350)
     assert recordings.stored(tmp_path) == encoded(*late)
     assert rows(tmp_path) == [(9, ["prepared"])]
     assert (said[0].start_lsn, said[0].end_lsn) == (350, 410)
-    # If all that comes again, it is void.
+    # If all of that is sent again, it is voided.
     said = record(tmp_path, T, *PREPARED, end)
     assert rows(tmp_path) == [(9, ["prepared"])]
     assert recordings.stored(tmp_path)[-1] == encode_for(ROLLBACK_PREPARED, 4)
@@ -204,16 +204,16 @@ def test_what_was_prepared_before_the_slot_sent_such_is_sent_with_its_end(
     is_sound(tmp_path, said)
 
 
-def test_relations_are_for_each_session_to_describe(tmp_path: Path) -> None:
-    """A keyframe says what the session's server said, not what that of the one before did."""
+def test_a_keyframe_has_only_relations_of_its_session(tmp_path: Path) -> None:
+    """A keyframe does not contain relations of the session before."""
     record(tmp_path, T, *WHOLE)
     record(tmp_path, m.Begin(120, 1, 6), m.Commit(120, 130, 1), T, m.Begin(140, 1, 7), cut=3)
     assert recordings.decoded(tmp_path / "0000000002.parquet")[0] == m.Begin(120, 1, 6)
     assert recordings.decoded(tmp_path / "0000000003.parquet") == [T, m.Begin(140, 1, 7)]
 
 
-def test_a_keyframe_by_hand(tmp_path: Path) -> None:
-    """Types, relations, what is prepared, streams that wait, and last what is open; each as it was sent."""
+def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
+    """The order is types, relations, prepared, streamed, and last the open transaction."""
     mood, origin = m.Type(20_000, "public", "mood"), m.Origin(3, "elsewhere")
     before = (
         *(mood, T, *PREPARED, m.StreamStart(7, True), m.Origin(0, "far"), m.StreamStop()),
@@ -239,16 +239,16 @@ def test_a_keyframe_by_hand(tmp_path: Path) -> None:
         is_sound(folder, said)
 
 
-def test_an_abort_of_what_was_never_streamed_is_not_stored(tmp_path: Path) -> None:
-    """PostgreSQL 18 sends it up to 18.4; no other reader of the stream can do anything with it."""
+def test_an_abort_of_an_unknown_transaction_is_not_stored(tmp_path: Path) -> None:
+    """PostgreSQL 18 sends such an abort up to 18.4; other readers would refuse it."""
     stray = m.StreamAbort(5, 6, 90, 1)
     record(tmp_path, stray, T, *WHOLE, *BLOCKS, stray, STREAMED[-1])
     assert recordings.stored(tmp_path) == encoded(T, *WHOLE, *STREAMED)
     assert rows(tmp_path) == [(5, ["whole"]), (7, ["kept", "late"])]
 
 
-def test_segments_that_begin_in_what_is_not_stored_again(tmp_path: Path) -> None:
-    """A relation is stored although its transaction is not; it stands in none."""
+def test_segments_can_begin_inside_a_resent_transaction(tmp_path: Path) -> None:
+    """The relation is stored outside of transactions, as its transaction is not stored again."""
     record(tmp_path, T, *WHOLE)
     wider = msgspec.structs.replace(T, columns=T.columns * 2)
     after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.recording import SegmentReader
-from pgoutput.views import CHANGES, ChangesView, Recording, committed_changes, read
+from pgoutput.recording import Recording, SegmentReader
+from pgoutput.views import CHANGES, ChangesView, plan_changes, read
 from tests.recording.recordings import sent, source, write
 
 
@@ -23,7 +23,7 @@ def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Tabl
 def recorded(folder: Path) -> Iterator[pa.RecordBatch]:
     """The changes of a recording."""
     recording = Recording(folder)
-    for task in committed_changes(recording, recording.numbers):
+    for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
             yield from read(segment, ChangesView(segment, task, lambda shape: True))
 

@@ -19,12 +19,11 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from pgoutput import messages as m
-from pgoutput.recording import SegmentReader
+from pgoutput.recording import Recording, SegmentReader
 from pgoutput.schemas import spark as schemas
 from pgoutput.spark import decode, local_session
 from pgoutput.stream import encode_for
-from pgoutput.views import ChangesView, MessagesView, Recording, committed_changes, every_message, read
-from pgoutput.views.decoded import CHANGE
+from pgoutput.views import CHANGE, ChangesView, MessagesView, plan_changes, plan_messages, read
 from tests.codec import corpus
 from tests.recording.conftest import Recorded, recorded
 
@@ -114,7 +113,7 @@ def test_messages_and_changes_are_those_of_the_views(
     recording = Recording(recorded(name, 1000))
 
     messages: list[dict[str, Any]] = []
-    for task in every_message(recording, recording.numbers):
+    for task in plan_messages(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
             messages += [row for batch in read(segment, MessagesView(segment)) for row in batch.to_pylist()]
     for row in messages:
@@ -125,7 +124,7 @@ def test_messages_and_changes_are_those_of_the_views(
         (row["offset"], change["relation"]["oid"]): change for row in got for change in row["changes"] or ()
     }
     compared = 0
-    for task in committed_changes(recording, recording.numbers):
+    for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
             view = ChangesView(segment, task, lambda shape: True)
             for batch in read(segment, view):
@@ -226,13 +225,18 @@ def test_any_order_that_numbers_the_messages_will_do(session: SparkSession, orde
 def test_rows_whose_place_is_not_known_are_damaged(session: SparkSession) -> None:
     place = functions.expr("nullif(offset, 1)")
     got = rows(decode(kafka(session, DAMAGED[:2]), "value", proto_version=1, order_by=place))
-    assert [row["_corrupt_record"] for row in got] == [None, "NULL says nothing of where the message stands"]
+    assert [row["_corrupt_record"] for row in got] == [
+        None,
+        "the key has a NULL, so the place of the message is unknown",
+    ]
 
 
 def test_an_order_that_does_not_tell_messages_apart_is_refused(session: SparkSession) -> None:
     """As LSNs, which are 0 for all Relation messages."""
     stream = [encode_for(one, 1) for one in (RELATION, m.Relation(2, "", "u", m.ReplicaIdentity.FULL, ()))]
-    with pytest.raises(ValueError, match="the order is not one: two messages, b'R' and b'R', have the key 0"):
+    with pytest.raises(
+        ValueError, match="the order is ambiguous: two messages, b'R' and b'R', have the key 0"
+    ):
         decode(kafka(session, stream), "value", proto_version=1, order_by="partition")
 
 

@@ -22,10 +22,9 @@ from pyspark.sql.datasource import (
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.spark.filters import Filters
-from pgoutput.views import Lsns
-from pgoutput.views.shapes import make_shape
+from pgoutput.views import LsnRange, relation_schema
 
-T = make_shape(m.Relation(16_384, "", 'T"\udce9', ReplicaIdentity.DEFAULT, ()), {})
+T = relation_schema(m.Relation(16_384, "", 'T"\udce9', ReplicaIdentity.DEFAULT, ()), {})
 LSN = ("commit_lsn",)
 LAST = 2**64 - 1
 
@@ -48,7 +47,7 @@ LAST = 2**64 - 1
     ],
 )
 def test_ranges_of_lsns(filters: list[Filter], lsns: tuple[int, int]) -> None:
-    assert Filters(filters).lsns == Lsns(*lsns)
+    assert Filters(filters).lsns == LsnRange(*lsns)
     assert Filters(filters).wants(T)
 
 
@@ -73,4 +72,4 @@ def test_relations(attribute: str, value: Any, other: Any) -> None:
     )
     for one in unwanted:
         assert not Filters([*wanted, one]).wants(T)
-        assert Filters([one]).lsns == Lsns()
+        assert Filters([one]).lsns == LsnRange()

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgoutput.recorder import Connected, RecorderOptions
+from pgoutput.recording import Recording
 from pgoutput.spark import local_session
-from pgoutput.views import RESCUED, Recording, epochs
+from pgoutput.views import RESCUED, schema_versions
 from tests.recorder import workload
 from tests.recorder.conftest import lab, server
 from tests.recorder.lab import Lab, wait_until
@@ -77,7 +78,7 @@ def test_changes_and_tables_equal_the_servers(session: SparkSession, lab: Lab) -
     ends = [end for said in recording.metadata(recording.numbers) for end in said.ends]
     assert {"StreamCommit", "CommitPrepared", "RollbackPrepared"} <= {end.type for end in ends}
     assert max(len(end.segments) for end in ends) > 2
-    names = {one.relation.oid: one.shape for one in epochs(recording.metadata(recording.numbers))}
+    names = {one.relation.oid: one.schema for one in schema_versions(recording.metadata(recording.numbers))}
     compared = set()
     for oid, true in true_tables(lab).items():
         if oid not in of_table:

@@ -16,9 +16,9 @@ from pyspark.pipelines.output import Output
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.pipeline import run
-from pgoutput.recording import SegmentReader
+from pgoutput.recording import Recording, SegmentReader
 from pgoutput.spark import local_session
-from pgoutput.views import ChangesView, Recording, committed_changes, read
+from pgoutput.views import ChangesView, plan_changes, read
 from tests.recording import recordings
 from tests.truth import true_tables
 
@@ -34,7 +34,7 @@ def changes(recording: Path) -> Counter[tuple[str, str]]:
     """How many there are, as the view gives them without Spark."""
     counted: Counter[tuple[str, str]] = Counter()
     opened = Recording(recording)
-    for task in committed_changes(opened, opened.numbers):
+    for task in plan_changes(opened, opened.numbers):
         with SegmentReader(task.place) as segment:
             for batch in read(segment, ChangesView(segment, task, lambda shape: True)):
                 for row in batch.select(["relation", "operation"]).to_pylist():

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from pgoutput import _protocols, catalog, messages, strategies, v4
-from pgoutput.columns.messages import message_columns
-from pgoutput.columns.read import index_messages
+from pgoutput._index import index_messages, message_columns
 from pgoutput.messages import Message
 from pgoutput.schemas import arrow, spark
 from pgoutput.stream import StreamDecoder

@@ -30,7 +30,7 @@ from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
 from pgoutput.recording import (
     RecordingReader,
     SegmentReader,
-    find_gaps,
+    find_inconsistencies,
     list_segments,
     read_metadata,
     segment_name,
@@ -112,7 +112,7 @@ def see_legal(folder: Path) -> None:
     """Whether segments join, and are legal streams: each by itself, and all together."""
     paths = list_segments(folder)
     assert [path.name for path in sorted(folder.iterdir())] == [path.name for path in paths]
-    assert list(find_gaps([read_metadata(path) for path in paths])) == []
+    assert list(find_inconsistencies([read_metadata(path) for path in paths])) == []
     together: Checker | None = None
     for path in paths:
         with SegmentReader(path) as segment:
@@ -184,7 +184,9 @@ def test_more_is_appended_or_replaces(session: SparkSession, tmp_path: Path) -> 
     assert sorted_rows == [(1, "x"), (1, None), (2, "x"), (2, None)]
     assert after(session, tmp_path, "other.Ünits").count() == 2
     history = session.read.format("pgoutput").option("view", "schema").load(str(tmp_path)).orderBy("position")
-    found = [(row.relation.oid, row.relation.name, row.epoch, len(row.columns)) for row in history.collect()]
+    found = [
+        (row.relation.oid, row.relation.name, row.version, len(row.columns)) for row in history.collect()
+    ]
     assert found == [(16384, "orders", 1, 1), (16384, "orders", 2, 2), (16385, "Ünits", 1, 1)]
     save(first.coalesce(1), tmp_path, mode="overwrite")
     see_legal(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pgoutput import messages, v1
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
 
 TRANSACTION = 98
@@ -92,6 +92,6 @@ def inserts(number: int) -> tuple[bytes, ...]:
 def write_capture_file(path: Path, payloads: list[bytes]) -> Path:
     """Write a capture file of protocol version 1 without envelopes, as from the SQL interface."""
     header = Header(proto_version=1, options={"publication_names": '"p"'}, server_version="18.4")
-    lines = (write_record("data", payload) for payload in payloads)
-    path.write_bytes(write_header(header) + b"".join(lines))
+    lines = (encode_record("data", payload) for payload in payloads)
+    path.write_bytes(encode_header(header) + b"".join(lines))
     return path

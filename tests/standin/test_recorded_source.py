@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from pgoutput import messages, v2, v3
-from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
+from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
 from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentWriter, Source, Start, list_segments, record_capture_file
+from pgoutput.recording import SegmentWriter, SessionStart, Source, list_segments, record_capture_file
 from pgoutput.standin import PluginOptions, RecordedSource
 from pgoutput.standin.recorded import index
 from pgoutput.standin.recorded.recording import open_stream
@@ -207,8 +207,8 @@ def test_a_transaction_prepared_before_two_phase_is_sent_with_its_commit(tmp_pat
     ]
     path = tmp_path / "c.jsonl"
     header = Header(proto_version=3, options={"publication_names": "p"}, slot_two_phase=True)
-    lines = [write_record("data", v3.encode(message)) for message in stream]
-    path.write_bytes(b"".join([write_header(header), *lines]))
+    lines = [encode_record("data", v3.encode(message)) for message in stream]
+    path.write_bytes(b"".join([encode_header(header), *lines]))
     source = RecordedSource(path)
     assert [one.data[:1] for one in sent(source, path, 2000)] == [b"b", b"P", b"K"]
     assert sent(source, path, 2150) == []
@@ -216,7 +216,7 @@ def test_a_transaction_prepared_before_two_phase_is_sent_with_its_commit(tmp_pat
 
 def test_a_transaction_repeated_by_a_later_session_is_sent_once(tmp_path: Path) -> None:
     def write(session: int, number: int, position: int, written: list[messages.Message]) -> None:
-        start = Start(session=session, number=number, position=position, lsn=0)
+        start = SessionStart(session=session, number=number, position=position, lsn=0)
         writer = SegmentWriter(tmp_path, source, start)
         writer.write((XLogData(1, 1, 0, v2.encode(message)) for message in written), 0)
         writer.rotate()

@@ -28,7 +28,7 @@ from pgoutput.recording import (
     RecordingReader,
     SegmentReader,
     SegmentWriter,
-    find_gaps,
+    find_inconsistencies,
     list_segments,
     read_metadata,
 )
@@ -108,7 +108,7 @@ def assert_expected_rows(recorded: StoredStream, folder: Path) -> None:
 def test_segments_lead_to_the_expected_rows(workload: Workload, tmp_path: Path) -> None:
     write_recording(workload, tmp_path / "out", no_progress, WINDOW)
     metadata = [read_metadata(path) for path in list_segments(tmp_path / "out")]
-    assert list(find_gaps(metadata)) == []
+    assert list(find_inconsistencies(metadata)) == []
     assert os.listdir(tmp_path) == ["out"]
     with RecordingReader(tmp_path / "out") as segments:
         assert_expected_rows(segments, tmp_path / "out" / EXPECTED_ROWS)

@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from pyspark.sql.types import StructType
 
 from pgoutput import envelope, messages, strategies, v1, v2, v4
-from pgoutput._stored_stream import Decoded
+from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import (
     UNCHANGED,
@@ -90,7 +90,7 @@ def streams(data: bytes, message: Message, capture: CaptureFile) -> None:
     assert_type(Transactions(decoder).feed(message), Transaction | None)
     assert_type(Tables()[1], Table)
     assert_type(next(iter(Tables()[1])), Mapping[str, Cell])
-    assert_type(next(capture.messages()), Decoded)
+    assert_type(next(capture.messages()), DecodedRecord)
     assert_type(capture.header.streaming, Streaming)
 
 

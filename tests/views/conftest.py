@@ -1,6 +1,6 @@
-"""The recordings of captures, and the two ways to read them."""
+"""Fixtures: recordings of captures, and reading with and without the kernel."""
 
-from tests.columns.conftest import way
+from tests.columns.conftest import with_and_without_kernel
 from tests.recording.conftest import recorded
 
-__all__ = ["recorded", "way"]
+__all__ = ["recorded", "with_and_without_kernel"]

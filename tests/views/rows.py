@@ -1,4 +1,4 @@
-"""Rows of the views, what they should be, and the tables that follow from them.
+"""Rows of the views, their expected values, and the tables that result from them.
 
 What should come is made of whole transactions, as `pgoutput.stream` puts them together: it reads all
 segments, in their order. What follows from rows is by the words of `CHANGES` alone.
@@ -15,25 +15,31 @@ import msgspec
 import pyarrow as pa
 
 from pgoutput.messages import ColumnFlag, Relation, TupleData
-from pgoutput.recording import Place, RecordingReader, SegmentReader, list_segments, read_metadata
+from pgoutput.recording import (
+    PathOrUri,
+    Recording,
+    RecordingReader,
+    SegmentReader,
+    list_segments,
+    read_metadata,
+)
 from pgoutput.stream import Change, Transaction, encode_for
 from pgoutput.values import base_types, to_text
 from pgoutput.views import (
     CHANGES,
     MESSAGES,
     ChangesView,
-    Lsns,
+    LsnRange,
     MessagesView,
-    Recording,
-    Shape,
+    RelationSchema,
     TableView,
     View,
-    committed_changes,
-    epochs,
-    epochs_batch,
-    every_message,
+    plan_changes,
+    plan_messages,
     read,
     row_type,
+    schema_batch,
+    schema_versions,
     table_schema,
 )
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
@@ -43,14 +49,14 @@ Pairs = list[tuple[str, str | None]] | None
 
 
 class Expected(msgspec.Struct):
-    """What a row of `changes` should be, and the message at its position."""
+    """An expected row of `changes`, and the message at its position."""
 
     row: Row
     data: bytes
 
 
 def expected_changes(folder: Path) -> list[Expected]:
-    """The changes of a recording, in the order of the commits; all but `position` and `sequence`."""
+    """Yield the expected rows in commit order, without `position` and `sequence`."""
     said = [read_metadata(path) for path in list_segments(folder)]
     version = said[0].source.proto_version
     snapshot_end = max((one.end_lsn for one in said if one.kind == "snapshot"), default=-1)
@@ -121,7 +127,7 @@ def _is_not_sent(cell: object) -> bool:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
-    """The rows of batches that are sound."""
+    """Return the rows of batches, after validating the batches."""
     rows: list[Row] = []
     for batch in batches:
         assert batch.schema.equals(schema)
@@ -131,16 +137,16 @@ def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
 
 
 def changes(
-    place: Place,
+    place: PathOrUri,
     numbers: Sequence[int] | None = None,
-    lsns: Lsns | None = None,
-    wanted: Callable[[Shape], bool] = lambda shape: True,
+    lsns: LsnRange | None = None,
+    wanted: Callable[[RelationSchema], bool] = lambda schema: True,
 ) -> list[Row]:
-    """The rows of `changes`, of some segments or of all, in the order of the tasks."""
+    """Return the rows of `changes` of some or all segments, in the order of the tasks."""
     recording = Recording(place)
     found = []
-    for task in committed_changes(
-        recording, recording.numbers if numbers is None else numbers, lsns or Lsns()
+    for task in plan_changes(
+        recording, recording.numbers if numbers is None else numbers, lsns or LsnRange()
     ):
         with SegmentReader(task.place) as segment:
             found += rows_of(read(segment, ChangesView(segment, task, wanted)), CHANGES)
@@ -148,67 +154,67 @@ def changes(
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """The rows, sorted by `sequence`."""
+    """Return the rows sorted by `sequence`."""
     return sorted(rows, key=lambda row: (row["sequence"]["commit_lsn"], row["sequence"]["position"]))
 
 
 def without(row: Row, *columns: str) -> Row:
-    """The row, but for some columns."""
+    """Return the row without some columns."""
     return {name: value for name, value in row.items() if name not in columns}
 
 
-def messages(place: Place, numbers: Sequence[int] | None = None) -> list[Row]:
-    """The rows of `messages`."""
+def messages(place: PathOrUri, numbers: Sequence[int] | None = None) -> list[Row]:
+    """Return the rows of `messages`."""
     recording = Recording(place)
     found = []
-    for task in every_message(recording, recording.numbers if numbers is None else numbers):
+    for task in plan_messages(recording, recording.numbers if numbers is None else numbers):
         with SegmentReader(task.place) as segment:
             found += rows_of(read(segment, MessagesView(segment)), MESSAGES)
     return found
 
 
-def schema_rows(place: Place) -> list[Row]:
-    """The rows of `schema`."""
+def schema_rows(place: PathOrUri) -> list[Row]:
+    """Return the rows of `schema`."""
     recording = Recording(place)
-    rows: list[Row] = epochs_batch(epochs(recording.metadata(recording.numbers))).to_pylist()
+    rows: list[Row] = schema_batch(schema_versions(recording.metadata(recording.numbers))).to_pylist()
     return rows
 
 
-def shapes(place: Place) -> dict[int, list[Shape]]:
-    """All shapes that relations have had, by OID."""
+def schemas(place: PathOrUri) -> dict[int, list[RelationSchema]]:
+    """Return the schemas of all schema versions, by relation OID."""
     recording = Recording(place)
-    found: dict[int, list[Shape]] = {}
-    for epoch in epochs(recording.metadata(recording.numbers)):
-        found.setdefault(epoch.relation.oid, []).append(epoch.shape)
+    found: dict[int, list[RelationSchema]] = {}
+    for version in schema_versions(recording.metadata(recording.numbers)):
+        found.setdefault(version.relation.oid, []).append(version.schema)
     return found
 
 
 def table(
-    place: Place, name: str, schema: pa.Schema | None = None, numbers: Sequence[int] | None = None
+    place: PathOrUri, name: str, schema: pa.Schema | None = None, numbers: Sequence[int] | None = None
 ) -> pa.Table:
-    """The rows of the view `table`, sorted by `sequence`.
+    """Return the rows of the view `table`, sorted by `sequence`.
 
     Args:
         place: The recording.
         name: Of the table, without its namespace.
-        schema: The columns that are wanted, else all that the table ever had.
+        schema: Columns of the view; None for all columns that the table ever had.
         numbers: The segments, else all.
     """
     recording = Recording(place)
     if schema is None:
         schema = table_schema(
-            row_type(s for of_oid in shapes(place).values() for s in of_oid if s.name == name)
+            row_type(s for of_oid in schemas(place).values() for s in of_oid if s.name == name)
         )
     batches = []
-    for task in committed_changes(recording, recording.numbers if numbers is None else numbers):
+    for task in plan_changes(recording, recording.numbers if numbers is None else numbers):
         with SegmentReader(task.place) as segment:
-            view: View = TableView(segment, task, lambda shape: shape.name == name, schema)
+            view: View = TableView(segment, task, lambda relation: relation.name == name, schema)
             batches += list(read(segment, view))
     return sorted_table(batches, schema)
 
 
 def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Batches as one table, sorted by `sequence`."""
+    """Return batches as one table, sorted by `sequence`."""
     whole = pa.Table.from_batches(batches, schema)
     whole.validate(full=True)
     whole = whole.append_column("of_commit", pa.array(whole["sequence"].combine_chunks().field("commit_lsn")))
@@ -216,7 +222,7 @@ def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Tab
 
 
 def replay(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows that a table has in the end, each a dict, by rows of one table in the order of `sequence`.
+    """Apply changes of one table in order of `sequence`; return the resulting rows as dicts.
 
     Args:
         rows: Rows of `changes` or of `table`, with dicts in `before` and `after`.
@@ -245,5 +251,5 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _rescued(gone: Row, row: Row) -> list[tuple[str, str | None]]:
-    """What was rescued of columns that were not sent anew."""
+    """Return the rescued values of unchanged columns."""
     return [pair for pair in gone.get("_rescued_data") or () if pair[0] in row["unchanged"]]

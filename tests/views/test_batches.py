@@ -1,4 +1,4 @@
-"""Rows do not depend on where batches end, nor on which tables and transactions meet in one."""
+"""Rows do not depend on the size of batches, or on which tables and transactions share a batch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from msgspec.structs import replace
 
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.recording import SegmentReader
+from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import (
     CHANGES,
     ChangesView,
-    Recording,
     TableView,
     View,
-    committed_changes,
+    plan_changes,
     row_type,
     table_schema,
 )
 from pgoutput.wire import UNCHANGED
 from tests.recording.recordings import record
-from tests.views.rows import Row, changes, expected_changes, rows_of, shapes, table, without
+from tests.views.rows import Row, changes, expected_changes, rows_of, schemas, table, without
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 TEXT, INT4, BYTEA = 25, 23, 17
 TYPES = TEXT, INT4, BYTEA, 70_000
@@ -39,7 +38,7 @@ VALUES: dict[int, list[Cell]] = {
 
 
 class Stream:
-    """A stream at random: many tables that change, in transactions of few changes."""
+    """Yields a random stream of small transactions on several tables whose schemas change."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -56,7 +55,7 @@ class Stream:
             yield m.Commit(lsn, lsn + 1, number)
 
     def _streamed(self, lsn: int, number: int) -> Iterator[Message]:
-        """A transaction in blocks, of which a savepoint or all may be rolled back."""
+        """Yield a streamed transaction; a savepoint or the whole transaction may be rolled back."""
         xid = 700 + number
         for block in range(2):
             yield m.StreamStart(xid, first_segment=not block)
@@ -109,17 +108,17 @@ class Stream:
 
 
 def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
-    """The rows of `changes`, or of a table, where batches are slices of so many messages."""
+    """Return the rows of `changes`, or of a table, read in batches of `size` messages."""
     recording, found = Recording(folder), list[Row]()
     schema = CHANGES
     if name is not None:
-        of_name = (one for of_oid in shapes(folder).values() for one in of_oid if one.name == name)
+        of_name = (one for of_oid in schemas(folder).values() for one in of_oid if one.name == name)
         schema = table_schema(row_type(of_name))
-    for task in committed_changes(recording, recording.numbers):
+    for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
-            view: View = ChangesView(segment, task, lambda shape: name in (None, shape.name))
+            view: View = ChangesView(segment, task, lambda relation: name in (None, relation.name))
             if name is not None:
-                view = TableView(segment, task, lambda shape: shape.name == name, schema)
+                view = TableView(segment, task, lambda relation: relation.name == name, schema)
             batches = [
                 view.convert(batch.slice(start, size))
                 for batch in segment.batches()
@@ -130,7 +129,7 @@ def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_streams_at_random(tmp_path: Path, seed: int) -> None:
+def test_random_streams_give_the_expected_changes(tmp_path: Path, seed: int) -> None:
     record(tmp_path, *Stream(seed).messages(60), cut=150)
     expected = [one.row for one in expected_changes(tmp_path)]
     assert len(expected) > 50
@@ -141,13 +140,13 @@ def test_streams_at_random(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tables_at_random(tmp_path: Path, seed: int) -> None:
-    """Cell by cell the values are those of `changes`, by batches of one message those of larger ones."""
+def test_random_streams_give_equal_rows_in_table_and_changes(tmp_path: Path, seed: int) -> None:
+    """The table's values equal those of `changes`, whatever the batch size."""
     record(tmp_path, *Stream(seed).messages(60), cut=150)
     for name in ("t1", "t5"):
         typed = in_batches(tmp_path, 10_000, name)
         assert in_batches(tmp_path, 1, name) == in_batches(tmp_path, 9, name) == typed
-        texts = changes(tmp_path, wanted=lambda shape: shape.name == name)  # noqa: B023
+        texts = changes(tmp_path, wanted=lambda relation: relation.name == name)  # noqa: B023
         assert len(texts) == len(typed) > 3
         for row, text in zip(typed, texts, strict=True):
             for image in ("before", "after"):
@@ -156,7 +155,7 @@ def test_tables_at_random(tmp_path: Path, seed: int) -> None:
 
 
 def shown(image: object) -> dict[str, str] | None:
-    """The values of a row that are not NULL, as texts."""
+    """Return the values of a row that are not NULL, as text."""
     if image is None:
         return None
     assert isinstance(image, dict | list)
@@ -166,8 +165,8 @@ def shown(image: object) -> dict[str, str] | None:
     return {name: str(one) for name, one in texts.items() if one is not None}
 
 
-def test_a_relation_that_changes_inside_a_batch(tmp_path: Path) -> None:
-    """Each change has the columns of its time, also where changes of other tables are between."""
+def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
+    """Each change has its schema version's columns, also between changes of other tables."""
     one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
     beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
     record(
@@ -188,8 +187,8 @@ def test_a_relation_that_changes_inside_a_batch(tmp_path: Path) -> None:
     assert rows == [{"a": "1", "b": "2"}, {"c": "5"}, {"a": "6", "b": "7"}]
 
 
-def test_tables_of_one_name_meet_in_a_batch(tmp_path: Path) -> None:
-    """As two streamed transactions can tell of them, of which one has dropped it and made it anew."""
+def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
+    """Two streamed transactions can each describe the name, if one drops and recreates the table."""
     described = [
         m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)
     ]

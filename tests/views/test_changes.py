@@ -1,4 +1,4 @@
-"""The rows of `changes` are the committed changes, each once, wherever segments and micro-batches end."""
+"""The view `changes` has each committed change once, whatever the segments and micro-batches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from pgoutput import compiled
-from pgoutput.recording import RecordingReader
-from pgoutput.views import Lsns, Recording, committed_changes
+from pgoutput.recording import Recording, RecordingReader
+from pgoutput.views import LsnRange, plan_changes
 from tests.codec import corpus
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, without
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 CUTS = [
     *((name, 151) for name in corpus.CAPTURES),
@@ -34,7 +34,7 @@ CUTS = [
 
 
 def everything(folder: Path) -> list[Row]:
-    """All rows of a recording, in order."""
+    """Return all rows of `changes` of a recording, in order."""
     return _everything(folder, compiled.kernel is None)
 
 
@@ -63,7 +63,7 @@ def test_rows_are_the_committed_changes(recorded: Recorded, name: str, cut: int)
     ],
 )
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_micro_batch_has_what_was_committed_in_its_segments(
+def test_a_micro_batch_has_the_commits_of_its_segments(
     recorded: Recorded, name: str, cut: int, step: int
 ) -> None:
     folder = recorded(name, cut)
@@ -87,8 +87,8 @@ def test_a_micro_batch_has_what_was_committed_in_its_segments(
     assert spanning
 
 
-def test_transactions_that_span_segments_are_in_the_corpus(recorded: Recorded) -> None:
-    """What the tests above are about: 3 segments and more, and others between."""
+def test_the_corpus_has_transactions_that_span_segments(recorded: Recorded) -> None:
+    """Some transactions span 3 segments or more, with other transactions between."""
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 5))
     ends = [end for said in recording.metadata(recording.numbers) for end in said.ends]
     spans = Counter(end.type for end in ends if len(end.segments) > 2)
@@ -97,7 +97,7 @@ def test_transactions_that_span_segments_are_in_the_corpus(recorded: Recorded) -
 
 
 @pytest.mark.parametrize("name", TEXT_CAPTURES)
-def test_replayed_they_are_the_tables(recorded: Recorded, name: str) -> None:
+def test_replayed_changes_give_the_servers_tables(recorded: Recorded, name: str) -> None:
     of_table: dict[int, list[Row]] = {}
     for row in everything(recorded(name, 151)):
         images = {key: None if row[key] is None else dict(row[key]) for key in ("before", "after")}
@@ -112,50 +112,50 @@ def test_replayed_they_are_the_tables(recorded: Recorded, name: str) -> None:
         columns = list(json.loads(of_one[-1]["columns"]))
         found = Counter(tuple(row.get(column) for column in columns) for row in replay(of_one))
         assert found == Counter(table.select(columns)), table.name
-    assert len(of_table) <= 1  # app.gone, which is dropped in the end
+    assert len(of_table) <= 1  # app.gone is dropped at the end
 
 
 @pytest.mark.parametrize(("name", "cut"), [("pg18_ws_p4_par_2pc_msg", 50), ("pg10_p1", 50)])
-def test_a_range_of_lsns_loses_nothing_and_skips_segments(recorded: Recorded, name: str, cut: int) -> None:
+def test_an_lsn_range_has_all_its_commits_and_skips_segments(recorded: Recorded, name: str, cut: int) -> None:
     folder = recorded(name, cut)
     recording = Recording(folder)
     all_rows = changes(folder)
     lsns = sorted({row["commit_lsn"] for row in all_rows})
     ends = [0, lsns[0], lsns[0] + 1, *lsns[1:-1:30], lsns[-1] - 1, lsns[-1], 2**64 - 1]
     for first, last in [*pairwise(ends), *((lsn, lsn) for lsn in lsns[::20]), (0, 2**64 - 1), (0, 0)]:
-        of_range = Lsns(first, last)
+        of_range = LsnRange(first, last)
         found = [row for row in changes(folder, lsns=of_range) if row["commit_lsn"] in of_range]
         assert found == [row for row in all_rows if row["commit_lsn"] in of_range]
-    assert len(committed_changes(recording, recording.numbers, Lsns(0, 0))) == 1
-    assert not committed_changes(recording, recording.numbers, Lsns(2**62))
-    one = Lsns(lsns[-1], lsns[-1])
-    assert len(committed_changes(recording, recording.numbers, one)) < len(recording.numbers) / 3
+    assert len(plan_changes(recording, recording.numbers, LsnRange(0, 0))) == 1
+    assert not plan_changes(recording, recording.numbers, LsnRange(2**62))
+    one = LsnRange(lsns[-1], lsns[-1])
+    assert len(plan_changes(recording, recording.numbers, one)) < len(recording.numbers) / 3
 
 
-def test_no_segment_is_read_twice_and_none_for_nothing(recorded: Recorded) -> None:
+def test_each_needed_segment_is_read_once(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 11))
-    tasks = committed_changes(recording, recording.numbers)
+    tasks = plan_changes(recording, recording.numbers)
     assert len({task.place for task in tasks}) == len(tasks)
-    # Of one segment: itself, and those that have its transactions.
+    # The segment itself, and the segments that have its transactions.
     for number in recording.numbers:
         (said,) = recording.metadata([number])
         named = {one for end in said.ends for one in end.segments if end.type != "Prepare"}
-        there = {task.place: task for task in committed_changes(recording, [number])}
+        there = {task.place: task for task in plan_changes(recording, [number])}
         assert {str(recording.path(one)) for one in {number}} <= set(there)
         assert set(there) <= {str(recording.path(one)) for one in {number, *named}}
         assert [place for place, task in there.items() if task.whole] == [str(recording.path(number))]
 
 
-def test_only_wanted_relations_come(recorded: Recorded) -> None:
+def test_only_wanted_relations_are_read(recorded: Recorded) -> None:
     folder = recorded("pg18_p4_par_2pc", 151)
     all_rows = changes(folder)
     for name in ("strm", "t_num", "t_toast"):
-        found = changes(folder, wanted=lambda shape: shape.name == name)  # noqa: B023
+        found = changes(folder, wanted=lambda relation: relation.name == name)  # noqa: B023
         assert found == [row for row in all_rows if row["relation"]["name"] == name]
         assert found
 
 
-def test_one_segment_gives_what_was_committed_in_it(recorded: Recorded) -> None:
+def test_one_segment_gives_the_commits_in_it(recorded: Recorded) -> None:
     folder = recorded("pg18_ws_p4_par_2pc_msg", 50)
     recording = Recording(folder)
     for number in recording.numbers[::3]:
@@ -163,7 +163,7 @@ def test_one_segment_gives_what_was_committed_in_it(recorded: Recorded) -> None:
         assert changes(path) == changes(folder, [number])
 
 
-def test_the_corpus_has_all_that_there_can_be(recorded: Recorded) -> None:
+def test_the_corpus_has_every_kind_of_change(recorded: Recorded) -> None:
     found = [row for name in ("pg18_p4_par_2pc", "pg18_p1") for row in everything(recorded(name, 151))]
     assert {row["operation"] for row in found} == {"Insert", "Update", "Delete", "Truncate"}
     assert any(row["unchanged"] for row in found)

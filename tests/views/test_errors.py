@@ -1,10 +1,11 @@
-"""What cannot be read is one error, which names the file and the place in it."""
+"""Errors of the views name the file and the position in it."""
 
 from __future__ import annotations
 
 import random
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,30 +18,30 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.recording import Location, Metadata, SegmentFile, SegmentReader, segment_name
-from pgoutput.recording.files import sent
+from pgoutput.recording import Location, Metadata, Recording, SegmentFile, SegmentReader, segment_name
+from pgoutput.recording.segment_file import message_batch
 from pgoutput.stream import encode_for
-from pgoutput.views import Recording, committed_changes, tasks
+from pgoutput.views import plan_changes
 from pgoutput.wire import UNCHANGED
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import PARALLEL, record
 from tests.views.rows import changes, messages, table
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 T = m.Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 25, -1),))
 BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
 
 
 def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any) -> Path:
-    """A segment with messages that no recorder writes."""
+    """Return a segment with messages that a recorder would refuse."""
     path = folder / segment_name(1)
     file = SegmentFile(path)
     raw = [one if isinstance(one, bytes) else encode_for(one, 4) for one in data]
     if keyframe:
         file.add_keyframe(raw[:keyframe])
     rest = raw[keyframe:]
-    file.add(0, [sent([0] * len(rest), [0] * len(rest), rest)])
+    file.add(0, [message_batch([0] * len(rest), [0] * len(rest), rest)])
     known: dict[str, Any] = {"kind": "stream", "number": 1, "session": 1, "source": PARALLEL}
     known |= {"first_position": 0, "messages": len(rest), "keyframe": keyframe}
     known |= {"start_lsn": 0, "end_lsn": 200}
@@ -75,7 +76,7 @@ INSERT = encode_for(m.Insert(1, ("x",)), 4)
         (encode_for(m.StreamStop(), 4), "position 2: StreamStop"),
     ],
 )
-def test_a_message_that_is_damaged(tmp_path: Path, bad: bytes, words: str) -> None:
+def test_an_invalid_message_is_reported_with_its_position(tmp_path: Path, bad: bytes, words: str) -> None:
     path = forged(tmp_path, T, BEGIN, bad, COMMIT)
     with pytest.raises(RecordingError, match=f"^{re.escape(str(path))}: {words}") as caught:
         changes(tmp_path)
@@ -86,49 +87,49 @@ WIDE, UNKNOWN = m.Insert(1, ("x", "y")), m.Insert(2, ("x",))
 
 
 @pytest.mark.parametrize("wrong", list(permutations([b"I", WIDE, UNKNOWN])))
-def test_the_first_error_is_told(tmp_path: Path, wrong: tuple[bytes | Message, ...]) -> None:
-    """Whatever is wrong behind it."""
+def test_the_first_error_is_reported(tmp_path: Path, wrong: tuple[bytes | Message, ...]) -> None:
+    """Later errors do not change which error is reported."""
     forged(tmp_path, T, BEGIN, INSERT, *wrong, COMMIT)
     words = {b"I": r"Insert\.relation_oid", WIDE: "Insert: new has 2 columns", UNKNOWN: "Insert: no Relation"}
     with pytest.raises(RecordingError, match=f"position 3: {words[wrong[0]]}"):
         changes(tmp_path)
 
 
-def test_an_lsn_that_no_column_holds(tmp_path: Path) -> None:
+def test_a_commit_lsn_of_2_to_the_63_is_refused(tmp_path: Path) -> None:
     forged(tmp_path, T, m.Begin(2**63, 1, 5), INSERT, COMMIT)
     with pytest.raises(RecordingError, match=r"position 2: Insert: its commit has an LSN of 2\*\*63 or more"):
         changes(tmp_path)
 
 
-def test_a_message_of_the_view_messages(tmp_path: Path) -> None:
+def test_the_view_messages_reports_invalid_messages(tmp_path: Path) -> None:
     path = forged(tmp_path, T, BEGIN, INSERT[:-1])
     with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
         messages(tmp_path)
 
 
-def test_a_keyframe_that_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
     path = forged(tmp_path, T, b"R\0", BEGIN, COMMIT, keyframe=2)
     for read in (changes, messages):
         with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: keyframe: Relation\.oid"):
             read(tmp_path)
 
 
-def test_what_is_not_wanted_is_not_looked_at_closely(tmp_path: Path) -> None:
-    """Changes of other tables must be messages, but nobody asks whether they fit."""
+def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
+    """Changes of other tables are decoded, but not compared with their relation."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
-    assert changes(tmp_path, wanted=lambda shape: False) == []
+    assert changes(tmp_path, wanted=lambda relation: False) == []
     path.unlink()
-    forged(tmp_path, m.Insert(1, ("x",)), m.Insert(9, ("x",)))  # outside of transactions
+    forged(tmp_path, m.Insert(1, ("x",)), m.Insert(9, ("x",)))  # outside transactions
     assert changes(tmp_path) == []
     path.unlink()
     forged(tmp_path, T, BEGIN, INSERT[:-1], COMMIT)
     with pytest.raises(RecordingError, match=rf"^{re.escape(str(path))}: position 2: Insert\.new"):
-        changes(tmp_path, wanted=lambda shape: False)
+        changes(tmp_path, wanted=lambda relation: False)
 
 
-def test_values_that_no_server_sends_are_shown_all_the_same(tmp_path: Path) -> None:
-    """An old row has no unchanged values, but a message could say so."""
+def test_unchanged_cells_in_an_old_row_are_accepted(tmp_path: Path) -> None:
+    """No server sends unchanged cells in an old row, but the protocol allows them."""
     change = m.Update(1, (b"\xff",), old=(UNCHANGED,))
     forged(tmp_path, T, BEGIN, change, COMMIT, relations=relations_of(tmp_path))
     (row,) = changes(tmp_path)
@@ -144,7 +145,7 @@ def relations_of(folder: Path) -> tuple[Any, ...]:
 
 
 def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path) -> None:
-    """Whatever byte of a message changes: rows, or the one error."""
+    """A changed byte of a message gives rows or a RecordingError, nothing else."""
     generator, refused = random.Random(18), 0
     (original,) = recorded("pg18_p4_par_2pc", 10_000).glob("*.parquet")
     with SegmentReader(original) as segment:
@@ -159,7 +160,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
         folder = tmp_path / str(number)
         folder.mkdir()
         file = SegmentFile(folder / segment_name(1))
-        file.add(0, [sent([0] * len(damaged), [0] * len(damaged), damaged)])
+        file.add(0, [message_batch([0] * len(damaged), [0] * len(damaged), damaged)])
         file.finish(said)
         for read in (changes, messages, lambda place: table(place, "t_num")):
             try:
@@ -170,7 +171,7 @@ def test_damaged_messages_are_read_or_refused(recorded: Recorded, tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", [1, 3, 10])
-def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: int) -> None:
+def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missing: int) -> None:
     folder = recorded("pg18_p4_par_2pc", 40)
     for path in folder.iterdir():
         if path.name != segment_name(missing):
@@ -178,24 +179,31 @@ def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: 
     recording = Recording(tmp_path)
     with pytest.raises(RecordingError, match=f"segment {missing} is missing"):
         recording.check()
-    with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
-        committed_changes(recording, range(1, 15))
+    with pytest.raises(
+        RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: cannot be read as a Parquet file"
+    ):
+        plan_changes(recording, range(1, 15))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda folder: None, "no segments are here; `pgoutput record` writes them"),
-        (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: no Parquet file"),
-        (lambda folder: (folder / "0000000001.parquet").touch(), "0000000001.parquet: no Parquet file"),
-        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: no segment has such a name"),
+        (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: cannot be read as a Parquet file"),
+        (
+            lambda folder: (folder / "0000000001.parquet").touch(),
+            "0000000001.parquet: cannot be read as",
+        ),
+        (lambda folder: (folder / "1x.parquet").touch(), "1x.parquet: not the name of a segment"),
         (
             lambda folder: [(folder / f"{n}.parquet").touch() for n in ("01", "1")],
             "two segments have one number",
         ),
     ],
 )
-def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+def test_folders_that_are_not_recordings_are_refused(
+    tmp_path: Path, make: Callable[[Path], object], words: str
+) -> None:
     make(tmp_path)
     with pytest.raises(RecordingError, match=f"^{tmp_path}.*{words}") as caught:
         changes(tmp_path)
@@ -203,27 +211,29 @@ def test_folders_that_are_no_recordings(tmp_path: Path, make: Callable[[Path], o
 
 
 @pytest.mark.parametrize("place", ["no/such/folder", "no/such/0000000001.parquet", "nofs://here/it/is"])
-def test_places_that_are_not_there(tmp_path: Path, place: str) -> None:
+def test_missing_paths_and_uris_are_reported(tmp_path: Path, place: str) -> None:
     for may_be_empty in (False, True):
         with pytest.raises(RecordingError, match=f"^{place}: "):
             Recording(place, may_be_empty=may_be_empty).check()
 
 
-def test_places_may_be_uris(recorded: Recorded) -> None:
+def test_a_recording_can_be_a_uri(recorded: Recorded) -> None:
     folder = recorded("pg18_p4_par_2pc", 151)
     assert changes(folder.as_uri()) == changes(folder) == changes(f"{folder}/")
     assert changes((folder / segment_name(2)).as_uri()) == changes(folder, [2])
 
 
-def test_one_segment_beside_the_process(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name alone says where it and the others are."""
+def test_a_segment_in_the_working_directory_is_read_by_its_name(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other segments are found in the same folder."""
     folder = recorded("pg18_p4_par_2pc", 40)
     monkeypatch.chdir(folder)
     for number in (8, 9, 10):
         assert changes(segment_name(number)) == changes(folder, [number])
 
 
-def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_is_read_concurrently_and_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[int]()
 
     def open_slowly(path: Location) -> SegmentReader:
@@ -231,7 +241,7 @@ def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pyte
         time.sleep(0.02)
         return SegmentReader(path)
 
-    monkeypatch.setattr(tasks, "SegmentReader", open_slowly)
+    monkeypatch.setattr(sys.modules[Recording.__module__], "SegmentReader", open_slowly)
     recording = Recording(recorded("pg18_p4_par_2pc", 40))
     assert [one.number for one in recording.metadata(recording.numbers)] == recording.numbers
     assert len({*threads}) > 2
@@ -239,8 +249,8 @@ def test_footers_are_read_at_once_and_once(recorded: Recorded, monkeypatch: pyte
     assert len(threads) == len(recording.numbers) > 10
 
 
-def test_segments_whose_names_were_swapped(recorded: Recorded, tmp_path: Path) -> None:
-    """A query that reads them as they come would take one for the other."""
+def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) -> None:
+    """Otherwise a query would read one segment in place of the other."""
     folder = tmp_path / "swapped"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     one, other = (folder / segment_name(number) for number in (3, 4))
@@ -252,7 +262,7 @@ def test_segments_whose_names_were_swapped(recorded: Recorded, tmp_path: Path) -
         recording.check([2, 3])
 
 
-def test_some_segments_are_checked_by_themselves(recorded: Recorded, tmp_path: Path) -> None:
+def test_consecutive_segments_can_be_checked_alone(recorded: Recorded, tmp_path: Path) -> None:
     folder = tmp_path / "gap"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     (folder / segment_name(1)).unlink()

@@ -1,4 +1,4 @@
-"""The rows of `messages` are all messages, those of `schema` the history of all relations."""
+"""The view `messages` has all messages, the view `schema` all schema versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import RecordingReader
 from pgoutput.schemas import arrow as schemas
-from pgoutput.views import MESSAGES, SCHEMA, epochs_batch
+from pgoutput.views import MESSAGES, SCHEMA, schema_batch
 from pgoutput.wire import to_datetime
 from tests.codec import corpus
 from tests.recording import recordings
@@ -22,7 +22,7 @@ from tests.recording.recordings import record
 from tests.views.rows import messages, schema_rows
 from tests.views.test_errors import forged
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
@@ -59,8 +59,8 @@ def kind(cell: object) -> str:
     return {type(None): "n", str: "t", bytes: "b"}.get(type(cell), "u")
 
 
-def test_a_message_that_is_damaged_only_in_part_of_what_is_asked(tmp_path: Path) -> None:
-    """What columns cannot hold is rescued as text."""
+def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
+    """The values are given as text in the last column."""
     name = m.Relation(1, "caf\udce9", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "\udcff", 25, -1),))
     far = 2**62
     record(tmp_path, m.Begin(5, far, 1), name, m.Insert(1, ("\udcff",)), m.Commit(5, 6, far))
@@ -74,14 +74,14 @@ def test_a_message_that_is_damaged_only_in_part_of_what_is_asked(tmp_path: Path)
     assert begin["received_at"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
-def test_the_first_message_that_is_wrong_is_told(tmp_path: Path) -> None:
+def test_the_first_invalid_message_is_reported(tmp_path: Path) -> None:
     forged(tmp_path, m.Begin(5, 0, 1), b"?", b"", m.Commit(5, 6, 0))
     with pytest.raises(RecordingError, match=r"position 1: .*'\?'"):
         messages(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pg18_p4_par_2pc", "pg13_ws_p1", "pg18_p1_binary"])
-def test_schema_has_each_shape_of_each_relation(recorded: Recorded, name: str) -> None:
+def test_schema_has_each_schema_version(recorded: Recorded, name: str) -> None:
     expected, number = list[tuple[object, ...]](), Counter[int]()
     last: dict[int, object] = {}
     for position, one in enumerate(corpus.read(name)[2]):
@@ -99,7 +99,7 @@ def test_schema_has_each_shape_of_each_relation(recorded: Recorded, name: str) -
                 row["position"],
                 row["relation"]["oid"],
                 row["relation"]["name"],
-                row["epoch"],
+                row["version"],
                 [(c["name"], c["key"], c["type_oid"], c["type_modifier"]) for c in row["columns"]],
             )
             for row in schema_rows(recorded(name, cut))
@@ -108,7 +108,7 @@ def test_schema_has_each_shape_of_each_relation(recorded: Recorded, name: str) -
     assert max(number.values()) > 3
 
 
-def test_types_in_the_schema_are_as_sql_writes_them(tmp_path: Path) -> None:
+def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
     def column(name: str, oid: int, modifier: int = -1) -> m.RelationColumn:
         return m.RelationColumn(0, name, oid, modifier)
 
@@ -135,12 +135,12 @@ def test_types_in_the_schema_are_as_sql_writes_them(tmp_path: Path) -> None:
     record(tmp_path, *types, m.Relation(1, "", "t", ReplicaIdentity.FULL, columns), lsn=77)
     (row,) = schema_rows(tmp_path)
     assert [one["type"] for one in row["columns"]] == [one.name for one in columns]
-    assert (row["epoch"], row["lsn"], row["position"], row["replica_identity"]) == (1, 77, 3, "f")
+    assert (row["version"], row["lsn"], row["position"], row["replica_identity"]) == (1, 77, 3, "f")
     assert row["relation"] == {"oid": 1, "namespace": "pg_catalog", "name": "t"}
 
 
-def test_an_epoch_begins_when_something_else_is_said(tmp_path: Path) -> None:
-    """Also in another session; but not when a session says the same again, or a relation says it anew."""
+def test_a_schema_version_begins_only_when_the_relation_changes(tmp_path: Path) -> None:
+    """A repeated Relation message, also in a new session, begins no schema version."""
     one = m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 70_000, -1),))
     other = m.Relation(1, "s", "renamed", ReplicaIdentity.DEFAULT, one.columns)
     mood, humour = m.Type(70_000, "s", "mood"), m.Type(70_000, "s", "humour")
@@ -149,11 +149,11 @@ def test_an_epoch_begins_when_something_else_is_said(tmp_path: Path) -> None:
     record(tmp_path, humour, other, one)
     record(tmp_path, m.Type(70_000, "s", "wit"), one)
     rows = schema_rows(tmp_path)
-    found = [(row["epoch"], row["relation"]["name"], row["columns"][0]["type"]) for row in rows]
+    found = [(row["version"], row["relation"]["name"], row["columns"][0]["type"]) for row in rows]
     assert found == [(1, "t", "s.mood"), (2, "renamed", "s.humour"), (3, "t", "s.humour"), (4, "t", "s.wit")]
 
 
-def test_a_recording_without_relations(tmp_path: Path) -> None:
+def test_a_recording_without_relations_has_an_empty_schema(tmp_path: Path) -> None:
     record(tmp_path, m.Begin(5, 0, 1), m.Commit(5, 6, 0))
     assert schema_rows(tmp_path) == []
-    assert epochs_batch([]).schema == SCHEMA
+    assert schema_batch([]).schema == SCHEMA

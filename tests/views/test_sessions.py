@@ -1,4 +1,4 @@
-"""Transactions that are spread over blocks, segments, sessions and micro-batches come whole, once, or not."""
+"""Transactions that span blocks, segments, sessions and micro-batches are read whole and once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
-from pgoutput.recording import SNAPSHOT, Epoch, Metadata, SegmentFile, Start, segment_name
-from pgoutput.recording.files import sent
+from pgoutput.recording import (
+    SNAPSHOT,
+    Metadata,
+    Recording,
+    SchemaVersion,
+    SegmentFile,
+    SessionStart,
+    segment_name,
+)
+from pgoutput.recording.segment_file import message_batch
 from pgoutput.stream import encode_for
-from pgoutput.views import Lsns, Recording, committed_changes
+from pgoutput.views import LsnRange, plan_changes
 from pgoutput.wire import to_datetime
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
@@ -35,7 +43,7 @@ def texts(rows: list[Row]) -> list[str]:
 
 
 def as_expected(folder: Path) -> list[Row]:
-    """All rows, which are those of the transactions; micro-batches of a segment each give the same."""
+    """Return all rows, after checking them; micro-batches of one segment each give the same rows."""
     found = in_order(changes(folder))
     assert [without(row, "position", "sequence") for row in found] == [
         one.row for one in expected_changes(folder)
@@ -58,7 +66,7 @@ def as_expected(folder: Path) -> list[Row]:
     ],
     ids=["whole", "streamed", "prepared", "streamed and prepared", "aborted", "rolled back"],
 )
-def test_wherever_the_connection_broke(
+def test_changes_are_complete_wherever_the_connection_breaks(
     tmp_path: Path, cut: int, transaction: tuple[Message, ...], committed: tuple[int, list[str]]
 ) -> None:
     for broke in range(len(transaction) + 1):
@@ -73,8 +81,8 @@ def test_wherever_the_connection_broke(
 
 
 @pytest.mark.parametrize("cut", [1, 3, 100])
-def test_prepared_work_is_there_when_it_is_committed(tmp_path: Path, cut: int) -> None:
-    """Sessions later, with another in between, and with the commit's LSN and time."""
+def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: int) -> None:
+    """The commit can be sessions later; the changes have its LSN and time."""
     before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
     record(tmp_path, T, m.Begin(320, 1, 6), m.Insert(1, ("between",)), m.Commit(320, 330, 1))
     record(tmp_path, COMMIT_PREPARED, m.CommitPrepared(500, 510, 4, 7, "s"), cut=1)
@@ -88,11 +96,11 @@ def test_prepared_work_is_there_when_it_is_committed(tmp_path: Path, cut: int) -
     assert changes(tmp_path, range(1, before + 1)) == []
     assert texts(changes(tmp_path, [before + 2])) == ["prepared"]
     assert texts(changes(tmp_path, [before + 3])) == ["kept", "late"]
-    assert texts(changes(tmp_path, lsns=Lsns(450))) == ["kept", "late"]
+    assert texts(changes(tmp_path, lsns=LsnRange(450))) == ["kept", "late"]
 
 
-def test_interleaved_streams(tmp_path: Path) -> None:
-    """Blocks of several transactions alternate, and one that is not streamed commits between them."""
+def test_interleaved_streamed_transactions_are_separated(tmp_path: Path) -> None:
+    """Stream blocks of several transactions alternate, with an ordinary transaction between them."""
 
     def block(xid: int, text: str, subxid: int | None = None, first: bool = False) -> tuple[Message, ...]:
         return m.StreamStart(xid, first), m.Insert(1, (text,), subxid or xid), m.StreamStop()
@@ -109,7 +117,7 @@ def test_interleaved_streams(tmp_path: Path) -> None:
         folder.mkdir()
         record(folder, *stream, cut=cut)
         rows = in_order(changes(folder))
-        # Xid 71 was rolled back; PostgreSQL does not use it again, so all that has it is gone.
+        # Xid 71 was rolled back and is not reused, so all its changes are gone.
         assert [(row["xid"], *texts([row])) for row in rows] == [
             (5, "whole"),
             (8, "b1"),
@@ -121,8 +129,8 @@ def test_interleaved_streams(tmp_path: Path) -> None:
         assert in_order(torn) == rows
 
 
-def test_an_xid_that_comes_again(tmp_path: Path) -> None:
-    """Xids are used again after four billion: the position where a transaction begins is what names it."""
+def test_a_reused_xid_is_another_transaction(tmp_path: Path) -> None:
+    """Xids wrap around; a transaction is identified by the position where it begins."""
     again = (
         *(m.StreamStart(7, True), m.Insert(1, ("again",), 8), m.StreamStop()),
         m.StreamCommit(7, 600, 610, 2),
@@ -151,7 +159,7 @@ def test_a_truncate_has_a_row_for_each_relation_and_can_be_rolled_back(tmp_path:
     assert [(row["before"], row["after"], row["unchanged"]) for row in rows] == [(None, None, [])] * 2
 
 
-def test_logical_messages_are_no_rows_of_changes(tmp_path: Path) -> None:
+def test_logical_messages_give_no_rows_of_changes(tmp_path: Path) -> None:
     begin, insert, commit = WHOLE
     record(
         tmp_path,
@@ -166,7 +174,7 @@ def test_logical_messages_are_no_rows_of_changes(tmp_path: Path) -> None:
     assert [row["prefix"] for row in messages(tmp_path) if row["type"] == "LogicalMessage"] == ["p", ""]
 
 
-def test_times_and_lsns_that_spark_cannot_hold(tmp_path: Path) -> None:
+def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
     far = 2**62
     record(tmp_path, T, m.Begin(100, far, 5), WHOLE[1], m.Commit(100, 110, far))
     (row,) = changes(tmp_path)
@@ -174,7 +182,7 @@ def test_times_and_lsns_that_spark_cannot_hold(tmp_path: Path) -> None:
 
 
 def snapshot(folder: Path, *texts: Sequence[str]) -> None:
-    """The segments of a snapshot, as a recorder writes them: a transaction each, with positions between."""
+    """Write a snapshot as a recorder does: one transaction per segment, with gaps in the positions."""
     (folder / SNAPSHOT).mkdir()
     for number, of_one in enumerate(texts, start=1):
         inserts = [m.Insert(1, (text,)) for text in of_one]
@@ -182,7 +190,7 @@ def snapshot(folder: Path, *texts: Sequence[str]) -> None:
         first = 1000 * number - 1000
         file = SegmentFile(folder / SNAPSHOT / segment_name(number))
         times = [0] * len(messages)
-        file.add(first, [sent(times, times, [encode_for(one, 4) for one in messages])])
+        file.add(first, [message_batch(times, times, [encode_for(one, 4) for one in messages])])
         file.finish(
             Metadata(
                 kind="snapshot",
@@ -195,14 +203,14 @@ def snapshot(folder: Path, *texts: Sequence[str]) -> None:
                 start_lsn=90,
                 end_lsn=90,
                 transactions=1,
-                relations=(Epoch(first + 1, 90, to_json(T)),),
+                relations=(SchemaVersion(first + 1, 90, to_json(T)),),
             )
         )
 
 
 def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
     snapshot(tmp_path, ["one", "two"], [], ["three"])
-    start = Start(session=1, number=4, position=3000, lsn=90)
+    start = SessionStart(session=1, number=4, position=3000, lsn=90)
     recordings.write(tmp_path, PARALLEL, recordings.wrapped(T, *WHOLE), 2, start)
     rows = as_expected(tmp_path)
     assert [(row["operation"], row["commit_lsn"], row["xid"], *texts([row])) for row in rows] == [
@@ -213,29 +221,29 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
     ]
     assert {row["commit_time"] for row in rows[:3]} == {to_datetime(4)}
     assert table(tmp_path, "t")["operation"].to_pylist() == ["Snapshot"] * 3 + ["Insert"]
-    assert texts(changes(tmp_path, lsns=Lsns(0, 90))) == ["one", "two", "three"]
-    assert texts([row for row in changes(tmp_path, lsns=Lsns(91)) if row["commit_lsn"] > 90]) == ["whole"]
+    assert texts(changes(tmp_path, lsns=LsnRange(0, 90))) == ["one", "two", "three"]
+    assert texts([row for row in changes(tmp_path, lsns=LsnRange(91)) if row["commit_lsn"] > 90]) == ["whole"]
     assert {row["position"] for row in messages(tmp_path)} >= {0, 1000, 2000, 3000}
-    assert [(row["epoch"], row["position"]) for row in schema_rows(tmp_path)] == [(1, 1)]
-    for number in (1, 3, 5):  # each is read alone, too
+    assert [(row["version"], row["position"]) for row in schema_rows(tmp_path)] == [(1, 1)]
+    for number in (1, 3, 5):  # each can be read alone
         path = Path(str(Recording(tmp_path).path(number)))
         assert changes(path) == changes(tmp_path, [number])
 
 
-def test_a_recording_that_grows(tmp_path: Path) -> None:
-    """What was read of the footers is kept, and what is new is seen."""
+def test_refresh_sees_new_segments_and_keeps_metadata(tmp_path: Path) -> None:
+    """The last segment's metadata is kept, and new segments are listed."""
     with pytest.raises(Exception, match="no segments are here"):
         Recording(tmp_path)
     recording = Recording(tmp_path, may_be_empty=True)
-    assert (recording.numbers, committed_changes(recording, [])) == ([], [])
+    assert (recording.numbers, plan_changes(recording, [])) == ([], [])
     record(tmp_path, T, *STREAMED[:5])
     recording.refresh()
     assert recording.numbers == [1]
-    assert [task.commits for task in committed_changes(recording, [1])] == [{}]
+    assert [task.commits for task in plan_changes(recording, [1])] == [{}]
     record(tmp_path, T, *STREAMED, cut=4)
     record(tmp_path, T, *PREPARED, COMMIT_PREPARED)
     recording.refresh()
     recording.check()
-    everything = committed_changes(recording, recording.numbers)
-    assert everything == committed_changes(Recording(tmp_path), range(1, 6))
-    assert committed_changes(recording, [1]) == everything[:1]
+    everything = plan_changes(recording, recording.numbers)
+    assert everything == plan_changes(Recording(tmp_path), range(1, 6))
+    assert plan_changes(recording, [1]) == everything[:1]

@@ -1,4 +1,4 @@
-"""The typed rows of `table` are those of the servers, and equal of text and of binary format."""
+"""The view `table` gives the servers' typed rows, equal for text and binary format."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import pytest
 from pgoutput import compiled
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.recording import SegmentReader
-from pgoutput.views import RESCUED, Recording, TableView, committed_changes, read, row_type, table_schema
+from pgoutput.recording import Recording, SegmentReader
+from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, table_schema
 from pgoutput.wire import UNCHANGED
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 from tests.truth import equals_typed
 from tests.values.test_captures import NOT_SENT, PAIRS, UNKNOWN_TYPES
-from tests.views.rows import Row, changes, replay, shapes, sorted_table, table
+from tests.views.rows import Row, changes, replay, schemas, sorted_table, table
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 INT2, INT4, INT8, NUMERIC, TEXT = 21, 23, 20, 1700, 25
 FLOAT4, FLOAT8, DATE = 700, 701, 1082
 
 
 def tables(folder: Path) -> dict[int, pa.Table]:
-    """The view of each table of a recording, sorted by `sequence`."""
+    """Return the view of each table of a recording by OID, sorted by `sequence`."""
     return _tables(folder, compiled.kernel is None)
 
 
@@ -39,15 +39,15 @@ def tables(folder: Path) -> dict[int, pa.Table]:
 def _tables(folder: Path, pure: bool) -> dict[int, pa.Table]:
     found = {}
     recording = Recording(folder)
-    tasks = committed_changes(recording, recording.numbers)
-    schemas = {oid: table_schema(row_type(of_oid)) for oid, of_oid in shapes(folder).items()}
-    batches: dict[int, list[pa.RecordBatch]] = {oid: [] for oid in schemas}
+    tasks = plan_changes(recording, recording.numbers)
+    by_oid = {oid: table_schema(row_type(of_oid)) for oid, of_oid in schemas(folder).items()}
+    batches: dict[int, list[pa.RecordBatch]] = {oid: [] for oid in by_oid}
     for task in tasks:
         with SegmentReader(task.place) as segment:
-            for oid, schema in schemas.items():
-                view = TableView(segment, task, lambda shape: shape.relation.oid == oid, schema)  # noqa: B023
+            for oid, schema in by_oid.items():
+                view = TableView(segment, task, lambda relation: relation.relation.oid == oid, schema)  # noqa: B023
                 batches[oid] += read(segment, view)
-    for oid, schema in schemas.items():
+    for oid, schema in by_oid.items():
         found[oid] = sorted_table(batches[oid], schema)
     return found
 
@@ -57,9 +57,9 @@ def images(rows: pa.Table) -> list[Row]:
 
 
 @pytest.mark.parametrize("name", TEXT_CAPTURES)
-def test_replayed_they_equal_the_servers(recorded: Recorded, name: str) -> None:
+def test_replayed_rows_equal_the_servers_tables(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 10_000)
-    of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in shapes(folder).items()}
+    of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in schemas(folder).items()}
     compared = 0
     for wanted in truth(name.split("_")[0]):
         rows = of_oid.get(wanted.oid)
@@ -92,17 +92,17 @@ def test_text_and_binary_give_equal_rows(recorded: Recorded, name: str) -> None:
 
 
 def comparable(row: Row) -> str:
-    """The row without what depends on the capture, and what binary format does not say."""
+    """Return the row without values that differ between captures, or that binary format lacks."""
     row = {column: value for column, value in row.items() if column not in ("position", "sequence")}
     for image in ("before", "after"):
         if row[image] is not None:
-            cells = row[image] = {k: v for k, v in row[image].items() if not untold(row, k)}
+            cells = row[image] = {k: v for k, v in row[image].items() if not differs_by_capture(row, k)}
             rescued = cells.pop(RESCUED) or []
-            cells[RESCUED] = sorted(pair for pair in rescued if not untold(row, pair[0])) or None
+            cells[RESCUED] = sorted(pair for pair in rescued if not differs_by_capture(row, pair[0])) or None
     return repr(row)  # NaN is not equal to itself
 
 
-def untold(row: Row, column: str) -> bool:
+def differs_by_capture(row: Row, column: str) -> bool:
     return f"{row['relation']['name']}.{column}" in NOT_SENT | UNKNOWN_TYPES
 
 
@@ -114,11 +114,11 @@ def test_rows_do_not_depend_on_segments(recorded: Recorded, name: str) -> None:
         assert repr(images(table(parts, one))) == repr(images(by_name[one]))  # NaN is not equal to itself
 
 
-# Made by hand
+# Composed streams
 
 
 def relation(oid: int, *columns: tuple[str, int], keys: int = 1, namespace: str = "public") -> m.Relation:
-    """A table `t`; the first of its columns are the key."""
+    """Return a relation `t` whose first `keys` columns are the key."""
     described = (
         m.RelationColumn(int(place < keys), name, type_, -1) for place, (name, type_) in enumerate(columns)
     )
@@ -136,8 +136,8 @@ def after(rows: pa.Table) -> list[Row | None]:
     ]
 
 
-def test_a_schema_that_changes(tmp_path: Path) -> None:
-    """The columns it ever had, by name; types that hold all values; values where they were sent."""
+def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> None:
+    """The rows have all columns that the table ever had, with types that hold all values."""
     first = relation(1, ("id", INT2), ("a", FLOAT4), ("b", TEXT), ("c", INT4), ("e", INT8))
     second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC), ("e", INT2))
     record(
@@ -153,7 +153,7 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
         "id": pa.int64(),
         "a": pa.float64(),
         "b": pa.string(),
-        "c": pa.string(),  # numeric has no bounds
+        "c": pa.string(),  # numeric without precision
         "e": pa.int64(),
         "d": pa.date32(),
         RESCUED: pa.map_(pa.string(), pa.string()),
@@ -167,8 +167,8 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
     assert rows["key_columns"].to_pylist() == [["id"], ["b"], ["b"]]
 
 
-def test_what_the_schema_lacks_is_rescued(tmp_path: Path) -> None:
-    """The schema is of when a query began; what came later comes as text."""
+def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> None:
+    """A query keeps the schema of its start; values of later columns are rescued as text."""
     first = relation(1, ("id", INT4), ("a", INT2))
     second = relation(1, ("id", INT4), ("a", TEXT), ("b", TEXT), ("c", INT4))
     record(
@@ -181,7 +181,7 @@ def test_what_the_schema_lacks_is_rescued(tmp_path: Path) -> None:
             m.Insert(1, (b"\0\0\0\3", "x", UNCHANGED, b"\0\0\0\4")),
         ),
     )
-    schema = table_schema(row_type(shapes(tmp_path)[1][:1]))
+    schema = table_schema(row_type(schemas(tmp_path)[1][:1]))
     rows = table(tmp_path, "t", schema)
     assert rows.schema == schema
     assert after(rows) == [
@@ -191,8 +191,8 @@ def test_what_the_schema_lacks_is_rescued(tmp_path: Path) -> None:
     ]
 
 
-def test_columns_that_are_wanted_only_in_part(tmp_path: Path) -> None:
-    """A schema may have columns that no shape of the table has; they are NULL."""
+def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
+    """The schema can have columns that no schema version of the table has."""
     record(tmp_path, *transaction(10, relation(1, ("id", INT4)), m.Insert(1, ("1",))))
     more = pa.struct(
         [("later", pa.int32()), ("id", pa.int32()), (RESCUED, pa.map_(pa.string(), pa.string()))]
@@ -200,8 +200,8 @@ def test_columns_that_are_wanted_only_in_part(tmp_path: Path) -> None:
     assert after(table(tmp_path, "t", table_schema(more))) == [{"id": 1}]
 
 
-def test_old_rows(tmp_path: Path) -> None:
-    """The key where the server sends no more, the row for REPLICA IDENTITY FULL, else nothing."""
+def test_old_rows_follow_the_replica_identity(tmp_path: Path) -> None:
+    """Old rows are the key tuple, the whole row with REPLICA IDENTITY FULL, or NULL."""
     keyed = relation(1, ("a", TEXT), ("id", INT4), ("b", TEXT), keys=2)
     full = msgspec.structs.replace(keyed, oid=2, replica_identity=ReplicaIdentity.FULL)
     new: TupleData = ("n", "2", "x")
@@ -237,7 +237,7 @@ def test_old_rows(tmp_path: Path) -> None:
 WILD = ["a.b", "A.B", "`", '"', " ", "/", "é", "", RESCUED, f"{RESCUED}_", "operation", "caf\udce9", "x\ty'"]
 
 
-def test_any_name(tmp_path: Path) -> None:
+def test_any_column_name_is_possible(tmp_path: Path) -> None:
     described = relation(1, *((name, TEXT) for name in WILD))
     record(tmp_path, *transaction(10, described, m.Insert(1, tuple(WILD))))
     shown = ["caf\\xe9" if name == "caf\udce9" else name for name in WILD]
@@ -249,7 +249,7 @@ def test_any_name(tmp_path: Path) -> None:
     assert change["key_columns"] == shown[:1]
 
 
-def test_names_of_tables(tmp_path: Path) -> None:
+def test_table_names_are_shown_with_their_namespace(tmp_path: Path) -> None:
     wild = 'sch"e.ma \udcff', 'T "\udce9.é'
     described = msgspec.structs.replace(relation(1, ("x", TEXT)), namespace=wild[0], name=wild[1])
     system = relation(2, ("x", TEXT), namespace="")
@@ -260,7 +260,7 @@ def test_names_of_tables(tmp_path: Path) -> None:
     ]
 
 
-def test_a_table_without_columns(tmp_path: Path) -> None:
+def test_a_table_without_columns_has_rows(tmp_path: Path) -> None:
     none = msgspec.structs.replace(relation(1), replica_identity=ReplicaIdentity.FULL)
     record(tmp_path, *transaction(10, none, m.Insert(1, ()), m.Update(1, (), old=()), m.Delete(1, old=())))
     rows = table(tmp_path, "t")
@@ -269,7 +269,7 @@ def test_a_table_without_columns(tmp_path: Path) -> None:
     assert [(row["before"], row["after"]) for row in changes(tmp_path)] == [(None, []), ([], []), ([], None)]
 
 
-def test_text_and_binary_in_one_column(tmp_path: Path) -> None:
+def test_a_column_can_mix_text_and_binary(tmp_path: Path) -> None:
     described = relation(1, ("id", INT4), ("n", NUMERIC), ("j", 114), ("mood", 70_000))
     binary: list[Cell] = [b"\0\0\0\7", b"\0\1\0\0\0\0\0\1\0\2", json.dumps({"a": 1}).encode(), b"happy"]
     text: list[Cell] = ["7", "2.0", '{"a": 1}', "happy"]
@@ -281,7 +281,7 @@ def test_text_and_binary_in_one_column(tmp_path: Path) -> None:
 
 
 def test_domains_have_their_base_types(tmp_path: Path) -> None:
-    """The Type message of a domain says so."""
+    """The Type message of a domain names its base type."""
     positive = m.Type(60_000, "pg_catalog", "numeric")
     money = msgspec.structs.replace(relation(1, ("id", 60_000)))
     exact = msgspec.structs.replace(money, columns=(m.RelationColumn(1, "id", 60_000, 786_438),))

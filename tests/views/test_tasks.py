@@ -1,4 +1,4 @@
-"""Tasks are put together, so that each has work for a while and every core has one."""
+"""Small tasks are grouped, but there are enough groups for all cores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.recording import SegmentReader
-from pgoutput.views import Recording, Task, every_message, put_together
+from pgoutput.recording import Recording, SegmentReader
+from pgoutput.views import Task, group_tasks, plan_messages
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 
@@ -28,23 +28,23 @@ MB = 1 << 20
         ([1, 1, 1, 1, 60], 2, [5]),
     ],
 )
-def test_tasks_that_are_put_together(sizes: list[int], least: int, wanted: list[int]) -> None:
+def test_tasks_are_grouped_by_size(sizes: list[int], least: int, wanted: list[int]) -> None:
     tasks = [Task(str(number), whole=True, size=size * MB) for number, size in enumerate(sizes)]
-    found = put_together(tasks, least)
+    found = group_tasks(tasks, least)
     assert [len(some) for some in found] == wanted
     assert [task for some in found for task in some] == tasks
 
 
-def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
+def test_task_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_p1", 100))
-    for number, task in zip(recording.numbers, every_message(recording, recording.numbers), strict=True):
+    for number, task in zip(recording.numbers, plan_messages(recording, recording.numbers), strict=True):
         with SegmentReader(recording.path(number)) as segment:
             data = sum(batch["data"].nbytes for batch in segment.batches())
             assert data < task.size == segment.size < 2 * data + 10_000
 
 
-def test_metadata_of_earlier_segments_is_forgotten(tmp_path: Path) -> None:
-    """A follower looks at the last segment each second, for months."""
+def test_refresh_drops_the_metadata_of_earlier_segments(tmp_path: Path) -> None:
+    """Otherwise a recording that is followed for months would fill the memory."""
     recording = Recording(tmp_path, may_be_empty=True)
     for lsn in (100, 200, 300):
         record(tmp_path, m.Begin(lsn, 1, 7), m.Commit(lsn, lsn + 10, 0), lsn=lsn)

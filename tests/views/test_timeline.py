@@ -1,4 +1,4 @@
-"""Messages are decoded in any order, with what holds at their places."""
+"""UnorderedDecoder decodes messages in any order as StreamDecoder does in stream order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from pgoutput import messages as m
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.views import Shape
-from pgoutput.views.decoded import DECODED, decoded_batch
-from pgoutput.views.timeline import CONTEXT, Key, PlacedDecoder, Timeline, find_timeline
+from pgoutput.views import (
+    CONTEXT_TAGS,
+    DECODED,
+    Key,
+    RelationSchema,
+    Timeline,
+    UnorderedDecoder,
+    build_timeline,
+    decoded_batch,
+)
 from tests.codec import corpus
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 COLUMN = m.RelationColumn(1, "id", 23, -1)
 RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity.DEFAULT, (COLUMN,))
@@ -37,22 +44,24 @@ def stream(*messages: Message) -> list[tuple[Key, bytes]]:
 
 
 def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
-    return find_timeline((row for row in rows if row[1][:1] in CONTEXT), new_decoder())
+    return build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), new_decoder())
 
 
 class Found(NamedTuple):
-    """A message that is decoded, and the relations that it changes."""
+    """A decoded message, and the schemas of the relations that it changes."""
 
     message: Message
-    shapes: list[Shape]
+    schemas: list[RelationSchema]
 
 
 def read(
     rows: Sequence[tuple[Key, bytes | None]], timeline: Timeline, decoder: StreamDecoder
 ) -> list[Found | DecodeError | None]:
-    """What each row is, all of them in one batch."""
+    """Decode rows in one batch; return message, or error, and schemas of each."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
-    placed = PlacedDecoder(timeline, decoder).decode(keys, pa.array([data for _, data in rows], pa.binary()))
+    placed = UnorderedDecoder(timeline, decoder).decode(
+        keys, pa.array([data for _, data in rows], pa.binary())
+    )
     assert not set(placed.errors) & set(placed.changes.rows.tolist())
     found: list[Found | DecodeError | None] = []
     for row, (_, data) in enumerate(rows):
@@ -62,8 +71,8 @@ def read(
             found.append(None)
         else:
             (message,) = placed.index.messages([row])
-            numbers = placed.changes.shape[placed.changes.rows == row].tolist()
-            found.append(Found(message, [placed.changes.shapes[number] for number in numbers]))
+            numbers = placed.changes.schema[placed.changes.rows == row].tolist()
+            found.append(Found(message, [placed.changes.schemas[number] for number in numbers]))
     return found
 
 
@@ -82,8 +91,8 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
-def test_shuffled_captures_give_the_same(name: str) -> None:
-    """Each message as in its order, with the Relation messages that hold there."""
+def test_shuffled_captures_decode_as_in_order(name: str) -> None:
+    """Each message decodes as in stream order, with the schema versions valid at its place."""
     header, _, samples = corpus.read(name)
     ordered = header.decoder()
     expected = []
@@ -94,41 +103,41 @@ def test_shuffled_captures_give_the_same(name: str) -> None:
         expected.append((message, described))
     rows = [((place,), sample.data) for place, sample in enumerate(samples)]
     random.Random(name).shuffle(rows)
-    timeline = find_timeline((row for row in rows if row[1][:1] in CONTEXT), header.decoder())
+    timeline = build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), header.decoder())
     for (key, _), found in zip(rows, read(rows, timeline, header.decoder()), strict=True):
         message, described = expected[key[0]]
         assert isinstance(found, Found)
         assert found.message == message
         if described:
-            assert [(one.relation.name, [*one.names]) for one in found.shapes] == described
+            assert [(one.relation.name, [*one.names]) for one in found.schemas] == described
         else:
-            assert [one.relation.oid for one in found.shapes] == [*getattr(message, "relation_oids", ())]
+            assert [one.relation.oid for one in found.schemas] == [*getattr(message, "relation_oids", ())]
 
 
-def test_a_relation_holds_from_its_message_to_the_next() -> None:
+def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
     rows = stream(RELATION, insert("1"), WIDER, insert("1", "2"), RELATION, insert("1"))
-    names = [shape.names for placed in decode(rows) for shape in placed.shapes]
+    names = [schema.names for placed in decode(rows) for schema in placed.schemas]
     assert names == [("id",), ("id", "v"), ("id",)]
 
 
 def test_a_repeated_relation_is_kept_once() -> None:
-    """Also in a stream block, where it has an xid."""
+    """A repeated Relation message in a stream block differs only by its xid."""
     rows = stream(
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
     timeline = timeline_of(rows)
     assert timeline.relations == [RELATION]
-    places = timeline.places([pa.array(range(5))])
+    places = timeline.ranks([pa.array(range(5))])
     assert timeline.in_stream(places).tolist() == [False, False, True, True, True]
     assert len(decode(rows)) == 5
 
 
-def test_a_type_that_changed_makes_a_new_epoch() -> None:
+def test_a_changed_type_begins_a_new_schema_version() -> None:
     typed = replace(RELATION, columns=(replace(COLUMN, type_oid=20000),))
     rows = stream(
         m.Type(20000, "", "int4"), typed, insert("1"), m.Type(20000, "", "text"), typed, insert("1")
     )
-    assert [shape.types for placed in decode(rows) for shape in placed.shapes] == [(23,), (25,)]
+    assert [schema.types for placed in decode(rows) for schema in placed.schemas] == [(23,), (25,)]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +151,7 @@ def test_a_type_that_changed_makes_a_new_epoch() -> None:
     ],
     ids=["negative", "two", "large", "mixed", "text"],
 )
-def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
+def test_any_sortable_key_is_accepted(key: Callable[[int], Key]) -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1", "2")
     )
@@ -150,11 +159,11 @@ def test_any_key_that_sorts_will_do(key: Callable[[int], Key]) -> None:
     random.Random(0).shuffle(placed)
     found = dict(zip([key for key, _ in placed], decode(placed), strict=True))
     assert [getattr(found[key(place)].message, "xid", 0) for place in range(6)] == [None, 7, 8, 0, None, None]
-    assert [one.names for one in found[key(2)].shapes] == [("id",)]
-    assert [one.names for one in found[key(5)].shapes] == [("id", "v")]
+    assert [one.names for one in found[key(2)].schemas] == [("id",)]
+    assert [one.names for one in found[key(5)].schemas] == [("id", "v")]
 
 
-def test_what_a_message_needs_and_lacks() -> None:
+def test_a_change_without_its_relation_is_an_error() -> None:
     rows = stream(insert("1"), RELATION, insert("1", "2"), m.Truncate(0, (1, 2, 3)), insert("1"))
     no, _, wide, truncate, fine = errors(rows)
     assert no == "Insert: no Relation message has come for the OID 1"
@@ -163,7 +172,7 @@ def test_what_a_message_needs_and_lacks() -> None:
     assert fine is None
 
 
-def test_blocks_decide_who_has_an_xid() -> None:
+def test_messages_have_an_xid_only_inside_stream_blocks() -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), m.Begin(1, 0, 9), insert("1")
     )
@@ -171,7 +180,7 @@ def test_blocks_decide_who_has_an_xid() -> None:
 
 
 def test_damaged_messages_have_no_effect() -> None:
-    """As in a stream decoder, so the messages behind them are told to be wrong, or read as before."""
+    """As in StreamDecoder, invalid Relation messages do not change the schema of later messages."""
     rows = stream(RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop(), WIDER, insert("1"))
     assert errors(rows)[5] == "Insert: new has 1 columns, but public.t has 2"
     rows[4] = (rows[4][0], rows[4][1][:-1])
@@ -182,7 +191,7 @@ def test_damaged_messages_have_no_effect() -> None:
     assert found[3] == "StreamStop: no stream block is open"
 
 
-def test_a_block_in_a_block_is_told_and_stays_open() -> None:
+def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), m.StreamStart(9, True), insert("1", xid=8), m.StreamStop()
     )
@@ -190,46 +199,46 @@ def test_a_block_in_a_block_is_told_and_stays_open() -> None:
     assert sum(error is None for error in errors(rows)) == 4
 
 
-def test_two_messages_in_one_place_are_refused() -> None:
+def test_two_messages_with_the_same_key_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
-    with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs do not do"):
+    with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
         timeline_of(rows)
-    with pytest.raises(ValueError, match="the order is not one: two messages, b'R' and b'S'"):
+    with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
         timeline_of([((0,), data) for _, data in stream(RELATION, m.StreamStart(7, True))])
 
 
-def test_the_same_message_twice_does_no_harm() -> None:
+def test_duplicate_messages_are_ignored() -> None:
     rows = stream(RELATION, m.StreamStart(7, True), insert("1", xid=8), m.StreamStop())
     assert errors([*rows, *rows]) == [None] * 8
 
 
-def test_a_change_in_the_place_of_what_it_needs_is_told() -> None:
+def test_a_change_with_the_key_of_its_relation_is_an_error() -> None:
     (_, first), (_, second), (_, start) = stream(RELATION, insert("1"), m.StreamStart(7, True))
     assert errors([((0,), first), ((0,), second)])[1] == "Insert: a Relation message has the same key 0"
     found = errors([((0,), first), ((1,), start), ((1,), second)])[2]
     assert found == "Insert: a stream block begins or ends at the same key 1"
 
 
-def test_a_place_that_is_not_known_is_told() -> None:
+def test_a_null_key_is_an_error() -> None:
     rows = stream(RELATION, insert("1"))
     found = errors([*rows, ((None,), rows[0][1]), ((None,), rows[1][1])])
     assert found[:2] == [None, None]
-    assert found[2:] == ["NULL says nothing of where the message stands"] * 2
+    assert found[2:] == ["the key has a NULL, so the place of the message is unknown"] * 2
     found = errors([(("wal", *key), data) for key, data in [*rows, ((None,), rows[1][1])]])
-    assert found == [None, None, "NULL says nothing of where the message stands"]
+    assert found == [None, None, "the key has a NULL, so the place of the message is unknown"]
 
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
-def test_a_stream_that_is_not_the_timelines_is_refused(late: Message) -> None:
-    """No mode hides it: what comes behind would be read wrongly."""
+def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
+    """The error is raised in every mode, as later messages would be decoded wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
-    with pytest.raises(ValueError, match=r"at 2 was not there when .*: what is decoded must stay the same"):
+    with pytest.raises(ValueError, match=r"at 2 was not in the input when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], timeline, new_decoder())
 
 
 @given(st.data())
-def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
-    """A stream decoder that reads in order gives the same, and finds the same rows wrong."""
+def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> None:
+    """The messages and errors are those of StreamDecoder in stream order."""
     fine = [
         RELATION,
         WIDER,
@@ -266,12 +275,12 @@ def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
         else:
             assert isinstance(found, Found)
             assert found.message == right[0]
-            assert [len(shape.names) for shape in found.shapes] in ([], [right[1]])
+            assert [len(schema.names) for schema in found.schemas] in ([], [right[1]])
 
 
-def test_rows_of_no_message_are_null() -> None:
+def test_rows_without_a_valid_message_are_null() -> None:
     rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
-    decoder = PlacedDecoder(timeline_of(rows), new_decoder())
+    decoder = UnorderedDecoder(timeline_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
     batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 4, 9])], pa.array(data, pa.binary())))
     batch.validate(full=True)
@@ -296,7 +305,7 @@ def test_rows_of_no_message_are_null() -> None:
     assert decoded_batch(empty) == pa.RecordBatch.from_pylist([], DECODED)
 
 
-def test_errors_are_stream_errors_where_a_message_stands_wrong() -> None:
+def test_out_of_place_messages_give_stream_errors() -> None:
     (error,) = read(stream(insert("1")), timeline_of([]), new_decoder())
     assert isinstance(error, StreamError)
     assert str(error) == "Insert: no Relation message has come for the OID 1"

@@ -417,7 +417,7 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
         complain(f"skipped: {error}")
 
     path = Path("/dev/stdin") if str(path) == "-" else path
-    with _reader(path)(path, on_bad=skip if skip_bad else None) as stream:
+    with _reader(path)(path, on_error=skip if skip_bad else None) as stream:
         yield stream
     if skipped:
         complain(f"{path}: {skipped} skipped")

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 from pgoutput import _protocols, envelope
-from pgoutput._stored_stream import Channel, Decoded
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput._stored_stream import Channel, DecodedRecord
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.errors import DecodeError, EncodeError, RecordingError
 from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import Message, Streaming, XLogData
 from pgoutput.stream import StreamDecoder, encode_for
 
 
-def to_line(decoded: Decoded) -> bytes:
+def to_line(decoded: DecodedRecord) -> bytes:
     """Return a message as a line of JSON; an XLogData has its message in the field `data`."""
     inner = None if decoded.message is None else to_json(decoded.message)
     if decoded.envelope is None:
@@ -50,7 +50,7 @@ def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[by
         raise RecordingError(f"{file}: {error}") from None
     try:
         with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as lines:
-            yield write_header(header)
+            yield encode_header(header)
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield _line(file, number, line, proto, decoder)
@@ -84,7 +84,7 @@ def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:
     raw = encode_for(message, proto) if layout is None else envelope.encode(message)
     _read_back(message, raw, decoder)
     channel: Channel = "data" if layout is None else "copydata" if layout.sender == "server" else "sent"
-    return write_record(channel, raw)
+    return encode_record(channel, raw)
 
 
 def _read_back(message: Message, raw: bytes, decoder: StreamDecoder) -> None:

@@ -41,7 +41,7 @@ def show(console: Console, stream: StoredStream, record: Record) -> None:
         for rest in _dump(record.data, end, len(record.data)):
             console.print(Text(rest, style="red"))
         console.print(Text(f"  {error}", style="bold red"))
-        stream.refuse(record, error)
+        stream.report_error(record, error)
     console.print()
 
 

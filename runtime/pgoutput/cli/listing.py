@@ -11,10 +11,10 @@ from rich.table import Table
 from pgoutput.cli.printing import printable
 from pgoutput.errors import RecordingError
 from pgoutput.recording import (
-    Epoch,
     Metadata,
+    SchemaVersion,
     encode_metadata,
-    find_gaps,
+    find_inconsistencies,
     last_acknowledged,
     list_segments,
     locate,
@@ -39,7 +39,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
         for table in (_publication_changes(segments), _incomplete(segments)):
             if table.row_count:
                 console.print(table, "", sep="\n")
-    gaps = list(find_gaps(segments, last=last))
+    gaps = list(find_inconsistencies(segments, last=last))
     if gaps:
         raise RecordingError(f"{folder}: {'; '.join(gaps)}")
     if not json:
@@ -69,7 +69,7 @@ def _segments(segments: list[Metadata]) -> Table:
             str(one.transactions),
             "" if time is None else to_datetime(time).isoformat(" ", "seconds"),
             str(sum(part.begin not in ended for part in one.parts) or ""),
-            ", ".join(_name(epoch) for epoch in one.relations),
+            ", ".join(_name(version) for version in one.relations),
         )
     return table
 
@@ -79,15 +79,15 @@ def _relations(segments: list[Metadata]) -> Table:
     table = _table("relation", "OID", "version", "segment", "position", "columns")
     versions: dict[int, tuple[int, dict[str, object]]] = {}
     for segment in segments:
-        for epoch in segment.relations:
-            oid = epoch.relation["oid"]
+        for version in segment.relations:
+            oid = version.relation["oid"]
             number, last = versions.get(oid, (0, {}))
-            if epoch.relation == last:
+            if version.relation == last:
                 continue
-            versions[oid] = number + 1, epoch.relation
-            columns = ", ".join(_shown(column["name"]) for column in epoch.relation["columns"])
+            versions[oid] = number + 1, version.relation
+            columns = ", ".join(_shown(column["name"]) for column in version.relation["columns"])
             table.add_row(
-                _name(epoch), str(oid), str(number + 1), str(segment.number), str(epoch.position), columns
+                _name(version), str(oid), str(number + 1), str(segment.number), str(version.position), columns
             )
     return table
 
@@ -120,8 +120,8 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _name(epoch: Epoch) -> str:
-    relation = epoch.relation
+def _name(version: SchemaVersion) -> str:
+    relation = version.relation
     return f"{_shown(relation['namespace']) or 'pg_catalog'}.{_shown(relation['name'])}"
 
 

@@ -22,11 +22,11 @@ from rich.table import Table
 from pgoutput.cli.printing import printable
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError, RecordingError
+from pgoutput.recording import Recording
 from pgoutput.replica import Applied, retry_tables
 from pgoutput.replica.claim import check_owner
 from pgoutput.spark import local_session
 from pgoutput.spark import replicate as start_query
-from pgoutput.views import Recording
 from pgoutput.wire import format_lsn
 
 SEGMENTS_PER_BATCH = 128

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from pgoutput._stored_stream import Decoded
+from pgoutput._stored_stream import DecodedRecord
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
@@ -17,7 +17,7 @@ _MAX_CHARACTERS: Final = 60
 """Number of characters after which a value is cut."""
 
 
-def line(decoded: Decoded, decoder: StreamDecoder) -> Text:
+def line(decoded: DecodedRecord, decoder: StreamDecoder) -> Text:
     """Return the number, name and fields of a message, or of its envelope if the envelope has no message."""
     message = decoded.message or decoded.envelope
     assert message is not None

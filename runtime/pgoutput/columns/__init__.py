@@ -1,27 +1,45 @@
-"""Messages to columns and back, a batch at a time: what a codec does with single ones, in Arrow.
+"""Batches of messages as Arrow columns, and back: fast decoding and encoding of many messages at once.
 
-`ColumnDecoder` reads batches of messages. The functions write them: a column of `pa.string()` is cells in
-text format, one of `pa.binary()` cells in binary format; NULL is NULL.
+`ColumnDecoder` decodes batches of messages: a row for each message, and the tuples of each relation by
+column. `encode_inserts`, `encode_updates`, `encode_deletes`, `encode_begins` and `encode_commits` encode
+columns as messages; `encode_cells` encodes cells once for use in several messages. `decode_xlog_data`,
+`encode_xlog_data` and `encode_copy_data` unpack and add the envelopes of the streaming replication protocol.
+
+To encode, a column of `pa.string()` holds cells in text format, a column of `pa.binary()` cells in binary
+format. A column of another type holds values, which are encoded as PostgreSQL's text. NULL is NULL.
 """
 
 from pgoutput._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.columns.borders import encode_begins, encode_commits
+from pgoutput.columns.batch_encoder import Columns, Masks
 from pgoutput.columns.cells import Cells, encode_cells
-from pgoutput.columns.decode import HEADERS, ColumnDecoder, Decoded, RelationTuples, Tuples
-from pgoutput.columns.encode import encode_deletes, encode_inserts, encode_updates
-from pgoutput.columns.envelopes import Received, decode_xlog_data, encode_copy_data, encode_xlog_data
+from pgoutput.columns.decode import HEADERS, ColumnDecoder, DecodedBatch, RelationTuples, Tuples
+from pgoutput.columns.encode import (
+    encode_begins,
+    encode_commits,
+    encode_deletes,
+    encode_inserts,
+    encode_updates,
+)
+from pgoutput.columns.envelopes import (
+    XLogDataBatch,
+    decode_xlog_data,
+    encode_copy_data,
+    encode_xlog_data,
+)
 
 __all__ = [
     "HEADERS",
     "Cells",
     "ColumnDecoder",
-    "Decoded",
-    "Received",
+    "Columns",
+    "DecodedBatch",
+    "Masks",
     "RelationTuples",
     "Tuples",
+    "XLogDataBatch",
     "decode_xlog_data",
     "encode_begins",
     "encode_cells",

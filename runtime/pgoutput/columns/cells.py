@@ -1,4 +1,4 @@
-"""The cells of columns as they stand on the wire (logicalrep_write_tuple)."""
+"""Encode columns as the cells of tuples (logicalrep_write_tuple)."""
 
 from __future__ import annotations
 
@@ -8,134 +8,139 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from pgoutput.columns.parts import FORMS, Part, Strings, Values, join
+from pgoutput.columns.assembly import CELL_FORMS, Bytes, CellValues, MessagePart, join_parts
 from pgoutput.errors import EncodeError
 from pgoutput.values import default_type, from_arrow
 
-_TAGS: Final = {pa.string(): ord(FORMS["text"].tag), pa.binary(): ord(FORMS["binary"].tag)}
+_TAGS: Final = {pa.string(): ord(CELL_FORMS["text"].tag), pa.binary(): ord(CELL_FORMS["binary"].tag)}
 _LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
-_LONGEST: Final = (1 << 30) - 1
-"""The bytes of the longest value that a server can make (MaxAllocSize)."""
+_MAX_VALUE_BYTES: Final = (1 << 30) - 1
+"""Size of the longest value that a server can send (MaxAllocSize), in bytes."""
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """Cells of several columns side by side, as they stand on the wire: see `encode_cells`."""
+    """Encoded cells of several neighbouring columns, one row each; made by `encode_cells`."""
 
     array: pa.BinaryArray
+    """The bytes of each row's cells, as on the wire."""
     columns: int
+    """Number of columns."""
 
     def __len__(self) -> int:
         return len(self.array)
 
-    def take(self, places: pa.Array) -> Cells:
-        """Those of some rows, as `pa.Array.take`."""
-        return Cells(self.array.take(places), self.columns)
+    def take(self, rows: pa.Array) -> Cells:
+        """Return the cells of the rows with these numbers, like `pa.Array.take`."""
+        return Cells(self.array.take(rows), self.columns)
 
     def slice(self, start: int, stop: int) -> Cells:
-        """Those of rows that follow each other."""
+        """Return the cells of the rows from `start` up to, but not including, `stop`."""
         return Cells(self.array[start:stop], self.columns)
 
 
 def encode_cells(columns: Sequence[pa.Array]) -> Cells:
-    """The cells of each row, so that they can stand in many messages and are encoded once.
+    """Encode the cells of rows once, for use in several messages.
 
     Args:
-        columns: As for `encode_inserts`.
+        columns: The columns: strings for cells in text format, binary for cells in binary format; values of
+            other types are encoded as PostgreSQL's text.
 
     Raises:
-        EncodeError: As there.
-        TypeError: Likewise.
-        ValueError: Likewise.
+        EncodeError: A value is longer than 1 GB, or the cells have more than 2 GB together.
+        TypeError: PostgreSQL has no type for the values of a column.
+        ValueError: The columns have different lengths.
     """
     rows = common_length({len(column) for column in columns})
-    parts = [cells(column, None, f"columns[{i}]") for i, column in enumerate(columns)]
-    return Cells(join(parts, rows), len(columns))
+    parts = [cells_part(column, None, f"columns[{i}]") for i, column in enumerate(columns)]
+    return Cells(join_parts(parts, rows), len(columns))
 
 
 def common_length(lengths: set[int]) -> int:
-    """The length of all columns; 0 if there are none.
+    """Return the one length of all columns; 0 without columns.
 
     Raises:
-        ValueError: They have several.
+        ValueError: The columns have different lengths.
     """
     if len(lengths) > 1:
         raise ValueError(f"columns have different lengths: {', '.join(map(str, sorted(lengths)))}")
     return next(iter(lengths), 0)
 
 
-def cells(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str) -> Part:
-    """The cells of a column.
+def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str) -> MessagePart:
+    """Return the cells of a column, as a part of messages.
 
     Args:
-        column: The values.
-        unchanged: Where they are not sent; NULL is not there.
-        path: How errors call the column.
+        column: The values, or encoded cells.
+        unchanged: Mask that is true where a cell is UNCHANGED; NULL counts as false. None if no cell is.
+        path: Name of the column in errors.
 
     Raises:
-        EncodeError: A value is longer than any can be.
-        TypeError: The column is neither text nor binary, and PostgreSQL has no type for its values.
-        ValueError: Cells that are encoded already are to be left out.
+        EncodeError: A value is longer than 1 GB.
+        TypeError: PostgreSQL has no type for the column's values.
+        ValueError: `unchanged` is given for encoded cells.
     """
     if isinstance(column, Cells):
         if unchanged is not None:
             raise ValueError(f"{path}: these cells are encoded already: none of them can be made UNCHANGED")
-        return strings(column.array, path)
-    column = _small(column)
+        return bytes_part(column.array, path)
+    column = _with_32_bit_offsets(column)
     tag = _TAGS.get(column.type)
     if tag is None:
         column, tag = _texts(column, path), _TAGS[pa.string()]
     if unchanged is None and column.null_count == len(column):
-        return FORMS["null"].tag.encode()
+        return CELL_FORMS["null"].tag.encode()
     mask = None if unchanged is None else unchanged.fill_null(False)
-    values = Values(column, tag, mask)
+    values = CellValues(column, tag, mask)
     _check_lengths(values, path)
     return values
 
 
 def _texts(column: pa.Array, path: str) -> pa.StringArray:
-    """Values of another type as the server's text."""
+    """Return the values of a column that is neither text nor binary as PostgreSQL's text."""
     try:
         type_ = default_type(column.type)
     except ValueError:
-        raise TypeError(f"{path}: a column of {column.type} has neither cells nor values for them") from None
+        raise TypeError(
+            f"{path}: Arrow type {column.type} has no PostgreSQL equivalent; pass strings"
+        ) from None
     try:
         return from_arrow(column, *type_)
     except ValueError as error:
         raise EncodeError(f"{path}: {error}", field=path) from None
 
 
-def strings(array: pa.Array, path: str) -> Strings:
-    """The bytes of an array.
+def bytes_part(array: pa.Array, path: str) -> Bytes:
+    """Return a binary column as a part of messages.
 
     Args:
-        array: Binary.
-        path: How errors call it.
+        array: Binary or large_binary, without NULL.
+        path: Name of the column in errors.
 
     Raises:
-        EncodeError: Some are NULL.
-        TypeError: It is no such array.
+        EncodeError: A value is NULL.
+        TypeError: The column is not binary.
     """
-    array = _small(array)
+    array = _with_32_bit_offsets(array)
     if array.type != pa.binary():
-        raise TypeError(f"{path}: binary is wanted, not {array.type}")
+        raise TypeError(f"{path}: binary is required, not {array.type}")
     if array.null_count:
         row = array.is_null().index(True).as_py()
         raise EncodeError(f"{path}: row {row}: bytes are expected, not None", field=path)
-    return Strings(array)
+    return Bytes(array)
 
 
-def _small(array: pa.Array) -> pa.Array:
-    """With offsets of 32 bits: no more bytes than these have can be in one batch."""
+def _with_32_bit_offsets(array: pa.Array) -> pa.Array:
+    """Return a large string or binary array as a small one: a batch of messages has at most 2 GB."""
     small = _LARGE.get(array.type)
     return array if small is None else array.cast(small)
 
 
-def _check_lengths(values: Values, path: str) -> None:
+def _check_lengths(values: CellValues, path: str) -> None:
     content = values.array.buffers()[2]
-    if content is None or content.size <= _LONGEST:
+    if content is None or content.size <= _MAX_VALUE_BYTES:
         return
     longest = int(values.lengths.max())
-    if longest > _LONGEST:
+    if longest > _MAX_VALUE_BYTES:
         where = f"{path}: row {int(values.lengths.argmax())}"
-        raise EncodeError(f"{where}: a value of {longest} bytes; 1 GB is the most that is sent", field=path)
+        raise EncodeError(f"{where}: a value of {longest} bytes; the maximum is 1 GB", field=path)

@@ -1,4 +1,4 @@
-"""Batches of messages to Arrow: a row for each message, and for each relation its tuples by column."""
+"""Decode batches of messages to Arrow: a row for each message, and each relation's tuples by column."""
 
 from __future__ import annotations
 
@@ -7,39 +7,47 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput.columns.epochs import Epochs, change_error
-from pgoutput.columns.index import DESCRIBES, Found, Index, Numbers
-from pgoutput.columns.messages import letters, message_columns
-from pgoutput.columns.read import index_messages, read_column, read_texts
+from pgoutput._arrays import Numbers
+from pgoutput._index import (
+    BatchVersions,
+    MessageIndex,
+    SchemaTracker,
+    TupleLocations,
+    change_error,
+    index_messages,
+    letters,
+    message_columns,
+    read_column,
+    read_texts,
+)
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Relation, RelationColumn, Streaming, Truncate, Type
+from pgoutput.messages import Relation, RelationColumn, Streaming, Truncate
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder
-from pgoutput.values import Rescued, base_types
+from pgoutput.values import Rescued
 from pgoutput.wire import shown_text
 
 HEADERS: Final = pa.schema(
     [field.with_nullable(True) for field in schemas.MESSAGES if field.type != schemas.TUPLE_DATA]
 )
-"""One row per message: `pgoutput.schemas.arrow.MESSAGES` without tuples. All is NULL where there is no
-message."""
+"""Schema of `DecodedBatch.headers`, one row per message: the columns of `pgoutput.schemas.arrow.MESSAGES`
+except tuples. All columns are NULL where the input is NULL."""
 
 
 class Tuples:
-    """Tuples of one relation, read by column when they are asked for.
+    """The new, old or key tuples of one relation in a batch, read by column on demand.
 
-    The batches that its methods give have a row for each tuple and the columns of the relation; what cannot
-    be told of a column name in UTF-8 is escaped.
+    The methods return record batches with a row for each tuple and the columns of the relation. Bytes of a
+    column name that are not valid UTF-8 are escaped.
 
     Attributes:
-        rows: The number of the message of each, an array of int64: its row in `Decoded.headers`.
+        rows: Row of each tuple's message in `DecodedBatch.headers`, as an array of int64.
     """
 
-    def __init__(self, index: Index, relation: Relation, rows: Numbers, first: Numbers) -> None:
+    def __init__(self, index: MessageIndex, relation: Relation, rows: Numbers, first: Numbers) -> None:
         self.rows = pa.array(rows, pa.int64())
         self._index = index
         self._relation = relation
@@ -49,30 +57,30 @@ class Tuples:
         return len(self._first)
 
     def kinds(self) -> pa.RecordBatch:
-        """What each cell is, by its tag: n (NULL), u (unchanged), t (text) or b (binary)."""
+        """Return the tag of each cell: n (NULL), u (unchanged), t (text) or b (binary)."""
         return self._batch(lambda numbers, _: letters(self._index.kinds[numbers]))
 
     def raw(self) -> pa.RecordBatch:
-        """The bytes of each cell as they were sent, in text or in binary format."""
+        """Return the bytes of each cell as sent, in text or in binary format; NULL and UNCHANGED are NULL."""
         return self._batch(lambda numbers, _: self._index.raw(numbers))
 
     def texts(self) -> pa.RecordBatch:
-        """Strings, as the server writes them: see `pgoutput.values.to_text`."""
+        """Return each cell as PostgreSQL's text, as `pgoutput.values.to_text` does; UNCHANGED is NULL."""
         return self._batch(lambda numbers, column: read_texts(self._index, numbers, column.type_oid))
 
     def values(self) -> tuple[pa.RecordBatch, Mapping[str, Rescued]]:
-        """Typed values, and what the types cannot hold: see `pgoutput.values.to_arrow`.
+        """Return typed values and rescued values, as `pgoutput.values.to_arrow` does.
 
         Returns:
-            A batch whose types are those that `pgoutput.values.arrow_type` gives, and apart from it, by
-            column, texts of what is NULL there for that reason, by the row in this batch.
+            A batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: for each
+            column name the text of the values that the type cannot represent, by row of this batch.
         """
         rescued: dict[str, Rescued] = {}
 
         def read(numbers: Numbers, column: RelationColumn) -> pa.Array:
             array, lost = read_column(self._index, numbers, column.type_oid, column.type_modifier)
             texts: Rescued = {row: text for row, text in lost.items() if text is not None}
-            if texts:  # but for what is unchanged
+            if texts:  # None is an UNCHANGED cell
                 rescued[shown_text(column.name)] = texts
             return array
 
@@ -80,7 +88,7 @@ class Tuples:
 
     def _batch(self, read: Callable[[Numbers, RelationColumn], pa.Array]) -> pa.RecordBatch:
         columns = self._relation.columns
-        arrays = [read(self._first + place, column) for place, column in enumerate(columns)]
+        arrays = [read(self._first + offset, column) for offset, column in enumerate(columns)]
         return pa.RecordBatch.from_arrays(arrays, [shown_text(column.name) for column in columns])
 
 
@@ -89,33 +97,33 @@ _TRUNCATE: Final = ord(Truncate.wire_tag)
 
 
 class RelationTuples(NamedTuple):
-    """The tuples of a relation in a batch, as it was from a Relation message to the next that says otherwise.
+    """The tuples of one schema version of a relation in a batch.
 
-    They are called as the fields of the messages are: `key` has the columns of the replica identity, and
-    NULL in the others.
+    `new`, `old` and `key` are named like the fields of Insert, Update and Delete. Key tuples have NULL in the
+    columns outside the replica identity.
     """
 
     relation: Relation
-    """Without xid, and with domains replaced by their base types."""
+    """The relation, with base types in place of domains and without xid."""
     new: Tuples
     old: Tuples
     key: Tuples
 
 
-class Decoded:
-    """A batch of messages, decoded.
+class DecodedBatch:
+    """A decoded batch of messages.
 
     Attributes:
-        relations: The tuples of each relation that the messages change, in the order in which they appear.
+        relations: The tuples of each relation that the messages change, in the order of first appearance.
     """
 
-    def __init__(self, index: Index, relations: list[RelationTuples]) -> None:
+    def __init__(self, index: MessageIndex, relations: list[RelationTuples]) -> None:
         self._index = index
         self.relations = relations
 
     @cached_property
     def headers(self) -> pa.RecordBatch:
-        """The messages, by `HEADERS`."""
+        """One row per message, in the columns of `HEADERS`."""
         return pa.record_batch(message_columns(self._index, HEADERS), schema=HEADERS)
 
 
@@ -132,46 +140,44 @@ class ColumnDecoder:
                 print(tuples.relation.name, tuples.new.texts().num_rows)
 
     Args:
-        proto_version: As for `StreamDecoder`.
-        streaming: Likewise.
-        two_phase: Likewise.
+        proto_version: Protocol version of the stream.
+        streaming: The option `streaming` of START_REPLICATION.
+        two_phase: Whether the slot sends prepared transactions, whatever the protocol version.
 
     Raises:
-        ValueError: Likewise.
+        ValueError: The protocol version is unknown, or lacks this value of `streaming`.
     """
 
     def __init__(self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False) -> None:
         self._decoder = StreamDecoder(proto_version, streaming=streaming, two_phase=two_phase)
-        self._types: dict[int, Type] = {}
-        self._last: dict[int, Relation] = {}
-        self._known = _Known([], [])
+        self._tracker = SchemaTracker(lambda relation: relation)
 
-    def decode(self, data: pa.Array | pa.ChunkedArray) -> Decoded:
+    def decode(self, data: pa.Array | pa.ChunkedArray) -> DecodedBatch:
         """Decode the messages that follow those of the last call.
 
         Args:
-            data: One message each, binary or large_binary; NULL is no message.
+            data: One message per row, binary or large_binary; NULL is no message.
 
         Raises:
-            DecodeError: Something is no message of this stream, or changes a relation that is not known or
-                that has other columns; it says the row. The decoder goes on behind this batch, as if the
-                messages in it that are wrong had not been there.
+            DecodeError: A message is invalid, or changes a relation that is unknown or has another number of
+                columns. The error names the first such row. The rest of the batch is dropped; decoding
+                resumes with the next batch, as if the invalid messages had not been sent.
             TypeError: The data is not binary.
         """
-        index, relations, found, errors = self._read(data)
+        index, known, found, errors = self._read(data)
         if errors:
             row = min(errors)
             raise _in_row(row, errors[row])
-        return Decoded(index, list(_relations(index, relations, found)))
+        return DecodedBatch(index, list(_relations(index, known.relations, found)))
 
     def find_error(self, data: pa.Array | pa.ChunkedArray) -> tuple[int, DecodeError] | None:
-        """Read the messages that follow those of the last call to their last byte.
+        """Check the messages that follow those of the last call, to their last byte.
 
         Args:
-            data: As for `decode`.
+            data: One message per row, binary or large_binary; NULL is no message.
 
         Returns:
-            The row of the first message that `decode` would refuse, and why; None if there is none.
+            The row of the first message that `decode` refuses, and the error; None if there is none.
 
         Raises:
             TypeError: The data is not binary.
@@ -180,58 +186,32 @@ class ColumnDecoder:
         for row in np.flatnonzero(index.tags == _TRUNCATE).tolist():
             (message,) = index.messages([row])
             for oid in message.relation_oids:  # type: ignore[attr-defined]
-                if oid not in self._last:
+                if oid not in self._tracker:
                     errors.setdefault(row, change_error(message, oid, None))
         return min(errors.items(), key=itemgetter(0)) if errors else None
 
     def _read(
         self, data: pa.Array | pa.ChunkedArray
-    ) -> tuple[Index, Sequence[Relation], dict[str, Found], dict[int, DecodeError]]:
+    ) -> tuple[MessageIndex, BatchVersions[Relation], dict[str, TupleLocations], dict[int, DecodeError]]:
         index = index_messages(_array(data), self._decoder)
-        known = self._see(index)
-        found = {name: known.epochs.find_tuples(index, name) for name in _TUPLES}
+        known = self._tracker.advance(index)
+        found = {name: known.versions.find_tuples(index, name) for name in _TUPLES}
         errors = dict(index.errors)
         for name, tuples in found.items():
-            errors.update(known.misfit(index, name, tuples))
-        return index, known.relations, found, errors
-
-    def _see(self, index: Index) -> _Known:
-        """All relations that this batch can refer to. Those before it stand at 0, its first row at 1."""
-        rows = np.flatnonzero(DESCRIBES[index.tags]).tolist()
-        known = self._known
-        found: list[Relation] = []
-        places: list[int] = []
-        for row, message in zip(rows, index.messages(rows), strict=True):
-            if isinstance(message, Type):
-                self._types[message.oid] = message
-            elif isinstance(message, Relation):
-                relation = base_types(msgspec.structs.replace(message, xid=None), self._types)
-                if self._last.get(relation.oid) != relation:
-                    self._last[relation.oid] = relation
-                    found.append(relation)
-                    places.append(row + 1)
-        if not found:
-            return known
-        self._known = _Known(list(self._last.values()), [0] * len(self._last))
-        return _Known([*known.relations, *found], [0] * len(known.relations) + places)
+            errors.update(_first_misfit(index, known, name, tuples))
+        return index, known, found, errors
 
 
-class _Known:
-    """Relations that are known, and where each begins to hold."""
-
-    def __init__(self, relations: Sequence[Relation], places: Sequence[int]) -> None:
-        self.relations = relations
-        self.epochs = Epochs([relation.oid for relation in relations], places)
-        self._widths = np.array([*(len(relation.columns) for relation in relations), -1], np.int64)
-
-    def misfit(self, index: Index, name: str, tuples: Found) -> dict[int, DecodeError]:
-        """What is wrong with the first tuple that is not one of its relation, by its row."""
-        wrong = self._widths[tuples.relations] != index.width(name)[tuples.rows]
-        if not wrong.any():
-            return {}
-        row, epoch = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.relations))
-        (message,), oid = index.messages([row]), int(index.field("relation_oid").values[row])
-        return {row: change_error(message, oid, None if epoch < 0 else self.relations[epoch])}
+def _first_misfit(
+    index: MessageIndex, known: BatchVersions[Relation], name: str, tuples: TupleLocations
+) -> dict[int, DecodeError]:
+    """Return the error of the first tuple that does not fit its relation, by row; empty if all fit."""
+    wrong = known.widths[tuples.versions] != index.width(name)[tuples.rows]
+    if not wrong.any():
+        return {}
+    row, version = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.versions))
+    (message,), oid = index.messages([row]), int(index.field("relation_oid").values[row])
+    return {row: change_error(message, oid, None if version < 0 else known.relations[version])}
 
 
 def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -241,38 +221,41 @@ def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _in_row(row: int, error: DecodeError) -> DecodeError:
+    """Return the error with the row in front of its text."""
     text = f"row {row}: {error}"
     return type(error)(text, message=error.message, field=error.field, offset=error.offset)
 
 
 def _relations(
-    index: Index, relations: Sequence[Relation], found: Mapping[str, Found]
+    index: MessageIndex, relations: Sequence[Relation], found: Mapping[str, TupleLocations]
 ) -> Iterator[RelationTuples]:
-    """The tuples of each relation, of the names that are found."""
+    """Yield the tuples of each relation, ordered by the row of the first tuple."""
     groups: dict[int, dict[str, Numbers]] = {}
     for name, tuples in found.items():
-        for group in _groups(tuples.relations):
-            groups.setdefault(int(tuples.relations[group[0]]), {})[name] = group
-    rows = {
-        epoch: min(found[name].rows[group[0]] for name, group in of_epoch.items())
-        for epoch, of_epoch in groups.items()
+        for group in _groups(tuples.versions):
+            groups.setdefault(int(tuples.versions[group[0]]), {})[name] = group
+    first_rows = {
+        version: min(found[name].rows[group[0]] for name, group in by_name.items())
+        for version, by_name in groups.items()
     }
-    for epoch in sorted(rows, key=rows.__getitem__):
-        relation = relations[epoch]
-        taken = (_some(tuples, groups[epoch].get(name, _NOTHING)) for name, tuples in found.items())
-        yield RelationTuples(relation, *(Tuples(index, relation, rows, first) for rows, first, _ in taken))
+    for version in sorted(first_rows, key=first_rows.__getitem__):
+        relation = relations[version]
+        selected = (_take(tuples, groups[version].get(name, _NOTHING)) for name, tuples in found.items())
+        yield RelationTuples(relation, *(Tuples(index, relation, rows, first) for rows, first, _ in selected))
 
 
 _NOTHING: Final = np.empty(0, np.int64)
 
 
-def _some(tuples: Found, places: Numbers) -> Found:
-    """Those in some places, which are in order."""
-    return tuples if len(places) == len(tuples.rows) else Found(*(part[places] for part in tuples))
+def _take(tuples: TupleLocations, indices: Numbers) -> TupleLocations:
+    """Return the tuples at these indices, which are ascending."""
+    if len(indices) == len(tuples.rows):
+        return tuples
+    return TupleLocations(*(part[indices] for part in tuples))
 
 
 def _groups(numbers: Numbers) -> list[Numbers]:
-    """The places of equal numbers, in order."""
+    """Return the indices of equal numbers, one array for each number, each ascending."""
     if len(numbers) and (numbers == numbers[0]).all():
         return [np.arange(len(numbers))]
     order = np.argsort(numbers, kind="stable")

@@ -1,6 +1,6 @@
-"""Inserts, updates and deletes of one relation, from columns.
+"""Encode columns as messages: Insert, Update and Delete of one relation, Begin and Commit.
 
-The messages are those of every protocol version (logicalrep_write_insert, _update, _delete).
+The bytes are the same in every protocol version.
 """
 
 from __future__ import annotations
@@ -9,31 +9,34 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from pgoutput.columns.batch import Columns, Masks, Tuple, encode_batch
-from pgoutput.messages import Delete, Insert, Update
+from pgoutput.columns.assembly import IntegerArray
+from pgoutput.columns.batch_encoder import Columns, Masks, TupleColumns, encode_batch
+from pgoutput.messages import Begin, Commit, Delete, Insert, Update
 
 Xid: TypeAlias = int | pa.Array | None
-"""Of the transaction or subtransaction, inside stream blocks only: of all messages, or of each."""
+"""Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks."""
 
 
 def encode_inserts(
     relation_oid: int, columns: Columns, *, unchanged: Masks | None = None, xid: Xid = None
 ) -> pa.BinaryArray:
-    """The Insert of each row.
+    """Return an Insert message for each row (logicalrep_write_insert).
 
     Args:
-        relation_oid: Of the relation.
-        columns: The cells of the new rows, as many in each column, or values that text is made of.
-        unchanged: Where they are UNCHANGED; the columns' own values do not matter there.
-        xid: Inside a stream block, whose changes they are.
+        relation_oid: OID of the relation.
+        columns: The new rows, by column: strings for cells in text format, binary for cells in binary
+            format; values of other types are encoded as PostgreSQL's text.
+        unchanged: For each column a mask of the cells that are UNCHANGED, or None; the column's values are
+            ignored there.
+        xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:
-        EncodeError: What the codec refuses, or a value of more than 1 GB, or messages of more than 2 GB
-            together: give fewer rows at a time.
-        TypeError: A column is of another type.
-        ValueError: Columns differ in length.
+        EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
+            2 GB together: pass fewer rows at a time.
+        TypeError: PostgreSQL has no type for the values of a column.
+        ValueError: The columns have different lengths.
     """
-    return encode_batch(Insert, xid=xid, relation_oid=relation_oid, new=Tuple(columns, unchanged))
+    return encode_batch(Insert, xid=xid, relation_oid=relation_oid, new=TupleColumns(columns, unchanged))
 
 
 def encode_updates(
@@ -45,23 +48,25 @@ def encode_updates(
     unchanged: Masks | None = None,
     xid: Xid = None,
 ) -> pa.BinaryArray:
-    """The Update of each row.
+    """Return an Update message for each row (logicalrep_write_update).
 
     Args:
-        relation_oid: Of the relation.
-        columns: The cells of the new rows.
-        key: The replica identity of the old rows, NULL in the other columns, where it changed; it is sent
-            with all rows of the batch, or with none.
-        old: Instead of it the whole old rows, for REPLICA IDENTITY FULL.
-        unchanged: As for `encode_inserts`.
-        xid: Likewise.
+        relation_oid: OID of the relation.
+        columns: The new rows, by column: strings for cells in text format, binary for cells in binary
+            format; values of other types are encoded as PostgreSQL's text.
+        key: The key tuples of the old rows, with NULL in the columns outside the replica identity. A server
+            sends them if the key changed; here either all rows of the batch have one, or none has.
+        old: The whole old rows, in place of `key`, for REPLICA IDENTITY FULL.
+        unchanged: For each column a mask of the new cells that are UNCHANGED, or None.
+        xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:
-        EncodeError: As `encode_inserts`.
-        TypeError: Likewise.
-        ValueError: Likewise.
+        EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
+            2 GB together: pass fewer rows at a time.
+        TypeError: PostgreSQL has no type for the values of a column.
+        ValueError: The columns have different lengths.
     """
-    new = Tuple(columns, unchanged)
+    new = TupleColumns(columns, unchanged)
     before = {"key": _tuple(key), "old": _tuple(old)}
     return encode_batch(Update, xid=xid, relation_oid=relation_oid, **before, new=new)
 
@@ -73,22 +78,57 @@ def encode_deletes(
     old: Columns | None = None,
     xid: Xid = None,
 ) -> pa.BinaryArray:
-    """The Delete of each row.
+    """Return a Delete message for each row (logicalrep_write_delete).
 
     Args:
-        relation_oid: Of the relation.
-        key: The replica identity of the rows, NULL in the other columns.
-        old: Instead of it the whole rows, for REPLICA IDENTITY FULL.
-        xid: As for `encode_inserts`.
+        relation_oid: OID of the relation.
+        key: The key tuples of the deleted rows, with NULL in the columns outside the replica identity.
+        old: The whole deleted rows, in place of `key`, for REPLICA IDENTITY FULL.
+        xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:
-        EncodeError: As `encode_inserts`.
-        TypeError: Likewise.
-        ValueError: Likewise.
+        EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
+            2 GB together: pass fewer rows at a time.
+        TypeError: PostgreSQL has no type for the values of a column.
+        ValueError: The columns have different lengths.
     """
     before = {"key": _tuple(key), "old": _tuple(old)}
     return encode_batch(Delete, xid=xid, relation_oid=relation_oid, **before)
 
 
-def _tuple(columns: Columns | None) -> Tuple | None:
-    return None if columns is None else Tuple(columns)
+def encode_begins(final_lsns: IntegerArray, commit_times: IntegerArray, xids: IntegerArray) -> pa.BinaryArray:
+    """Return a Begin message for each transaction (logicalrep_write_begin).
+
+    Args:
+        final_lsns: Commit LSN of each transaction.
+        commit_times: Commit time of each transaction, in microseconds since 2000-01-01 00:00 UTC.
+        xids: Xid of each transaction.
+
+    Raises:
+        EncodeError: A number does not fit into its field.
+        TypeError: An array does not hold integers.
+        ValueError: The arrays have different lengths.
+    """
+    return encode_batch(Begin, final_lsn=final_lsns, commit_time=commit_times, xid=xids)
+
+
+def encode_commits(
+    commit_lsns: IntegerArray, end_lsns: IntegerArray, commit_times: IntegerArray
+) -> pa.BinaryArray:
+    """Return a Commit message for each transaction (logicalrep_write_commit).
+
+    Args:
+        commit_lsns: Commit LSN of each transaction.
+        end_lsns: LSN of the end of each transaction.
+        commit_times: Commit time of each transaction, in microseconds since 2000-01-01 00:00 UTC.
+
+    Raises:
+        EncodeError: A number does not fit into its field.
+        TypeError: An array does not hold integers.
+        ValueError: The arrays have different lengths.
+    """
+    return encode_batch(Commit, commit_lsn=commit_lsns, end_lsn=end_lsns, commit_time=commit_times)
+
+
+def _tuple(columns: Columns | None) -> TupleColumns | None:
+    return None if columns is None else TupleColumns(columns)

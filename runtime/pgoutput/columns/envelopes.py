@@ -1,4 +1,4 @@
-"""What a walsender puts around messages, many at once."""
+"""Batches of messages of the streaming replication protocol (envelopes): XLogData and CopyData frames."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import compiled, envelope
-from pgoutput.columns.batch import encode_batch
-from pgoutput.columns.cells import strings
-from pgoutput.columns.parts import Integers, Numbers, join
+from pgoutput.columns.assembly import IntegerArray, Integers, join_parts
+from pgoutput.columns.batch_encoder import encode_batch
+from pgoutput.columns.cells import bytes_part
 from pgoutput.messages import XLogData
 from pgoutput.wire import Buffer
 
-_LENGTH: Final = 4
-"""Bytes of a frame's length, which counts itself."""
+_LENGTH_BYTES: Final = 4
+"""Size of the length field of a CopyData frame, in bytes; the length includes the field itself."""
 
 
-class Received(NamedTuple):
-    """What a walsender has sent."""
+class XLogDataBatch(NamedTuple):
+    """A batch of XLogData as columns, and the other envelopes received with them."""
 
     lsns: pa.Array
-    """`wal_start` of each XLogData, int64: those of 2**63 and more as negative numbers."""
+    """`wal_start` of each XLogData as int64; LSNs of 2**63 and more are negative."""
     data: pa.BinaryArray
-    """The messages in them."""
+    """The message in each XLogData."""
     others: list[tuple[int, envelope.Message]]
-    """Messages that are no XLogData, each with the number of those that came before it."""
+    """Envelopes other than XLogData, each with the number of XLogData received before it."""
 
 
-def decode_xlog_data(payloads: Iterable[Buffer]) -> Received:
-    """Take apart what a walsender has sent.
+def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
+    """Unpack envelopes that a walsender sent.
 
     Args:
-        payloads: What stood in each CopyData: any bytes-like object.
+        payloads: The payload of each CopyData message: any bytes-like object.
 
     Raises:
-        DecodeError: One is not a message of the streaming replication protocol.
-        OverflowError: The messages have more than 2 GB.
-        TypeError: One is not bytes-like.
+        DecodeError: A payload is not a message of the streaming replication protocol.
+        OverflowError: The messages in the XLogData have more than 2 GB together.
+        TypeError: A payload is not bytes-like.
     """
     split = _split if compiled.kernel is None else compiled.kernel.split_xlog_data
     *buffers, others = split(payloads)
     lsns, offsets, data = map(pa.py_buffer, buffers)
     rows = lsns.size // 8
-    return Received(
+    return XLogDataBatch(
         pa.Array.from_buffers(pa.int64(), rows, [None, lsns]),
         pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data]),
         [(before, envelope.decode(payload)) for before, payload in others],
@@ -56,7 +56,7 @@ def decode_xlog_data(payloads: Iterable[Buffer]) -> Received:
 
 
 def _split(payloads: Iterable[Buffer]) -> tuple[Any, Any, bytes, list[tuple[int, Buffer]]]:
-    """The LSNs of XLogData, and the offsets and the bytes of the messages, as buffers; the other payloads."""
+    """Return buffers (LSNs, offsets and bytes of the messages in XLogData) and the other payloads."""
     lsns, data, others = array("Q"), [], []
     for payload in payloads:
         message = envelope.decode(payload)
@@ -68,29 +68,30 @@ def _split(payloads: Iterable[Buffer]) -> tuple[Any, Any, bytes, list[tuple[int,
     return lsns, array("i", accumulate(map(len, data), initial=0)), b"".join(data), others
 
 
-def encode_xlog_data(lsns: pa.Array, send_times: Numbers, data: pa.BinaryArray) -> pa.BinaryArray:
-    """The XLogData around each message (XLogSendLogical).
+def encode_xlog_data(lsns: pa.Array, send_times: IntegerArray, data: pa.BinaryArray) -> pa.BinaryArray:
+    """Wrap each message in an XLogData (XLogSendLogical).
 
     Args:
-        lsns: Its start, and its end.
-        send_times: Microseconds since 2000.
-        data: The messages.
+        lsns: `wal_start` of each XLogData, also used as its `wal_end`.
+        send_times: `send_time` of each XLogData, in microseconds since 2000-01-01 00:00 UTC.
+        data: The messages, as binary.
 
     Raises:
-        EncodeError: A number does not fit, a message is NULL, or all together have more than 2 GB.
-        TypeError: A column is of another type.
-        ValueError: Columns differ in length.
+        EncodeError: An integer does not fit into its field, a message is NULL, or the XLogData have more
+            than 2 GB together.
+        TypeError: `lsns` or `send_times` are not integers, or `data` is not binary.
+        ValueError: The columns have different lengths.
     """
     return encode_batch(XLogData, wal_start=lsns, wal_end=lsns, send_time=send_times, data=data)
 
 
 def encode_copy_data(data: pa.BinaryArray) -> pa.BinaryArray:
-    """The frame around each message of the replication protocol, as it stands on the connection.
+    """Wrap each envelope in a CopyData message, as sent on the connection.
 
     Raises:
-        EncodeError: A message is NULL, or all together have more than 2 GB.
-        TypeError: They are not binary.
+        EncodeError: An envelope is NULL, or the frames have more than 2 GB together.
+        TypeError: The data is not binary.
     """
-    content = strings(data, "data")
+    content = bytes_part(data, "data")
     lengths = np.asarray(pc.binary_length(content.array)).astype(np.int64)
-    return join([b"d", Integers(lengths + _LENGTH, _LENGTH), content], len(data))
+    return join_parts([b"d", Integers(lengths + _LENGTH_BYTES, _LENGTH_BYTES), content], len(data))

@@ -15,7 +15,7 @@ from psycopg import sql
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, is_empty
 from pgoutput.recorder.connection import Connection
-from pgoutput.recording import Incomplete, PublicationChange
+from pgoutput.recording import IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
 
 _PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
@@ -42,7 +42,7 @@ class CatalogChanges(msgspec.Struct, frozen=True):
 
     publications: tuple[PublicationChange, ...]
     """Changes of publications."""
-    incomplete: tuple[Incomplete, ...]
+    incomplete: tuple[IncompleteTable, ...]
     """Tables whose recording lacks rows or changes because of the differences."""
 
 
@@ -103,7 +103,7 @@ def compare_catalogs(
     )
 
 
-def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[Incomplete, ...]:
+def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[IncompleteTable, ...]:
     """Return the tables that are incomplete because a recording begins without a snapshot.
 
     A table without rows is not incomplete.
@@ -120,9 +120,9 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
     )
 
 
-def _incomplete(table: CatalogTable, lsn: int, reason: str) -> Incomplete:
+def _incomplete(table: CatalogTable, lsn: int, reason: str) -> IncompleteTable:
     namespace = "" if table.namespace == "pg_catalog" else table.namespace
-    return Incomplete(oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason)
+    return IncompleteTable(oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason)
 
 
 def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Catalog) -> bool:

@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.columns import Cells
-from pgoutput.columns.batch import Columns
-from pgoutput.columns.index import Mask, Numbers
-from pgoutput.recording.files import binary, mask
+from pgoutput._arrays import Mask, Numbers, binary_array, boolean_array
+from pgoutput.columns import Cells, Columns
 
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 16_384
@@ -50,7 +48,7 @@ def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, w
         width: Number of columns.
     """
     if not width:
-        return [Cells(binary([b""] * len(rows)), 0)]
+        return [Cells(binary_array([b""] * len(rows)), 0)]
     cells = _text_cells(rows) if binary_columns is None else _binary_cells(rows, width)
     is_binary = binary_columns or [False] * width
     return [
@@ -75,7 +73,7 @@ def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
     values = [_unescape(value) for value in cells.take(_indices(escaped)).to_pylist()]
     is_escaped = np.zeros(len(cells), np.bool_)
     is_escaped[escaped] = True
-    return pc.replace_with_mask(cells, mask(is_escaped), binary(values))
+    return pc.replace_with_mask(cells, boolean_array(is_escaped), binary_array(values))
 
 
 def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
@@ -117,7 +115,7 @@ def _unescape(value: bytes) -> bytes:
 # Not pa.array, which imports pandas if it is installed.
 def _cells(data: npt.NDArray[np.uint8], ends: Numbers, is_valid: Mask) -> pa.BinaryArray:
     offsets = np.concatenate(([0], ends)).astype(np.int32)
-    buffers = [mask(is_valid).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [boolean_array(is_valid).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 

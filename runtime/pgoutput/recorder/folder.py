@@ -18,15 +18,15 @@ from pgoutput.recording import (
     SNAPSHOT,
     STATE_FILE,
     Directory,
-    Incomplete,
+    IncompleteTable,
     Metadata,
     PublicationChange,
-    Start,
+    SessionStart,
     list_segments,
     read_metadata,
     segment_name,
+    sync_path,
 )
-from pgoutput.recording.files import sync
 
 _CATALOG_FILE: Final = "_published.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
@@ -51,14 +51,14 @@ class State(msgspec.Struct, kw_only=True):
     timelines: tuple[Timeline, ...] = ()
     """History of the WAL that was recorded, the current timeline last; empty before the first session."""
     server_start: str = ""
-    """Start time of the server of the last session, from pg_postmaster_start_time()."""
+    """SessionStart time of the server of the last session, from pg_postmaster_start_time()."""
     acknowledged_lsn: int | None = None
     """LSN that the server may know as stored; None before the first acknowledgement."""
     last_segment: int = 0
     """Number of the last segment whose end the server may know as stored; 0 for none."""
     snapshot: Literal["none", "running", "complete"] = "none"
     """Whether the recording has a snapshot; `running` if it was begun and not finished."""
-    incomplete: tuple[Incomplete, ...] = ()
+    incomplete: tuple[IncompleteTable, ...] = ()
     """Tables whose recording lacks rows or changes."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that are not yet in the metadata of a segment."""
@@ -127,7 +127,7 @@ class Folder:
         if not self.directory.in_place:
             raise RecordingError(
                 f"{self.path}: the folder was moved or removed while it was recorded to; nothing more is "
-                "acknowledged. Start again with the folder's new path (--out), or put it back"
+                "acknowledged. SessionStart again with the folder's new path (--out), or put it back"
             )
 
     def state_for(self, slot: str, system_identifier: str, database: str) -> State:
@@ -215,7 +215,7 @@ class Folder:
         last = self.last_segment()
         return 0 if last is None else last.end_lsn
 
-    def next_start(self, lsn: int) -> Start:
+    def next_start(self, lsn: int) -> SessionStart:
         """Return where the next session continues the recording.
 
         Args:
@@ -223,8 +223,8 @@ class Folder:
         """
         last = self.last_segment()
         if last is None:
-            return Start(session=1, number=1, position=0, lsn=lsn)
-        return Start(
+            return SessionStart(session=1, number=1, position=0, lsn=lsn)
+        return SessionStart(
             session=last.session + 1,
             number=last.number + 1,
             position=last.next_position,
@@ -252,9 +252,9 @@ class Folder:
     def publish_snapshot(self) -> None:
         """Rename the folder of the finished snapshot, so that readers see it."""
         self.check_in_place()
-        sync(self.path / _PARTIAL_SNAPSHOT)
+        sync_path(self.path / _PARTIAL_SNAPSHOT)
         self.directory.rename(_PARTIAL_SNAPSHOT, SNAPSHOT)
-        sync(self.path)
+        sync_path(self.path)
 
     def _take_lock(self) -> None:
         try:

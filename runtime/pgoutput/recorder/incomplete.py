@@ -1,4 +1,4 @@
-"""Incomplete tables and changes of publications, noted in the folder of a recording."""
+"""IncompleteTable tables and changes of publications, noted in the folder of a recording."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.folder import Folder
-from pgoutput.recording import Incomplete
+from pgoutput.recording import IncompleteTable
 
 
 def save_changes(folder: Folder, catalog: Catalog, changes: CatalogChanges) -> None:
@@ -31,7 +31,7 @@ def save_changes(folder: Folder, catalog: Catalog, changes: CatalogChanges) -> N
     folder.save_catalog(catalog)
 
 
-def incomplete_error(path: Path, incomplete: Iterable[Incomplete]) -> RecordingError:
+def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> RecordingError:
     """Return the error for incomplete tables of a recording in strict mode."""
     tables = "; ".join(f"{one.namespace or 'pg_catalog'}.{one.name}: {one.reason}" for one in incomplete)
     return RecordingError(
@@ -40,7 +40,9 @@ def incomplete_error(path: Path, incomplete: Iterable[Incomplete]) -> RecordingE
     )
 
 
-def _merged(known: Iterable[Incomplete], found: Iterable[Incomplete]) -> tuple[Incomplete, ...]:
+def _merged(
+    known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
+) -> tuple[IncompleteTable, ...]:
     """Return known and found tables, each once, with its first and its last reason."""
     merged = {one.oid: one for one in known}
     for one in found:

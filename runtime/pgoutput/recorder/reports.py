@@ -18,8 +18,8 @@ from pgoutput.recorder.events import (
     TableIncomplete,
 )
 from pgoutput.recorder.session import Session
-from pgoutput.recorder.session_start import SessionStart
-from pgoutput.recording import Incomplete, Metadata
+from pgoutput.recorder.session_start import PreparedSession
+from pgoutput.recording import IncompleteTable, Metadata
 from pgoutput.wire import format_lsn, to_datetime
 
 _PROGRESS_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ class Reporter:
         if self._on_event is not None:
             self._on_event(event)
 
-    def report_known_incomplete(self, tables: Iterable[Incomplete]) -> None:
+    def report_known_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
         """Report the incomplete tables of a recording when the first session begins, and not again."""
         if not self._has_reported_incomplete:
             self._has_reported_incomplete = True
@@ -59,12 +59,12 @@ class Reporter:
             self.report(PublicationAltered(publication=change.publication, changes=change.changes))
         self._report_incomplete(changes.incomplete)
 
-    def _report_incomplete(self, tables: Iterable[Incomplete]) -> None:
+    def _report_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
         for one in tables:
             name = f"{one.namespace or 'pg_catalog'}.{one.name}"
             self.report(TableIncomplete(table=name, lsn=format_lsn(one.lsn), reason=one.reason))
 
-    def session_begins(self, start: SessionStart) -> None:
+    def session_begins(self, start: PreparedSession) -> None:
         """Report that a session has begun to stream."""
         self._earlier_messages = self._progress_messages = self._messages
         self._progress_time = time.monotonic()

@@ -11,13 +11,22 @@ from typing import Final
 
 import pyarrow as pa
 
+from pgoutput._arrays import repeated_int64
 from pgoutput.columns import ColumnDecoder, decode_xlog_data
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.writer_thread import WriterThread
-from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, Resent, SegmentWriter, Source, Start
-from pgoutput.recording.files import repeated
+from pgoutput.recording import (
+    SCHEMA,
+    Directory,
+    Metadata,
+    Remarks,
+    ResentCommitCheck,
+    SegmentWriter,
+    SessionStart,
+    Source,
+)
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 
 _TIME: Final = SCHEMA.field("received_at").type
@@ -67,7 +76,7 @@ class Session:
         connection: Connection,
         folder: Directory,
         source: Source,
-        start: Start,
+        start: SessionStart,
         *,
         acknowledged_lsn: int,
         sender_timeout: float,
@@ -76,7 +85,7 @@ class Session:
         on_stored: Callable[[Path, Metadata], None],
         save_lsn: Callable[[int], None],
         remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
-        resent: Resent | None = None,
+        resent: ResentCommitCheck | None = None,
     ) -> None:
         self.messages = 0
         self.acknowledged_lsn = acknowledged_lsn
@@ -93,7 +102,7 @@ class Session:
         """LSN up to which all transactions were received."""
         self._status_sent = self._last_heard = time.monotonic()
         self._writer_thread = WriterThread(self._keep_alive)
-        self._resent = resent or Resent()
+        self._resent = resent or ResentCommitCheck()
         self._writer = SegmentWriter(
             folder,
             source,
@@ -192,7 +201,7 @@ class Session:
         if len(data):
             self._check(lsns, data)
             self.messages += len(data)
-            self._writer.write_batch(lsns, repeated(now, len(data), _TIME), data)
+            self._writer.write_batch(lsns, repeated_int64(now, len(data), _TIME), data)
             state = self._writer.state
             self._received_lsn = max(self._received_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time

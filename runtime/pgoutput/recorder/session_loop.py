@@ -15,7 +15,7 @@ from pgoutput.recorder.options import Settings
 from pgoutput.recorder.reports import Reporter
 from pgoutput.recorder.server_errors import UndefinedObject
 from pgoutput.recorder.session import Session
-from pgoutput.recorder.session_start import SessionStart
+from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
 from pgoutput.recording import Metadata, PublicationChange, Remarks
 
@@ -38,7 +38,7 @@ class SessionLoop:
         self,
         connection: Connection,
         folder: Folder,
-        start: SessionStart,
+        start: PreparedSession,
         settings: Settings,
         reporter: Reporter,
     ) -> None:

@@ -26,9 +26,9 @@ from pgoutput.recorder.slot_creation import SlotCreator
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
 from pgoutput.recording import (
     RecordedCommits,
-    Resent,
+    ResentCommitCheck,
+    SessionStart,
     Source,
-    Start,
     list_segments,
     read_metadata,
     recorded_commits,
@@ -39,21 +39,21 @@ _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 """Fields of `Source` that decide which transactions the server sends."""
 
 
-class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Where and how a session starts to stream."""
 
     server: Server
     """Server of the session."""
     source: Source
     """Description of the stream."""
-    start: Start
+    start: SessionStart
     """Where the session continues the recording."""
     begin_lsn: int
     """LSN to begin the stream at. It lies before `start.lsn` if recorded transactions are sent again, to be
     compared."""
     acknowledged_lsn: int
     """LSN up to which everything is acknowledged."""
-    resent: Resent
+    resent: ResentCommitCheck
     """Recorded transactions that the server sends again."""
     catalog: Catalog
     """The catalogs at the start."""
@@ -102,7 +102,7 @@ class SessionStarter:
     def __exit__(self, *exception: object) -> None:
         self._catalog_connection.close()
 
-    def prepare(self) -> SessionStart:
+    def prepare(self) -> PreparedSession:
         """Check server, slot and folder, create what a new recording lacks, and return where to start.
 
         Raises:
@@ -143,8 +143,8 @@ class SessionStarter:
             raise incomplete_error(folder.path, folder.state.incomplete)
         start = folder.next_start(confirmed_lsn)
         resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
-        resent = Resent(recorded)
-        return SessionStart(
+        resent = ResentCommitCheck(recorded)
+        return PreparedSession(
             server=server,
             source=source,
             start=start,

@@ -16,17 +16,23 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput import messages
+from pgoutput._arrays import binary_array, repeated_int64, value_offsets
 from pgoutput.columns import encode_inserts
-from pgoutput.columns.parts import offsets
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.jsonlines import to_json
 from pgoutput.recorder.connection import Connection, Interrupted
 from pgoutput.recorder.copy_format import cell_columns, row_batches
 from pgoutput.recorder.events import Event, Snapshotted
 from pgoutput.recorder.published_tables import PublishedTable, published_tables
-from pgoutput.recording import Directory, Epoch, Metadata, SegmentFile, Source, segment_name
-from pgoutput.recording.files import binary, repeated
-from pgoutput.recording.model import SENT
+from pgoutput.recording import (
+    MESSAGE_SCHEMA,
+    Directory,
+    Metadata,
+    SchemaVersion,
+    SegmentFile,
+    Source,
+    segment_name,
+)
 from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, shown_text
 
@@ -240,13 +246,13 @@ class _Segment:
         self._file = SegmentFile(directory.path / segment_name(number), directory)
         encode = CODECS[source.proto_version].encode
         first = (messages.Begin(lsn, time, 0), *table.types, table.relation)
-        self._write(binary([encode(message) for message in first]))
+        self._write(binary_array([encode(message) for message in first]))
         self._bytes_left = segment_bytes
-        self._commit = binary([encode(messages.Commit(lsn, lsn, time))])
+        self._commit = binary_array([encode(messages.Commit(lsn, lsn, time))])
 
     def add(self, data: pa.BinaryArray) -> int:
         """Write as many messages as fit; return their number."""
-        ends = offsets(data)[1:] - offsets(data)[:1]
+        ends = value_offsets(data)[1:] - value_offsets(data)[:1]
         room = int(np.searchsorted(ends, self._bytes_left)) + 1 if self._bytes_left > 0 else 0
         room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # without the Commit
         if room:
@@ -257,7 +263,7 @@ class _Segment:
         """Write the rest of the segment to the disk, and publish it under its name."""
         self._write(self._commit)
         types, relation = self._table.types, to_json(self._table.relation)
-        epoch = Epoch(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))
+        version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))
         self._file.finish(
             Metadata(
                 kind="snapshot",
@@ -271,14 +277,17 @@ class _Segment:
                 end_lsn=self._lsn,
                 transactions=1,
                 last_commit_time=self._time,
-                relations=(epoch,),
+                relations=(version,),
             )
         )
 
     def _write(self, data: pa.BinaryArray) -> None:
         numbers = (self._lsn, self._time + EPOCH_UNIX_MICROSECONDS)
-        columns = [repeated(one, len(data), field.type) for one, field in zip(numbers, SENT, strict=False)]
-        rows = pa.record_batch([*columns, data], schema=SENT)
+        columns = [
+            repeated_int64(one, len(data), field.type)
+            for one, field in zip(numbers, MESSAGE_SCHEMA, strict=False)
+        ]
+        rows = pa.record_batch([*columns, data], schema=MESSAGE_SCHEMA)
         self._file.add(self._first + self._messages, [rows])
         self._messages += len(data)
-        self._bytes_left -= int(offsets(data)[-1] - offsets(data)[0])
+        self._bytes_left -= int(value_offsets(data)[-1] - value_offsets(data)[0])

@@ -9,7 +9,7 @@ from queue import Full, Queue
 from threading import Thread
 from typing import Final
 
-from pgoutput.recording.writer import Job
+from pgoutput.recording import Job
 
 _MAX_QUEUED: Final = 4
 """Largest number of waiting jobs; each holds a batch of some megabytes."""

@@ -1,70 +1,87 @@
-"""Recordings as Parquet files, called segments, that each can be read alone.
+"""Recordings: folders of Parquet files, called segments, each of which can be read alone.
 
-`SegmentWriter` writes them. `RecordingReader` reads them as one stream, `SegmentReader` reads one. `Metadata`
-describes a segment.
+To read: `RecordingReader` reads a recording as one stream of messages, `SegmentReader` one segment as Arrow
+batches. `Recording` gives the metadata of all segments, from a local folder or a URI; `read_metadata` and
+`list_segments` do so for one file and for a local folder. `find_inconsistencies` finds missing segments.
+
+To write: `SegmentWriter` writes the stream of a session as segments, `record_capture_file` a capture file.
+`SegmentFile` and `Directory` write single files durably and atomically.
+
+`Metadata` describes a segment, with `SchemaVersion`, `TransactionPart`, `TransactionEnd` and
+`PreparedTransaction`. `SCHEMA` has the columns of a segment.
 """
 
 from pgoutput._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.recording.check import find_gaps, find_missing_end
-from pgoutput.recording.directory import Directory
-from pgoutput.recording.files import SegmentFile, segment_name
+from pgoutput.recording.check import find_inconsistencies, find_missing_end
+from pgoutput.recording.directory import Directory, sync_path
 from pgoutput.recording.from_capture_file import record_capture_file
 from pgoutput.recording.location import (
     SNAPSHOT,
     STATE_FILE,
     Location,
-    Place,
+    PathOrUri,
     find_segments,
     last_acknowledged,
     locate,
     segment_number,
 )
-from pgoutput.recording.model import (
+from pgoutput.recording.reader import RecordingReader, SegmentReader, list_segments, read_metadata
+from pgoutput.recording.recording import Recording
+from pgoutput.recording.resent_commits import (
+    NO_COMMITS,
+    RecordedCommits,
+    ResentCommitCheck,
+    recorded_commits,
+)
+from pgoutput.recording.segment_file import SegmentFile, segment_name
+from pgoutput.recording.segment_format import (
+    MESSAGE_SCHEMA,
     SCHEMA,
-    End,
-    Epoch,
-    Incomplete,
+    IncompleteTable,
     Metadata,
-    Part,
-    Prepared,
+    PreparedTransaction,
     PublicationChange,
+    SchemaVersion,
     Source,
+    TransactionEnd,
+    TransactionPart,
     encode_metadata,
 )
-from pgoutput.recording.reader import RecordingReader, SegmentReader, list_segments, read_metadata
-from pgoutput.recording.resent import NOTHING_RECORDED, RecordedCommits, Resent, recorded_commits
-from pgoutput.recording.writer import SEGMENT_BYTES, Remarks, SegmentWriter, Start
+from pgoutput.recording.writer import SEGMENT_BYTES, Job, Remarks, SegmentWriter, SessionStart
 
 __all__ = [
-    "NOTHING_RECORDED",
+    "MESSAGE_SCHEMA",
+    "NO_COMMITS",
     "SCHEMA",
     "SEGMENT_BYTES",
     "SNAPSHOT",
     "STATE_FILE",
     "Directory",
-    "End",
-    "Epoch",
-    "Incomplete",
+    "IncompleteTable",
+    "Job",
     "Location",
     "Metadata",
-    "Part",
-    "Place",
-    "Prepared",
+    "PathOrUri",
+    "PreparedTransaction",
     "PublicationChange",
     "RecordedCommits",
+    "Recording",
     "RecordingReader",
     "Remarks",
-    "Resent",
+    "ResentCommitCheck",
+    "SchemaVersion",
     "SegmentFile",
     "SegmentReader",
     "SegmentWriter",
+    "SessionStart",
     "Source",
-    "Start",
+    "TransactionEnd",
+    "TransactionPart",
     "encode_metadata",
-    "find_gaps",
+    "find_inconsistencies",
     "find_missing_end",
     "find_segments",
     "last_acknowledged",
@@ -75,4 +92,5 @@ __all__ = [
     "recorded_commits",
     "segment_name",
     "segment_number",
+    "sync_path",
 ]

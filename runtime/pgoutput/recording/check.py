@@ -1,21 +1,22 @@
-"""Whether the segments of a recording belong together."""
+"""Check that the segments of a recording belong together and that none is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from pgoutput.recording.model import Metadata
+from pgoutput.recording.segment_format import Metadata
 from pgoutput.wire import format_lsn
 
 
-def find_gaps(segments: Sequence[Metadata], first: int = 1, last: int = 0) -> Iterator[str]:
-    """Describe what is missing between segments, or does not fit.
+def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int = 0) -> Iterator[str]:
+    """Describe missing segments, and contradictions between the metadata of consecutive segments.
 
     Args:
-        segments: All of a recording, in the order of `list_segments`; or some that follow each other.
-        first: The number that the first should have.
-        last: The number that the last should have at least, as `last_acknowledged` returns it.
+        segments: Metadata of all segments of a recording, or of consecutive ones: those of the snapshot
+            first, then by number.
+        first: Expected number of the first segment.
+        last: Least expected number of the last segment, as `last_acknowledged` returns it; 0 if unknown.
     """
     stream = [one for one in segments if one.kind == "stream"]
     snapshot = [one for one in segments if one.kind == "snapshot"]
@@ -34,7 +35,7 @@ def find_gaps(segments: Sequence[Metadata], first: int = 1, last: int = 0) -> It
         pair = f"between segments {before.number} and {after.number}"
         if after.session < before.session:
             yield f"{pair}, session {before.session} is followed by session {after.session}"
-        if before.kind == "stream" and not _follow(before, after):
+        if before.kind == "stream" and not _positions_fit(before, after):
             yield f"{pair}, position {before.next_position} is followed by {after.first_position}"
         if after.start_lsn != before.end_lsn:
             end, start = format_lsn(before.end_lsn), format_lsn(after.start_lsn)
@@ -46,18 +47,18 @@ def find_missing_end(found: int, last: int) -> Iterator[str]:
     """Describe the segments that are missing at the end of a recording.
 
     Args:
-        found: Number of the last segment that is there; 0 if there is none.
-        last: The number that it should have at least, as `last_acknowledged` returns it.
+        found: Number of the last existing segment; 0 without segments.
+        last: Number of the last segment that the recorder acknowledged, as `last_acknowledged` returns it.
     """
     if last > found:
         yield f"{_missing(found + 1, last)}, which the recorder had stored and acknowledged"
 
 
-def _follow(before: Metadata, after: Metadata) -> bool:
-    """Whether positions go on.
+def _positions_fit(before: Metadata, after: Metadata) -> bool:
+    """Return whether the positions of a segment can follow those of the segment before.
 
-    Where several sessions are written at a time, each has a range of its own, and leaves some of it out. That
-    nothing is missing between them, their numbers and LSNs tell.
+    Sessions written concurrently have position ranges of their own, which they do not use up. Positions may
+    therefore skip between sessions; segment numbers and LSNs show that nothing is missing there.
     """
     if after.session > before.session and after.number == before.number + 1:
         return after.first_position >= before.next_position

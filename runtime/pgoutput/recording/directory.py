@@ -1,4 +1,4 @@
-"""A local folder that files are added to: whole or not at all, and never in place of another."""
+"""Durable, atomic file creation in a local folder: a file appears complete, and never replaces another."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import BinaryIO, Final
 _PARTIAL: Final = ".partial"
 
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""What file systems without hard links answer (link(2))."""
+"""Error numbers of link(2) on file systems without hard links."""
 
 
 class Directory:
-    """A folder, held open; a context manager.
+    """An open folder; a context manager.
 
-    Files go into this folder even if its path leads to another one later: to a new folder after the first was
-    moved, or to nothing after it was removed.
+    Files are created in the opened folder even if its path later leads elsewhere, because the folder was
+    moved and another one was made in its place.
 
     Attributes:
-        path: Where it was when it was opened.
-        descriptor: Its file descriptor.
+        path: Path of the folder when it was opened.
+        descriptor: File descriptor of the folder.
 
     Raises:
-        OSError: It is not there, or is no folder.
+        OSError: The path does not exist or is not a folder.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -40,28 +40,29 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the folder's file descriptor."""
         os.close(self.descriptor)
 
     @property
     def in_place(self) -> bool:
-        """Whether its path still leads to it."""
+        """Whether `path` still leads to the opened folder."""
         try:
-            there = self.path.stat()
+            current = self.path.stat()
         except OSError:
             return False
-        return os.path.samestat(there, os.fstat(self.descriptor))
+        return os.path.samestat(current, os.fstat(self.descriptor))
 
     def names(self) -> list[str]:
-        """Return the names of its files and folders."""
+        """Return the names of the files and folders in the folder."""
         return os.listdir(self.descriptor)
 
     def create(self, name: str) -> BinaryIO:
-        """Open a new file that readers do not see before `publish`; one left unfinished is removed.
+        """Open a new file that has a temporary name until `publish`.
 
-        It is not written to again: a writer of this process that was given up may still have it open, and
-        ends its file when it is collected as garbage.
+        An unfinished file of the same name is removed first.
         """
+        # Removed, not truncated: an abandoned writer may still have the old file open, and writes its end
+        # when it is garbage-collected.
         self.remove(_partial(name))
         return open(
             _partial(name),
@@ -70,10 +71,10 @@ class Directory:
         )
 
     def publish(self, name: str) -> None:
-        """Give a file made by `create`, which is on the disk, its name.
+        """Rename a file that `create` opened to its final name, durably. The content must be synced before.
 
         Raises:
-            FileExistsError: There is a file of this name; it stays as it is.
+            FileExistsError: A file of this name exists; it is not changed.
             OSError: The folder was removed, or the disk failed.
         """
         partial = _partial(name)
@@ -90,7 +91,7 @@ class Directory:
         os.fsync(self.descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a small file in place of the one of this name; a crash leaves the old one or the new one.
+        """Write a small file atomically, replacing one of this name: a crash leaves the old or the new one.
 
         Raises:
             OSError: The folder was removed, or the disk failed.
@@ -103,26 +104,39 @@ class Directory:
         os.fsync(self.descriptor)
 
     def sync(self) -> None:
-        """Wait until the names of its files are on the disk."""
+        """Flush the names of the folder's files to the disk (fsync)."""
         os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file; a missing file is no error."""
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.descriptor)
 
     def remove_partial(self) -> None:
-        """Remove files that were not published: a writer left them unfinished."""
+        """Remove unfinished files: those that were created but not published."""
         for name in self.names():
             if name.startswith(".") and name.endswith(_PARTIAL):
                 mode = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode
-                if not stat.S_ISDIR(mode):  # a snapshot that was not finished is a folder
+                if not stat.S_ISDIR(mode):  # an unfinished snapshot is a folder
                     self.remove(name)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file or folder another name; a file of that name is replaced, a folder with files is not."""
+        """Rename a file or folder. An existing file is replaced; a folder that is not empty is not.
+
+        Raises:
+            OSError: `old` does not exist, or `new` cannot be replaced.
+        """
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
 
 def _partial(name: str) -> str:
     return f".{name}{_PARTIAL}"
+
+
+def sync_path(path: Path) -> None:
+    """Flush a file's content, or the names in a folder, to the disk (fsync)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Capture files as recordings, so that what reads segments can read them."""
+"""Convert a capture file to a recording."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from pgoutput._stored_stream import Decoded
+from pgoutput._stored_stream import DecodedRecord
 from pgoutput.capturefile import CaptureFile, Header
 from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.messages import XLogData
-from pgoutput.recording.model import Source
 from pgoutput.recording.reader import list_segments
-from pgoutput.recording.writer import SEGMENT_BYTES, SegmentWriter, Start
+from pgoutput.recording.segment_format import Source
+from pgoutput.recording.writer import SEGMENT_BYTES, SegmentWriter, SessionStart
 
 
 def record_capture_file(
     capture: str | Path, folder: str | Path, *, segment_bytes: int = SEGMENT_BYTES
 ) -> list[Path]:
-    """Write the messages of a capture file as a recording; give its segments.
+    """Convert a capture file to a recording of one session; return the paths of its segments.
 
     Args:
-        capture: The capture file.
-        folder: Where the segments go: a new folder, or an empty one.
-        segment_bytes: A segment ends when its messages have so many bytes.
+        capture: Path of the capture file.
+        folder: Folder of the recording; created if it does not exist, and must be empty.
+        segment_bytes: Size of the messages after which a new segment is started, in bytes.
 
     Raises:
-        RecordingError: The file cannot be read, a message stands where no server sends it, or the folder is
-            not empty.
+        RecordingError: The capture file cannot be read, a message is out of place, or the folder is not
+            empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise RecordingError(f"{folder}: a recording of a capture wants an empty folder")
-    start = Start(session=1, number=1, position=0, lsn=0)
+        raise RecordingError(f"{folder}: the folder for a recording of a capture file must be empty")
+    start = SessionStart(session=1, number=1, position=0, lsn=0)
     with CaptureFile(capture) as opened:
         writer = SegmentWriter(folder, _source(opened.header), start, segment_bytes=segment_bytes)
-        decoded = (one for one in opened.messages() if one.message is not None)
-        while some := list(islice(decoded, 1_000)):
+        decoded = (record for record in opened.messages() if record.message is not None)
+        while records := list(islice(decoded, 1_000)):
             try:
-                writer.write(map(_envelope, some), 0)
+                writer.write(map(_envelope, records), 0)
             except DecodeError as error:
                 raise RecordingError(f"{capture}: {error}") from None
         writer.rotate()
@@ -61,5 +61,5 @@ def _source(header: Header) -> Source:
     )
 
 
-def _envelope(one: Decoded) -> XLogData:
-    return one.envelope if isinstance(one.envelope, XLogData) else XLogData(0, 0, 0, one.data)
+def _envelope(record: DecodedRecord) -> XLogData:
+    return record.envelope if isinstance(record.envelope, XLogData) else XLogData(0, 0, 0, record.data)

@@ -1,4 +1,4 @@
-"""Where segments lie: in a folder of this machine, or of any filesystem that pyarrow reaches."""
+"""Locations of recordings: local paths, and URIs of the filesystems that pyarrow supports."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from pyarrow import fs
 
 from pgoutput._text import one_line
 from pgoutput.errors import RecordingError
-from pgoutput.recording.files import SUFFIX
+from pgoutput.recording.segment_file import SUFFIX
 from pgoutput.wire import is_utf8, shown_text
 
-Place: TypeAlias = str | PathLike[str]
-"""A path of this machine, or a URI as `pyarrow.fs.FileSystem.from_uri` takes it: `s3://bucket/recording`."""
+PathOrUri: TypeAlias = str | PathLike[str]
+"""A local path, or a URI for `pyarrow.fs.FileSystem.from_uri`, such as `s3://bucket/recording`."""
 
 SNAPSHOT: Final = "snapshot"
-"""The folder, inside that of a recording, with the segments of the snapshot."""
+"""Name of the folder in a recording that contains the segments of the snapshot."""
 
 STATE_FILE: Final = "_recording.json"
-"""The recorder's state, in the folder of a recording. Readers of Parquet skip such names."""
+"""Name of the file with the recorder's state, in the folder of a recording.
+
+Parquet readers skip names that begin with an underscore."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET: Final = re.compile(r"(://[^:@/]*:)[^@/]*(@)")
-"""The password in a URI, which is not to stand in errors."""
+"""Matches the password in a URI, which errors must not show."""
 
 _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
 
 
 class Location(msgspec.Struct, frozen=True):
-    """A file or folder."""
+    """A file or folder in some filesystem, which may not exist. `/` appends a name; `str` hides passwords."""
 
     place: str
-    """As `locate` takes it."""
+    """Path or URI, as `locate` takes it; may contain a password."""
     filesystem: fs.FileSystem
     path: str
-    """In the filesystem."""
+    """Path in `filesystem`."""
 
     def __truediv__(self, name: str) -> Location:
         return self._with(lambda path: f"{path.rstrip('/')}/{name}")
@@ -49,7 +51,7 @@ class Location(msgspec.Struct, frozen=True):
 
     @property
     def parent(self) -> Location:
-        """The folder that it is in."""
+        """Location of the containing folder."""
         return self._with(lambda path: path.rpartition("/")[0] or ".")
 
     def _with(self, change: Callable[[str], str]) -> Location:
@@ -58,14 +60,14 @@ class Location(msgspec.Struct, frozen=True):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder that is there."""
+        """Whether the location is an existing folder."""
         return bool(self._info().type == fs.FileType.Directory)
 
     def names(self) -> list[str]:
-        """The names in the folder; none if it is not there.
+        """Return the names in the folder; an empty list if the folder does not exist.
 
         Raises:
-            RecordingError: The filesystem does not answer.
+            RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
         """
         try:
             selector = fs.FileSelector(self.path, allow_not_found=True)
@@ -79,10 +81,10 @@ class Location(msgspec.Struct, frozen=True):
             raise RecordingError(f"{self}: {one_line(error)}") from error
 
     def content(self) -> bytes | None:
-        """Return the bytes of a small file; None if it does not exist.
+        """Return the bytes of a small file; None if the file does not exist.
 
         Raises:
-            RecordingError: It cannot be read.
+            RecordingError: The file cannot be read.
         """
         try:
             with self.filesystem.open_input_file(self.path) as file:
@@ -99,11 +101,11 @@ class Location(msgspec.Struct, frozen=True):
             raise RecordingError(f"{self}: {one_line(error)}") from error
 
 
-def locate(place: Place) -> Location:
-    """Where a path or URI leads.
+def locate(place: PathOrUri) -> Location:
+    """Return the location of a path or URI; existence is not checked.
 
     Raises:
-        RecordingError: It is a URI that pyarrow does not know, or not valid UTF-8.
+        RecordingError: pyarrow does not support the URI, or the path is not valid UTF-8.
     """
     text = fspath(place)
     if not is_utf8(text):
@@ -120,30 +122,33 @@ def locate(place: Place) -> Location:
 
 
 def find_segments(folder: Location) -> list[Location]:
-    """The segments of a recording, in their order: those of the snapshot first."""
-    parts = (folder / SNAPSHOT, folder)
+    """Return the segments of a recording in order, those of the snapshot first; empty without segments.
+
+    Raises:
+        RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
+    """
     return [
-        part / name
-        for part in parts
-        for name in sorted(part.names())
+        parent / name
+        for parent in (folder / SNAPSHOT, folder)
+        for name in sorted(parent.names())
         if name[0].isdigit() and name.endswith(SUFFIX)
     ]
 
 
 def segment_number(location: Location) -> int:
-    """The number of a segment, by its name.
+    """Return the number of a segment, from its file name.
 
     Raises:
-        RecordingError: It has another name.
+        RecordingError: The file name is not one of a segment.
     """
     match = _NAME.fullmatch(location.path.rpartition("/")[2])
     if match is None:
-        raise RecordingError(f"{location}: no segment has such a name; they are called 0000000001{SUFFIX}")
+        raise RecordingError(f"{location}: not the name of a segment; segments are called 0000000001{SUFFIX}")
     return int(match[1])
 
 
 class _State(msgspec.Struct):
-    """What readers need of the recorder's state. Unknown fields are ignored."""
+    """The part of the recorder's state that readers need."""
 
     last_segment: int = 0
 
@@ -154,11 +159,11 @@ _STATE: Final = msgspec.json.Decoder(_State)
 def last_acknowledged(folder: Location) -> int:
     """Return the number of the last segment that the recorder acknowledged to the server; 0 if unknown.
 
-    The recorder stores segments first and writes this number afterwards. Read it before the folder is
-    listed: a segment that is then not in the folder was removed.
+    The recorder stores a segment before it writes the segment's number to its state file. Call this function
+    before listing the folder: an acknowledged segment that is missing from the list was then removed.
 
     Raises:
-        RecordingError: The folder's state file cannot be read.
+        RecordingError: The recorder's state file cannot be read.
     """
     file = folder / STATE_FILE
     content = file.content()

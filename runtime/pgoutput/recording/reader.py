@@ -1,4 +1,4 @@
-"""Segments to messages and transactions."""
+"""Read segments and recordings: Arrow batches, messages and transactions."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ import pyarrow.parquet as pq
 from pgoutput._stored_stream import Record, StoredStream
 from pgoutput._text import one_line
 from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.recording.check import find_gaps
-from pgoutput.recording.files import SUFFIX, checksum
+from pgoutput.recording.check import find_inconsistencies
 from pgoutput.recording.location import (
     Location,
-    Place,
+    PathOrUri,
     find_segments,
     last_acknowledged,
     locate,
 )
-from pgoutput.recording.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata, decode_metadata
+from pgoutput.recording.segment_file import SUFFIX, checksum
+from pgoutput.recording.segment_format import (
+    CHECKSUM_KEY,
+    FORMAT,
+    METADATA_KEY,
+    SCHEMA,
+    Metadata,
+    decode_metadata,
+)
 from pgoutput.stream import StreamDecoder
 
 
 def list_segments(folder: str | Path) -> list[Path]:
-    """The segments of a recording, in their order: those of the snapshot first.
+    """Return the paths of a recording's segments in order, those of the snapshot first.
 
     Raises:
-        RecordingError: The folder has none.
+        RecordingError: The folder has no segments.
     """
     found = [Path(segment.path) for segment in find_segments(locate(Path(folder)))]
     if not found:
@@ -39,35 +46,35 @@ def list_segments(folder: str | Path) -> list[Path]:
     return found
 
 
-def read_metadata(path: Place | Location) -> Metadata:
-    """What a segment says of itself.
+def read_metadata(path: PathOrUri | Location) -> Metadata:
+    """Return the metadata of a segment.
 
     Raises:
-        RecordingError: The file is missing, is not a segment, or was written by a newer version.
+        RecordingError: The file is missing, is not a segment, or has another version of the format.
     """
     with SegmentReader(path) as segment:
         return segment.metadata
 
 
 class SegmentReader:
-    """One segment, opened; a context manager.
+    """An opened segment; a context manager.
 
     Attributes:
-        location: Where the file is.
-        metadata: What it says of itself.
+        location: Location of the file.
+        metadata: Metadata of the segment.
 
     Raises:
-        RecordingError: As `read_metadata`.
+        RecordingError: The file is missing, is not a segment, or has another version of the format.
     """
 
-    def __init__(self, path: Place | Location) -> None:
+    def __init__(self, path: PathOrUri | Location) -> None:
         self.location = location = path if isinstance(path, Location) else locate(path)
         try:
             self._file = pq.ParquetFile(
                 location.path, filesystem=location.filesystem, page_checksum_verification=True
             )
         except _UNREADABLE as error:
-            raise self._unreadable("no Parquet file", error) from error
+            raise self._unreadable("cannot be read as a Parquet file", error) from error
         try:
             self.metadata = self._metadata()
         except RecordingError:
@@ -86,14 +93,14 @@ class SegmentReader:
 
     @property
     def size(self) -> int:
-        """Bytes of its rows, before they are compressed."""
+        """Size of the segment's rows before compression, in bytes."""
         file = self._file.metadata
         return sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return the rows in the columns of `SCHEMA`, those of the keyframe first.
+        """Yield the rows in the columns of `SCHEMA`, the keyframe first.
 
-        A batch never spans row groups and has about 8 MiB of messages, or one message if that is larger.
+        A batch never spans row groups, and has about 8 MiB of messages, or one message if that is larger.
 
         Raises:
             RecordingError: The file is damaged.
@@ -107,20 +114,20 @@ class SegmentReader:
                 for batch in reader:
                     rows += len(batch)
                     if rows == ends:
-                        reader.close()  # it holds the last page and batch
+                        reader.close()  # frees the last page and batch
                         _return_memory(batch.nbytes)
                     last = [batch]
-                    del batch  # only the caller holds it: one message can have a gigabyte
+                    del batch  # while it is processed, only the caller holds it: a message can have 1 GB
                     yield last.pop()
         except _UNREADABLE as error:
             raise self._unreadable("the file is damaged", error) from error
-        self._has_rows(self.metadata, rows)
+        self._check_rows(self.metadata, rows)
 
     def decoder(self) -> StreamDecoder:
-        """A decoder for its messages, the keyframe first.
+        """Return a new decoder for the segment's messages, the keyframe first.
 
         Raises:
-            RecordingError: It needs a newer version of this package.
+            RecordingError: This version of pgoutput does not know the segment's protocol version.
         """
         source = self.metadata.source
         try:
@@ -131,21 +138,21 @@ class SegmentReader:
             raise self._error(str(error)) from None
 
     def error_at(self, position: int | None, error: DecodeError) -> RecordingError:
-        """The error that a message cannot be read.
+        """Build the error for a message of the segment that cannot be decoded.
 
         Args:
-            position: Its position; None in the keyframe.
-            error: What is wrong with it.
+            position: Position of the message; None in the keyframe.
+            error: Error of the decoder.
         """
         place = "keyframe" if position is None else f"position {position}"
         return self._error(f"{place}: {error}")
 
     def _metadata(self) -> Metadata:
-        said = self._file.metadata.metadata or {}
-        raw = said.get(METADATA_KEY)
+        stored = self._file.metadata.metadata or {}
+        raw = stored.get(METADATA_KEY)
         if raw is None:
-            raise self._error("no segment: the metadata of `pgoutput` is missing")
-        if said.get(CHECKSUM_KEY) != checksum(raw):
+            raise self._error("not a segment: the metadata of `pgoutput` is missing")
+        if stored.get(CHECKSUM_KEY) != checksum(raw):
             raise self._error("the file is damaged (its metadata does not have the checksum that it should)")
         try:
             if (number := decode_metadata(raw, _FORMAT).format) != FORMAT:
@@ -154,14 +161,14 @@ class SegmentReader:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._error(f"its metadata cannot be read ({error})") from None
         if not self._schema().equals(SCHEMA):
-            raise self._error("no segment: its columns are not those of one")
-        self._has_rows(metadata, self._file.metadata.num_rows)
+            raise self._error("not a segment: it has other columns")
+        self._check_rows(metadata, self._file.metadata.num_rows)
         return metadata
 
     def _batch_rows(self, group: int) -> int:
         """Return how many rows of a row group to read at once, from their average size."""
-        found = self._file.metadata.row_group(group)
-        rows = found.num_rows * _BATCH_BYTES // max(1, found.total_byte_size)
+        row_group = self._file.metadata.row_group(group)
+        rows = row_group.num_rows * _BATCH_BYTES // max(1, row_group.total_byte_size)
         return int(max(1, min(_BATCH_ROWS, rows)))
 
     def _schema(self) -> pa.Schema:
@@ -171,26 +178,26 @@ class SegmentReader:
             raise self._unreadable("the file is damaged", error) from error
 
     def _unreadable(self, text: str, error: Exception) -> RecordingError:
-        """The error that the file cannot be read; a failure of the storage is told apart from damage."""
+        """Build the error for an unreadable file; a storage failure is reported as such, not as damage."""
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):
             text = "the storage failed"
         return self._error(f"{text} ({one_line(error)})")
 
-    def _has_rows(self, metadata: Metadata, rows: int) -> None:
-        if (wanted := metadata.keyframe + metadata.messages) != rows:
-            raise self._error(f"it has {rows} rows, and should have {wanted}")
+    def _check_rows(self, metadata: Metadata, rows: int) -> None:
+        if (expected := metadata.keyframe + metadata.messages) != rows:
+            raise self._error(f"it has {rows} rows, and should have {expected}")
 
     def _error(self, text: str) -> RecordingError:
         return RecordingError(f"{self.location}: {text}")
 
 
 _BATCH_ROWS: Final = 16_384
-"""The writer's limit for a row group."""
+"""Row limit of a batch: the writer's limit for a row group."""
 _BATCH_BYTES: Final = 8 << 20
-"""Twice the writer's limit for a row group, so that a usual row group is one batch."""
+"""Size limit of a batch, in bytes: twice the writer's limit, so that a usual row group is one batch."""
 
 _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
-"""What pyarrow raises for bytes that are not Parquet."""
+"""Errors that pyarrow raises for a file that is missing or not Parquet."""
 
 
 def _return_memory(freed: int) -> None:
@@ -203,28 +210,29 @@ class _Format(msgspec.Struct):
     format: int
 
 
-# Made once, and here: msgspec 0.22 crashes where several threads meet a type for the first time.
+# Made at import: msgspec 0.22 crashes if several threads use a type for the first time at once.
 _FORMAT: Final = msgspec.json.Decoder(_Format)
 _METADATA: Final = msgspec.json.Decoder(Metadata)
 
 
 class RecordingReader(StoredStream):
-    """Segments as one stream, opened; a context manager.
+    """An opened recording, or one segment, read as one stream; a context manager.
 
-    Their keyframes are left out, but for that of the first: the messages before have said the same.
+    Only the first segment's keyframe is read. The others repeat earlier messages.
 
     Args:
-        path: A segment, or the folder of a recording.
-        on_bad: Called with what cannot be decoded, which is then skipped; None raises it.
+        path: The folder of a recording, or a segment.
+        on_error: Called with the error of each message that cannot be decoded, and of each missing segment;
+            the message or segment is then skipped. None raises the error.
 
     Raises:
-        RecordingError: The folder has no segments, or some are missing, or a file is none.
+        RecordingError: The folder has no segments, some are missing, or a file is not a segment.
     """
 
     numbered_by = "position"
 
-    def __init__(self, path: str | Path, *, on_bad: Callable[[RecordingError], None] | None = None) -> None:
-        super().__init__(on_bad)
+    def __init__(self, path: str | Path, *, on_error: Callable[[RecordingError], None] | None = None) -> None:
+        super().__init__(on_error)
         self.path = Path(path)
         is_folder = self.path.is_dir()
         last = last_acknowledged(locate(self.path)) if is_folder else 0
@@ -232,14 +240,14 @@ class RecordingReader(StoredStream):
         with SegmentReader(self.paths[0]) as first:
             self._session, self.decoder = first.metadata.session, first.decoder()
         if is_folder:
-            for gap in find_gaps([read_metadata(path) for path in self.paths], last=last):
-                self._bad(RecordingError(f"{self.path}: {gap}"))
+            for text in find_inconsistencies([read_metadata(path) for path in self.paths], last=last):
+                self._report(RecordingError(f"{self.path}: {text}"))
 
     def records(self) -> Iterator[Record]:
-        """The messages, in their order.
+        """Yield the messages in order.
 
         Raises:
-            RecordingError: A file is damaged, or is no segment.
+            RecordingError: A file is damaged or not a segment.
         """
         for path in self.paths:
             with SegmentReader(path) as segment:
@@ -249,7 +257,7 @@ class RecordingReader(StoredStream):
                 for batch in segment.batches():
                     positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
                     freed = batch.nbytes
-                    del batch  # else both would be held while the messages are read
+                    del batch  # free its memory while the messages are processed
                     _return_memory(freed)
                     for position, message in zip(positions, data, strict=True):
                         if position is not None or path is self.paths[0]:
@@ -257,11 +265,11 @@ class RecordingReader(StoredStream):
 
     @property
     def name(self) -> str:
-        """The name of the folder, or of the segment without suffix."""
+        """Name of the folder, or of the segment without `.parquet`."""
         return self.path.name.removesuffix(SUFFIX)
 
     def close(self) -> None:
-        """Nothing stays open between records."""
+        """Do nothing: no file stays open between records."""
 
     def _error(self, number: int | None, text: str) -> RecordingError:
         place = "keyframe" if number is None else f"position {number}"

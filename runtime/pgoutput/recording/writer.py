@@ -1,4 +1,4 @@
-"""A stream to segments."""
+"""Write the stream of a session as segments."""
 
 from __future__ import annotations
 
@@ -11,86 +11,105 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pgoutput._arrays import value_offsets
 from pgoutput.messages import XLogData
-from pgoutput.recording.batches import follow, offsets
+from pgoutput.recording.batch_tracker import track_batch
 from pgoutput.recording.directory import Directory
-from pgoutput.recording.files import SegmentFile, segment_name, sent
-from pgoutput.recording.model import SENT, Incomplete, Metadata, Prepared, PublicationChange, Source
-from pgoutput.recording.resent import Resent
-from pgoutput.recording.state import StreamState
+from pgoutput.recording.resent_commits import ResentCommitCheck
+from pgoutput.recording.segment_file import SegmentFile, message_batch, segment_name
+from pgoutput.recording.segment_format import (
+    MESSAGE_SCHEMA,
+    IncompleteTable,
+    Metadata,
+    PreparedTransaction,
+    PublicationChange,
+    Source,
+)
+from pgoutput.recording.stream_state import StreamState
 
 Job: TypeAlias = Callable[[], None]
+"""A piece of file output that a `SegmentWriter` has run, now or in another thread."""
 
 SEGMENT_BYTES: Final = 64 << 20
-"""Bytes of messages in a segment: what one Spark task reads in some seconds."""
+"""Default size of a segment's messages, in bytes: what one Spark task reads in a few seconds."""
 
 _BATCH_BYTES: Final = 4 << 20
+"""Size of the messages after which a row group is written, in bytes."""
 _BATCH_ROWS: Final = 16_384
+"""Maximum number of messages of a row group."""
 
 
-class _Open(msgspec.Struct):
-    """The segment that is being written."""
+class _OpenSegment(msgspec.Struct):
+    """The segment being written."""
 
     file: SegmentFile
     position: int
     start_lsn: int
     keyframe: list[bytes]
     opened: float
+    """`time.monotonic()` when the segment was started."""
     bytes: int = 0
+    """Size of the messages written so far, in bytes."""
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session goes on."""
+class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session continues a recording."""
 
     session: int
+    """Number of the session."""
     number: int
-    """Of its first segment."""
+    """Number of the session's first segment."""
     position: int
-    """Of its first message."""
+    """Position of the session's first message."""
     lsn: int
-    """What ended up to here is stored already, and will not be stored again."""
-    prepared: tuple[Prepared, ...] = ()
+    """End LSN up to which finished transactions are stored already; the session does not store them again."""
+    prepared: tuple[PreparedTransaction, ...] = ()
+    """Transactions that are prepared when the session starts."""
     described: tuple[bytes, ...] = ()
-    """Type and Relation messages that the session has had, if another writer wrote its beginning."""
+    """Type and Relation messages sent earlier in the session, if another writer wrote its beginning."""
 
 
 class Remarks(msgspec.Struct, frozen=True):
-    """What a segment says beside its messages; the fields are those of `Metadata`."""
+    """What the recorder noticed beside the messages, to be stored in a segment's metadata."""
 
-    incomplete: tuple[Incomplete, ...] = ()
+    incomplete: tuple[IncompleteTable, ...] = ()
+    """All tables that are incomplete now."""
     publication_changes: tuple[PublicationChange, ...] = ()
+    """Changes of publications that were noticed since the segment before."""
 
 
 class SegmentWriter:
-    """Writes the stream of one session to segments.
+    """Writes the stream of one session as segments.
 
-    Files are written in jobs, in order. A job that fails leaves the writer of no further use.
+    Files are written in jobs, which run in order. After a failed job the writer must not be used any more.
 
     Attributes:
-        state: What has passed.
+        state: State of the stream after the messages written so far.
 
     Args:
-        folder: Where the segments go; one that is held open stays the same when its path is given to another.
-        source: Where the stream comes from.
-        start: Where it goes on.
-        run: Runs jobs, now or in another thread.
-        stored: Is told of each segment that is safe on the disk, from within a job.
-        segment_bytes: A segment ends when its messages have so many bytes.
-        remarks: Returns what a segment is to say when it ends, for OIDs of relations that it describes.
-        resent: Checks what the server sends again, if the stream begins before `start.lsn`.
+        folder: Folder of the segments. With a `Directory`, segments go to the opened folder even if its path
+            later leads elsewhere.
+        source: Source of the stream.
+        start: Where the session continues the recording.
+        run: Runs a job, now or in another thread.
+        stored: Called, from within a job, with path and metadata of each segment that is safe on the disk.
+        segment_bytes: Size of the messages after which a new segment is started, in bytes.
+        remarks: Called with the OIDs of the relations that a segment describes when the segment ends;
+            returns the remarks for its metadata.
+        resent: Checks the transactions that the server sends again, if the stream begins before `start.lsn`.
     """
 
     def __init__(
         self,
         folder: Path | Directory,
         source: Source,
-        start: Start,
+        start: SessionStart,
         *,
         run: Callable[[Job], None] = lambda job: job(),
         stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
         segment_bytes: int = SEGMENT_BYTES,
         remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
-        resent: Resent | None = None,
+        resent: ResentCommitCheck | None = None,
     ) -> None:
         self.state = StreamState(source, start.position, start.lsn, start.prepared, start.described, resent)
         self._directory = folder if isinstance(folder, Directory) else None
@@ -104,62 +123,65 @@ class SegmentWriter:
         self._remarks = remarks
         self._segment_bytes = segment_bytes
         self._batch_limit = min(_BATCH_BYTES, segment_bytes)
-        self._file: _Open | None = None
+        self._file: _OpenSegment | None = None
         self._batches: list[pa.RecordBatch] = []
-        """What is not written yet, and how much it is."""
+        """Messages that are not written yet."""
         self._rows = self._bytes = 0
 
     @property
     def open_for(self) -> float:
-        """Seconds since the first message of the segment that is being written; 0 if there is none."""
+        """Seconds since the segment being written was started; 0 if no segment is open."""
         return 0.0 if self._file is None else time.monotonic() - self._file.opened
 
     @property
     def has_ends(self) -> bool:
-        """Whether the segment that is being written has what can be acknowledged once it is stored."""
+        """Whether a transaction ends in the segment being written: storing it allows to acknowledge more."""
         return self._file is not None and self.state.end_lsn > self._file.start_lsn
 
     def write(self, messages: Iterable[XLogData], received_at: int) -> None:
-        """Take the next messages.
+        """Write the next messages.
+
+        After an error the writer must not be used any more.
 
         Args:
-            messages: As the walsender sent them.
-            received_at: When they were read, in microseconds since 1970.
+            messages: The messages in their envelopes, as the walsender sent them.
+            received_at: When the messages were received, in microseconds since 1970-01-01 00:00 UTC.
 
         Raises:
-            DecodeError: One is not a message of this stream, or no server sends it there; the writer is of
-                no further use.
-            OSError: A file could not be written; likewise.
+            DecodeError: A message is invalid or out of place.
+            OSError: A file could not be written.
         """
         rows = list(messages)
         lsns, times = (row.wal_start for row in rows), (received_at for _ in rows)
-        self._write(sent(lsns, times, [row.data for row in rows]))
+        self._write(message_batch(lsns, times, [row.data for row in rows]))
 
     def write_batch(self, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
-        """Take the next messages, in columns.
+        """Write the next messages, given as columns.
+
+        After an error the writer must not be used any more.
 
         Args:
-            lsns: The LSNs of their envelopes, int64.
-            received_at: When they were read, as in `SCHEMA`.
-            data: The messages.
+            lsns: `wal_start` of each message's XLogData, as int64.
+            received_at: When each message was received, as a timestamp in microseconds with time zone UTC.
+            data: The messages, as binary.
 
         Raises:
-            DecodeError: As `write`.
-            OSError: As `write`.
+            DecodeError: A message is invalid or out of place.
+            OSError: A file could not be written.
         """
-        self._write(pa.record_batch([lsns, received_at, data], schema=SENT))
+        self._write(pa.record_batch([lsns, received_at, data], schema=MESSAGE_SCHEMA))
 
     def _write(self, rest: pa.RecordBatch) -> None:
         while len(rest):
             if self._file is None:
                 self._file = self._open()
-            count = self._missing(rest["data"])
-            stored = follow(self.state, self._position, rest[:count])
+            count = self._fitting_rows(rest["data"])
+            stored = track_batch(self.state, self._position, rest[:count])
             rest = rest[count:]
             if len(stored):
                 self._batches.append(stored)
                 self._rows += len(stored)
-                ends = offsets(stored["data"])
+                ends = value_offsets(stored["data"])
                 self._bytes += int(ends[-1] - ends[0])
                 self._position += len(stored)
             if self._bytes >= self._batch_limit or self._rows == _BATCH_ROWS:
@@ -168,24 +190,24 @@ class SegmentWriter:
                     self.rotate()
 
     def rotate(self) -> None:
-        """End the segment that is being written, if there is one."""
+        """End the segment being written, if there is one; the next message starts a new segment."""
         if self._file is not None:
             self._rotate(self._file, may_be_empty=False)
 
     def announce(self) -> None:
-        """Write a segment without messages for remarks that are to be seen, unless one is being written."""
+        """Write a segment without messages, to store remarks; do nothing if a segment is being written."""
         if self._file is None:
             file = self._open()
             self._run(lambda: file.file.add_keyframe(file.keyframe))
             self._rotate(file, may_be_empty=True)
 
-    def _rotate(self, file: _Open, *, may_be_empty: bool) -> None:
+    def _rotate(self, file: _OpenSegment, *, may_be_empty: bool) -> None:
         state = self.state
         self._write_batch()
         self._file = None
-        if self._position == file.position and not may_be_empty:  # all of it was stored before
+        if self._position == file.position and not may_be_empty:  # the messages had been stored before
             return
-        remarks = self._remarks([epoch.relation["oid"] for epoch in state.relations])
+        remarks = self._remarks([version.relation["oid"] for version in state.relations])
         metadata = Metadata(
             kind="stream",
             number=self._number,
@@ -208,14 +230,14 @@ class SegmentWriter:
         self._number += 1
         self._run(lambda: self._stored(file.file.finish(metadata), metadata))
 
-    def _open(self) -> _Open:
+    def _open(self) -> _OpenSegment:
         file = SegmentFile(self._folder / segment_name(self._number), self._directory)
         lsn, keyframe = self.state.end_lsn, self.state.start_segment(self._number)
-        return _Open(file, self._position, lsn, keyframe, time.monotonic())
+        return _OpenSegment(file, self._position, lsn, keyframe, time.monotonic())
 
-    def _missing(self, data: pa.BinaryArray) -> int:
-        """How many of the messages fill the batch, if all of them are stored."""
-        ends = offsets(data)
+    def _fitting_rows(self, data: pa.BinaryArray) -> int:
+        """Return how many messages fill the current row group, if all of them are stored."""
+        ends = value_offsets(data)
         count = np.searchsorted(ends, int(ends[0]) + self._batch_limit - self._bytes)
         return min(int(count), _BATCH_ROWS - self._rows, len(data))
 

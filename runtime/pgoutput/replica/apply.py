@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, Place, locate
+from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, cut
 from pgoutput.replica.differences import Difference
 from pgoutput.replica.table import CHUNK_BITS, Replica
@@ -34,7 +34,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 def apply_changes(
     batches: Iterable[pa.RecordBatch],
-    target: Place,
+    target: PathOrUri,
     query: str,
     batch: int,
     *,

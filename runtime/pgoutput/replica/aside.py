@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location
+from pgoutput.recording import Location
 from pgoutput.replica.storage import read_file, remove_empty_folder, remove_file, write_file
 
 _FOLDER: Final = "_set_aside"

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Place, locate
+from pgoutput.recording import PathOrUri, locate
 from pgoutput.replica.storage import read_file, write_file
 
 _CLAIM: Final = "_query.json"
@@ -24,7 +24,7 @@ class Claim(msgspec.Struct, frozen=True):
     """UUID of the recording; empty where the changes come from no recording."""
 
 
-def claim(target: Place, mine: Claim, *, batch: int) -> None:
+def claim(target: PathOrUri, mine: Claim, *, batch: int) -> None:
     """Note the owner in a target that has none; check it in any other.
 
     Args:
@@ -52,7 +52,7 @@ def claim(target: Place, mine: Claim, *, batch: int) -> None:
         )
 
 
-def check_owner(target: Place, keeps: str, recording: str) -> Claim | None:
+def check_owner(target: PathOrUri, keeps: str, recording: str) -> Claim | None:
     """Return the owner of a target; None if it has none.
 
     Args:
@@ -80,7 +80,7 @@ def check_owner(target: Place, keeps: str, recording: str) -> Claim | None:
     return there
 
 
-def read_claim(target: Place) -> Claim | None:
+def read_claim(target: PathOrUri) -> Claim | None:
     """Return what a target's owner noted in it; None if it has none.
 
     Raises:

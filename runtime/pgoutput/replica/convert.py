@@ -21,7 +21,7 @@ from pgoutput import catalog
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.rows import Layout, column_names
 from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
-from pgoutput.views.table import RESCUED_TYPE
+from pgoutput.views import RESCUED_TYPE
 
 
 def convert(batch: pa.RecordBatch, old: Layout, new: Layout, columns: tuple[Column, ...]) -> pa.RecordBatch:

@@ -13,15 +13,14 @@ import pyarrow as pa
 
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
-from pgoutput.recording import Place, SegmentReader, locate
-from pgoutput.recording.location import Location
+from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
 from pgoutput.replica.apply import Applied, apply_changes
 from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside, take_back
 from pgoutput.replica.claim import Claim, read_claim
-from pgoutput.views import CHANGES, ChangesView, Recording, committed_changes, read
+from pgoutput.views import CHANGES, ChangesView, plan_changes, read
 
 
-def retry_tables(recording: Place, target: Place) -> Iterator[Applied]:
+def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[Applied]:
     """Apply what the tables that were set aside have missed, batch by batch.
 
     The query of the target must not run at the same time. The changes are read from the recording: do not use
@@ -100,7 +99,7 @@ def _store(source: Recording, oid: int, missed: Missed, file: str) -> None:
     numbers = range(missed.first, missed.last + 1)
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:
-        for task in committed_changes(source, numbers):
+        for task in plan_changes(source, numbers):
             with SegmentReader(task.place) as segment:
                 for batch in read(
                     segment, ChangesView(segment, task, lambda shape: shape.relation.oid == oid)

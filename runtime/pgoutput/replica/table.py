@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Field, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location
+from pgoutput.recording import Location
 from pgoutput.replica.build import Builder
 from pgoutput.replica.cells import Cells, spread
 from pgoutput.replica.chunks import Chunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location, Place, locate
+from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.aside import Aside, read_aside
 from pgoutput.replica.differences import Difference, decode_differences
 from pgoutput.replica.folders import MAY_DIFFER, NAME, NAMESPACE, RECORDING, RELATIONS, find_registered
@@ -28,7 +28,7 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     """Why the table was set aside or cannot be read; empty if it is kept up to date."""
 
 
-def replica_tables(target: Place) -> dict[int, ReplicaTable]:
+def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
     """Return the tables of a target, by OID of the relation.
 
     Args:

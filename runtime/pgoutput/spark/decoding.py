@@ -22,12 +22,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pgoutput.columns.messages import scatter
+from pgoutput._index import scatter
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Streaming
 from pgoutput.stream import StreamDecoder
-from pgoutput.views.decoded import DECODED, decoded_batch
-from pgoutput.views.timeline import CONTEXT, Key, Keys, PlacedDecoder, find_timeline, key_at, shown_key
+from pgoutput.views import (
+    CONTEXT_TAGS,
+    DECODED,
+    Key,
+    KeyColumns,
+    UnorderedDecoder,
+    build_timeline,
+    decoded_batch,
+    format_key,
+    key_at,
+)
 
 _MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 _CORRUPT_SETTING: Final = "spark.sql.columnNameOfCorruptRecord"
@@ -128,10 +137,10 @@ def decode(
     place, data = _expressions(column, order_by)
     _see_types(df.select(place, data).schema)
     added = _added_fields(df, mode.upper())
-    timeline = find_timeline(_context(df if context is None else context, place, data), reader)
+    timeline = build_timeline(_context(df if context is None else context, place, data), reader)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = PlacedDecoder(timeline, options.decoder())
+        decoder = UnorderedDecoder(timeline, options.decoder())
         for batch in batches:
             order, messages = batch.columns[-1].flatten()
             keys = _keys(order)
@@ -193,7 +202,7 @@ def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
 
 def _context(df: DataFrame, place: Column, data: Column) -> Iterator[tuple[Key, bytes]]:
     """The messages that the others need, with their places."""
-    tags = [functions.lit(tag) for tag in CONTEXT]
+    tags = [functions.lit(tag) for tag in CONTEXT_TAGS]
     found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(place, data)
     for batch in found.toArrow().to_batches():
         keys = zip(*(column.to_pylist() for column in _keys(batch.column(0))), strict=True)
@@ -217,10 +226,10 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
-def _first(errors: Mapping[int, DecodeError], keys: Keys) -> DecodeError:
+def _first(errors: Mapping[int, DecodeError], keys: KeyColumns) -> DecodeError:
     """The first of the errors, which tells the place."""
     row = min(errors)
-    text = f"the message at {shown_key(key_at(keys, row))}: {errors[row]}"
+    text = f"the message at {format_key(key_at(keys, row))}: {errors[row]}"
     return DecodeError(text, message=errors[row].message, field=errors[row].field, offset=errors[row].offset)
 
 

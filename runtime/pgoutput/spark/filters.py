@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pgoutput.views import Lsns, Shape
+from pgoutput.views import LsnRange, RelationSchema
 
 _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
@@ -31,7 +31,7 @@ _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     LessThanOrEqual: operator.le,
 }
 
-_RELATION: Final[Mapping[tuple[str, ...], Callable[[Shape], int | str]]] = {
+_RELATION: Final[Mapping[tuple[str, ...], Callable[[RelationSchema], int | str]]] = {
     ("relation", "oid"): lambda shape: shape.relation.oid,
     ("relation", "namespace"): lambda shape: shape.namespace,
     ("relation", "name"): lambda shape: shape.name,
@@ -52,22 +52,22 @@ class Filters:
         self._relation: list[Any] = [one for one in known if one.attribute in _RELATION]  # type: ignore[attr-defined]
         self._lsn: list[Any] = [one for one in known if one.attribute in _LSN]  # type: ignore[attr-defined]
 
-    def wants(self, shape: Shape) -> bool:
+    def wants(self, shape: RelationSchema) -> bool:
         """Whether changes of the relation are wanted."""
         return all(_TESTS[type(one)](_RELATION[one.attribute](shape), one.value) for one in self._relation)
 
     @property
-    def lsns(self) -> Lsns:
+    def lsns(self) -> LsnRange:
         """In which range the commit LSNs are that are wanted."""
-        first, last = Lsns()
+        first, last = LsnRange()
         for one in self._lsn:
             lowest, highest = _bounds(one)
             first, last = max(first, lowest), min(last, highest)
-        return Lsns(first, last)
+        return LsnRange(first, last)
 
 
 def _bounds(one: Any) -> tuple[int, int]:
-    first, last = Lsns()
+    first, last = LsnRange()
     match one:
         case EqualTo():
             return one.value, one.value

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pgoutput.errors import RecordingError
-from pgoutput.recording.location import Place, locate
+from pgoutput.recording import PathOrUri, locate
 from pgoutput.replica import Applied, apply_changes
 from pgoutput.replica.aside import Aside, Missed, read_aside, set_aside
 from pgoutput.replica.claim import Claim, check_owner, claim
@@ -35,10 +35,10 @@ _APPLIED_DDL: Final = "applied binary"
 
 def replicate(
     changes: DataFrame,
-    target: Place,
+    target: PathOrUri,
     *,
     history: bool = False,
-    checkpoint: Place | None = None,
+    checkpoint: PathOrUri | None = None,
     trigger: Mapping[str, Any] | None = None,
     report: Report | None = None,
 ) -> StreamingQuery:
@@ -72,9 +72,9 @@ def replicate(
 
 def write_feed(
     changes: DataFrame,
-    target: Place,
+    target: PathOrUri,
     *,
-    checkpoint: Place | None = None,
+    checkpoint: PathOrUri | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
     """Start a query that writes changes as they are, as plain Parquet in a folder for each batch.
@@ -125,7 +125,7 @@ def _start(
     changes: DataFrame,
     target: str,
     keeps: str,
-    checkpoint: Place | None,
+    checkpoint: PathOrUri | None,
     trigger: Mapping[str, Any] | None,
     run: _Run,
 ) -> StreamingQuery:
@@ -238,7 +238,7 @@ def _feed_batch(target: str, rows: DataFrame, batch: _Batch) -> None:
     rows.write.mode("overwrite").parquet(f"{target}/batch={batch.number}")
 
 
-def _absolute(place: Place) -> str:
+def _absolute(place: PathOrUri) -> str:
     """A path from the root: the executors may be elsewhere."""
     text = os.fspath(place)
     return text.rstrip("/") if "://" in text else os.path.abspath(text)

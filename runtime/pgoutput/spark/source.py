@@ -39,11 +39,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pgoutput.errors import RecordingError
+from pgoutput.recording import Recording
 from pgoutput.spark.filters import Filters, PushFilters
 from pgoutput.spark.target import find_place, read_target
 from pgoutput.spark.view_readers import VIEW_READERS, ViewReader, read_options
 from pgoutput.spark.writer import RecordingWriter
-from pgoutput.views import Recording
 
 
 class PgoutputDataSource(DataSource):

@@ -15,10 +15,10 @@ from pyarrow import fs
 
 from pgoutput.errors import EncodeError, RecordingError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.recording import Metadata, Source, Start, locate
+from pgoutput.recording import Metadata, Recording, SessionStart, Source, locate
 from pgoutput.values import default_type
 from pgoutput.versions import CODECS, LATEST
-from pgoutput.views import Recording, epochs
+from pgoutput.views import schema_versions
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _FIRST_OID: Final = 16_384
@@ -64,15 +64,15 @@ class Place(msgspec.Struct, frozen=True):
 
     folder: Path
     source: Source
-    start: Start
+    start: SessionStart
     """Of the first."""
     time: int
     """When all of it was committed, in microseconds since 2000."""
 
-    def start_of(self, partition: int) -> Start:
+    def start_of(self, partition: int) -> SessionStart:
         """Where the segment of a partition begins."""
         first, skipped = self.start, partition * STRIDE
-        return Start(
+        return SessionStart(
             session=first.session + partition,
             number=first.number + partition,
             position=first.position + skipped,
@@ -154,17 +154,17 @@ def find_place(path: str, target: Target, *, overwrite: bool) -> tuple[Target, P
         )
     folder = Path(os.path.abspath(location.path))
     before = _written(folder)
-    known = {} if overwrite else {_name(one.relation): one.relation.oid for one in epochs(before)}
+    known = {} if overwrite else {_name(one.relation): one.relation.oid for one in schema_versions(before)}
     oid = known.get(_name(target.relation), max(known.values(), default=_FIRST_OID - 1) + 1)
     target = msgspec.structs.replace(target, relation=msgspec.structs.replace(target.relation, oid=oid))
     try:
         CODECS[target.proto_version].encode(target.relation)
     except EncodeError as error:
         raise ValueError(str(error)) from None
-    start = Start(session=1, number=1, position=0, lsn=0)
+    start = SessionStart(session=1, number=1, position=0, lsn=0)
     if before and not overwrite:
         last = before[-1]
-        start = Start(
+        start = SessionStart(
             session=last.session + 1, number=last.number + 1, position=last.next_position, lsn=last.end_lsn
         )
     recording = before[-1].source.recording if before and not overwrite else str(uuid4())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pgoutput import messages
 from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
 from pgoutput.jsonlines import to_json
-from pgoutput.recording import Epoch, Metadata, SegmentFile, SegmentWriter, Start, segment_name
+from pgoutput.recording import Metadata, SchemaVersion, SegmentFile, SegmentWriter, SessionStart, segment_name
 from pgoutput.spark.target import STRIDE, Place, Target
 from pgoutput.values import from_arrow
 from pgoutput.versions import CODECS
@@ -85,7 +85,7 @@ def write_partition(
     return path
 
 
-def _write_nothing(path: Path, target: Target, place: Place, start: Start) -> Path:
+def _write_nothing(path: Path, target: Target, place: Place, start: SessionStart) -> Path:
     """A segment without messages, which says what the table is: servers send no empty transactions."""
     file = SegmentFile(path)
     file.add_keyframe([CODECS[target.proto_version].encode(target.relation)])
@@ -100,7 +100,7 @@ def _write_nothing(path: Path, target: Target, place: Place, start: Start) -> Pa
             keyframe=1,
             start_lsn=start.lsn,
             end_lsn=start.lsn + STRIDE,
-            relations=(Epoch(start.position, start.lsn, to_json(target.relation)),),
+            relations=(SchemaVersion(start.position, start.lsn, to_json(target.relation)),),
         )
     )
 

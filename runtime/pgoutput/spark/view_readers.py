@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from pgoutput.errors import RecordingError
-from pgoutput.recording import SegmentReader
+from pgoutput.recording import Recording, SegmentReader
 from pgoutput.spark.filters import Filters
 from pgoutput.views import (
     CHANGES,
@@ -19,18 +19,17 @@ from pgoutput.views import (
     SCHEMA,
     ChangesView,
     MessagesView,
-    Recording,
-    Shape,
+    RelationSchema,
     TableView,
     Task,
     View,
-    committed_changes,
-    epochs,
-    epochs_batch,
-    every_message,
-    put_together,
+    group_tasks,
+    plan_changes,
+    plan_messages,
     read,
     row_type,
+    schema_batch,
+    schema_versions,
     table_schema,
 )
 
@@ -106,11 +105,11 @@ class OfSegments(ViewReader):
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Sequence[Task]]:
         """An item for one or several segments that follow each other; one for each core at least."""
-        return put_together(self.tasks(recording, numbers), os.cpu_count() or 1)
+        return group_tasks(self.tasks(recording, numbers), os.cpu_count() or 1)
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
         """What has to be read of which segments."""
-        return committed_changes(recording, numbers, self.filters.lsns)
+        return plan_changes(recording, numbers, self.filters.lsns)
 
     def read(self, item: Sequence[Task], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of the segments."""
@@ -132,7 +131,7 @@ class Messages(OfSegments):
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
         """All of the segments."""
-        return every_message(recording, numbers)
+        return plan_messages(recording, numbers)
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
         """See `OfSegments`."""
@@ -161,10 +160,10 @@ class TableChanges(OfSegments):
             RecordingError: The recording knows no such table.
         """
         recording = Recording(self.options.path)
-        shapes = [epoch.shape for epoch in epochs(recording.metadata(recording.numbers))]
-        mine = [shape for shape in shapes if self._is_mine(shape)]
+        schemas = [version.schema for version in schema_versions(recording.metadata(recording.numbers))]
+        mine = [schema for schema in schemas if self._is_mine(schema)]
         if not mine:
-            names = sorted({_name(shape) for shape in shapes})
+            names = sorted({_name(schema) for schema in schemas})
             raise RecordingError(
                 f"{recording.location}: no table {self.options.table} is in it; "
                 + (f"it has {', '.join(names)}" if names else "it has none")
@@ -179,15 +178,15 @@ class TableChanges(OfSegments):
         """See `OfSegments`."""
         return TableView(segment, task, self._wants, schema)
 
-    def _wants(self, shape: Shape) -> bool:
-        return self._is_mine(shape) and self.filters.wants(shape)
+    def _wants(self, schema: RelationSchema) -> bool:
+        return self._is_mine(schema) and self.filters.wants(schema)
 
-    def _is_mine(self, shape: Shape) -> bool:
-        return _name(shape) == self.options.table
+    def _is_mine(self, schema: RelationSchema) -> bool:
+        return _name(schema) == self.options.table
 
 
 class Schema(ViewReader):
-    """The epochs of all relations. One task reads them: they are in the segments' metadata."""
+    """The schema versions of all relations. One task reads them: they are in the segments' metadata."""
 
     def schema(self) -> pa.Schema:
         """See `ViewReader`."""
@@ -198,12 +197,13 @@ class Schema(ViewReader):
         return [(numbers[0], numbers[-1])] if numbers else []
 
     def read(self, item: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The epochs that begin in segments, from one to another."""
+        """The schema versions that begin in segments, from one to another."""
         recording = Recording(self.options.path)
         first, last = item
         segments = recording.metadata(number for number in recording.numbers if number <= last)
-        positions = {epoch.position for one in segments if one.number >= first for epoch in one.relations}
-        yield epochs_batch(epoch for epoch in epochs(segments) if epoch.position in positions)
+        positions = {version.position for one in segments if one.number >= first for version in one.relations}
+        versions = schema_versions(segments)
+        yield schema_batch(version for version in versions if version.position in positions)
 
 
 VIEW_READERS: Final[Mapping[str, type[ViewReader]]] = {
@@ -215,5 +215,5 @@ VIEW_READERS: Final[Mapping[str, type[ViewReader]]] = {
 """The views, by the option `view`."""
 
 
-def _name(shape: Shape) -> str:
-    return f"{shape.namespace}.{shape.name}"
+def _name(schema: RelationSchema) -> str:
+    return f"{schema.namespace}.{schema.name}"

@@ -27,8 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pgoutput.errors import RecordingError
-from pgoutput.recording import find_segments, locate
-from pgoutput.recording.files import sync
+from pgoutput.recording import find_segments, locate, sync_path
 from pgoutput.spark.target import Place, Target
 from pgoutput.spark.transactions import write_partition
 
@@ -95,7 +94,7 @@ class RecordingWriter(DataSourceArrowWriter):
         moves = [(path, old / path.name) for path in there] if self._overwrite else []
         moves += [(written[partition], folder / written[partition].name) for partition in sorted(written)]
         _move(moves)
-        sync(folder)
+        sync_path(folder)
         self._remove_scratch()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

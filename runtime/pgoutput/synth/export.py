@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput import envelope
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
 from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
 from pgoutput.synth.options import StreamOptions
@@ -46,9 +46,9 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
         temporary = stage / path.name
         with temporary.open("wb") as file:
             with _deterministic_gzip(file) if path.suffix == ".gz" else nullcontext(file) as lines:
-                lines.write(write_header(_header(stream_options)))
+                lines.write(encode_header(_header(stream_options)))
                 for message in scenario.stream(**options):
-                    lines.write(write_record("copydata", envelope.encode(message)))
+                    lines.write(encode_record("copydata", envelope.encode(message)))
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
@@ -75,8 +75,8 @@ def write_recording(
     from pgoutput.recording import (  # imported here: requires numpy
         SEGMENT_BYTES,
         SegmentWriter,
+        SessionStart,
         Source,
-        Start,
     )
 
     stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
@@ -95,7 +95,7 @@ def write_recording(
     with staging_folder(folder) as stage:
         temporary = stage / folder.name
         temporary.mkdir()
-        start = Start(session=1, number=1, position=0, lsn=0)
+        start = SessionStart(session=1, number=1, position=0, lsn=0)
         writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes or SEGMENT_BYTES)
         for message in scenario.stream(**options):
             if isinstance(message, XLogData):

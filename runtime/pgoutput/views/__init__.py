@@ -1,7 +1,11 @@
-"""What a recording holds, as rows in Arrow batches: its messages, its committed changes, a table, its schema.
+"""Views of a recording as Arrow batches: its messages, its committed changes, one table, or its schema.
 
-A view takes a batch of messages and gives a batch of rows; it reads one segment, and needs no other. Which
-segments a view has to read, and what of each, `Recording` and the tasks made of it say.
+`plan_messages` and `plan_changes` return the tasks of a view: which segments to read, and what of each. A
+task needs one segment only, so tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView`
+convert the batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema of `table_schema`; `read` does
+so for a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
+
+`build_timeline` and `UnorderedDecoder` decode messages in any order, without a recording.
 """
 
 from __future__ import annotations
@@ -13,58 +17,89 @@ import pyarrow as pa
 
 from pgoutput.recording import SegmentReader
 from pgoutput.views.changes import CHANGES, changes_batch
-from pgoutput.views.committed import Committed, CommittedChanges
+from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
+from pgoutput.views.decoded_messages import CHANGE, DECODED, decoded_batch
 from pgoutput.views.messages import MESSAGES, MessagesView
-from pgoutput.views.relations import SCHEMA, Epoch, epochs, epochs_batch
-from pgoutput.views.shapes import Shape, Wanted
-from pgoutput.views.table import RESCUED, row_type, table_batch, table_schema
-from pgoutput.views.tasks import Lsns, Recording, Task, committed_changes, every_message, put_together
+from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, relation_schema
+from pgoutput.views.schema_history import (
+    SCHEMA,
+    NumberedSchemaVersion,
+    schema_batch,
+    schema_versions,
+)
+from pgoutput.views.table import RESCUED, RESCUED_TYPE, row_type, table_batch, table_schema
+from pgoutput.views.tasks import LsnRange, Task, group_tasks, plan_changes, plan_messages
+from pgoutput.views.timeline import (
+    CONTEXT_TAGS,
+    Key,
+    KeyColumns,
+    Timeline,
+    UnorderedBatch,
+    UnorderedDecoder,
+    build_timeline,
+    format_key,
+    key_at,
+)
 
 __all__ = [
+    "CHANGE",
     "CHANGES",
+    "CONTEXT_TAGS",
+    "DECODED",
     "MESSAGES",
     "RESCUED",
+    "RESCUED_TYPE",
     "SCHEMA",
     "ChangesView",
-    "Epoch",
-    "Lsns",
+    "Key",
+    "KeyColumns",
+    "LsnRange",
     "MessagesView",
-    "Recording",
-    "Shape",
+    "NumberedSchemaVersion",
+    "RelationFilter",
+    "RelationSchema",
     "TableView",
     "Task",
+    "Timeline",
+    "UnorderedBatch",
+    "UnorderedDecoder",
     "View",
-    "Wanted",
-    "committed_changes",
-    "epochs",
-    "epochs_batch",
-    "every_message",
-    "put_together",
+    "build_timeline",
+    "decoded_batch",
+    "format_key",
+    "group_tasks",
+    "key_at",
+    "plan_changes",
+    "plan_messages",
     "read",
+    "relation_schema",
     "row_type",
+    "schema_batch",
+    "schema_versions",
     "table_schema",
 ]
 
 
 class View(Protocol):
-    """The decode step: messages of one segment in, rows out."""
+    """Converts the messages of one segment to rows."""
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that messages give.
+        """Return the rows for a batch of messages.
 
         Args:
-            batch: Rows of the segment, by `pgoutput.recording.SCHEMA`, which follow those of the last call.
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`; they follow the batch of the last
+                call.
 
         Raises:
-            RecordingError: A message cannot be read, or no server sends it there.
+            RecordingError: A message is invalid or out of place.
         """
 
 
 def read(segment: SegmentReader, view: View) -> Iterator[pa.RecordBatch]:
-    """All rows of a view of a segment.
+    """Yield all rows of a view of a segment, in batches that are not empty.
 
     Raises:
-        RecordingError: As `View.convert`, or the file is damaged.
+        RecordingError: The file is damaged, or a message is invalid or out of place.
     """
     for batch in segment.batches():
         rows = view.convert(batch)
@@ -73,30 +108,48 @@ def read(segment: SegmentReader, view: View) -> Iterator[pa.RecordBatch]:
 
 
 class ChangesView:
-    """Rows of `CHANGES`."""
+    """Converts the messages of a segment to rows of `CHANGES`.
 
-    def __init__(self, segment: SegmentReader, task: Task, wanted: Wanted) -> None:
-        self._changes = CommittedChanges(segment, whole=task.whole, commits=task.commits, wanted=wanted)
+    Args:
+        segment: The segment.
+        task: What to read of the segment.
+        wanted: Whether to read the changes of a relation.
+    """
+
+    def __init__(self, segment: SegmentReader, task: Task, wanted: RelationFilter) -> None:
+        self._changes = CommittedChangesReader(segment, whole=task.whole, commits=task.commits, wanted=wanted)
         self._snapshot = segment.metadata.kind == "snapshot"
-        self._incomplete = {one.oid: one.reason for one in segment.metadata.incomplete}
+        self._incomplete = {table.oid: table.reason for table in segment.metadata.incomplete}
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `View`."""
-        committed = self._changes.pick(batch["position"], batch["data"])
-        return self.rows(committed, snapshot=self._snapshot)
+        """Return the rows for a batch of messages that follows the batch of the last call.
 
-    def rows(self, committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
-        """The rows of changes."""
+        Args:
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`.
+
+        Raises:
+            RecordingError: A message is invalid or out of place.
+        """
+        committed = self._changes.read(batch["position"], batch["data"])
+        return self._rows(committed, snapshot=self._snapshot)
+
+    def _rows(self, committed: CommittedBatch, *, snapshot: bool) -> pa.RecordBatch:
         return changes_batch(committed, snapshot=snapshot, incomplete=self._incomplete)
 
 
 class TableView(ChangesView):
-    """Rows of a schema that `table_schema` gives."""
+    """Converts the messages of a segment to rows of one table.
 
-    def __init__(self, segment: SegmentReader, task: Task, wanted: Wanted, schema: pa.Schema) -> None:
+    Args:
+        segment: The segment.
+        task: What to read of the segment.
+        wanted: Whether to read the changes of a relation: those of the table.
+        schema: Schema of the rows, as `table_schema` returns it.
+    """
+
+    def __init__(self, segment: SegmentReader, task: Task, wanted: RelationFilter, schema: pa.Schema) -> None:
         super().__init__(segment, task, wanted)
         self._schema = schema
 
-    def rows(self, committed: Committed, *, snapshot: bool) -> pa.RecordBatch:
-        """The rows of changes of the table."""
+    def _rows(self, committed: CommittedBatch, *, snapshot: bool) -> pa.RecordBatch:
         return table_batch(committed, self._schema, snapshot=snapshot)

@@ -1,4 +1,4 @@
-"""Which commit the changes in a segment belong to: what opens and closes transactions says so."""
+"""Find the commit that each change of a segment belongs to, from the messages that open transactions."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ import msgspec
 import numpy as np
 
 from pgoutput import messages
-from pgoutput.columns.index import Index, Mask, Numbers, by_tag
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index import MessageIndex, tag_mask
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The commit of a transaction; LSN and time as on the wire."""
+    """The commit of a transaction."""
 
     xid: int
     lsn: int
+    """Commit LSN."""
     time: int
+    """Commit time, in microseconds since 2000-01-01 00:00 UTC."""
     rolled_back: frozenset[int] = frozenset()
-    """Xids of subtransactions that were rolled back while they were streamed."""
+    """Xids of the subtransactions that were rolled back while the transaction was streamed."""
 
 
-class Commits(NamedTuple):
-    """Commits, side by side."""
+class CommitColumns(NamedTuple):
+    """Several commits, as NumPy arrays of the same length."""
 
     wanted: Mask
-    """Whether it is one that is wanted; else the others say nothing."""
+    """Whether the changes of the transaction are wanted; the other columns are undefined if not."""
     xids: Numbers
     lsns: Numbers
-    """As in `Commit`, but those of 2**63 and more are negative."""
+    """Commit LSNs; those of 2**63 and more are negative."""
     times: Numbers
+    """Commit times, in microseconds since 2000-01-01 00:00 UTC."""
     parts: Numbers
-    """Which of the transactions it is that are streamed, prepared or divided."""
+    """Number of the transaction in the sorted list of streamed, prepared and divided transactions."""
 
-    def take(self, places: Numbers | slice) -> Commits:
-        """Those in some places."""
-        fields: Iterator[Any] = iter(self)
-        return Commits(*(values[places] for values in fields))
+    def take(self, numbers: Numbers | slice) -> CommitColumns:
+        """Return the commits with these indices."""
+        columns: Iterator[Any] = iter(self)
+        return CommitColumns(*(values[numbers] for values in columns))
 
-    def followed_by(self, others: Commits) -> Commits:
-        """These and others behind them."""
-        both: Iterator[Any] = zip(self, others, strict=True)
-        return Commits(*(np.concatenate(one) for one in both))
+    def followed_by(self, others: CommitColumns) -> CommitColumns:
+        """Return these commits concatenated with `others`."""
+        pairs: Iterator[Any] = zip(self, others, strict=True)
+        return CommitColumns(*(np.concatenate(pair) for pair in pairs))
 
 
 _NONE: Final = Commit(0, 0, 0)
@@ -51,89 +55,92 @@ _NEVER: Final = (1 << 63) - 1
 """A position that no message has."""
 
 
-class CommitsByRow:
-    """Follows what opens and closes transactions.
+class CommitTracker:
+    """Tracks, batch by batch, which transaction the messages of a segment belong to.
 
     Args:
-        parts: The positions where those transactions begin that are streamed, prepared or divided.
-        commits: Those of them that are wanted, by that position.
-        begun: That position, by xid, for those that began before the segment.
-        whole: Whether the other transactions are wanted.
+        parts: Positions where the segment's streamed, prepared and divided transactions begin.
+        commits: The commits of those of these transactions that are wanted, by the same position.
+        begun: The same position, by xid, for those that began before the segment.
+        whole: Whether ordinary transactions, which are wholly in the segment, are wanted.
     """
 
     def __init__(
         self, parts: Sequence[int], commits: Mapping[int, Commit], begun: Mapping[int, int], *, whole: bool
     ) -> None:
         begins = sorted(parts)
-        given = [commits.get(begin, _NONE) for begin in begins] + [_NONE]
+        ordered = [commits.get(begin, _NONE) for begin in begins] + [_NONE]
         self._begins = np.array([*begins, _NEVER], np.int64)
-        self._commits = Commits(
-            np.array([one is not _NONE for one in given], np.bool_),
-            np.array([one.xid for one in given], np.int64),
-            np.array([one.lsn for one in given], np.uint64).view(np.int64),
-            np.array([one.time for one in given], np.int64),
-            np.arange(len(given)),
+        self._commits = CommitColumns(
+            np.array([commit is not _NONE for commit in ordered], np.bool_),
+            np.array([commit.xid for commit in ordered], np.int64),
+            np.array([commit.lsn for commit in ordered], np.uint64).view(np.int64),
+            np.array([commit.time for commit in ordered], np.int64),
+            np.arange(len(ordered)),
         )
-        rolled_back = [part << 32 | xid for part, one in enumerate(given) for xid in one.rolled_back]
+        rolled_back = [part << 32 | xid for part, commit in enumerate(ordered) for xid in commit.rolled_back]
         self._rolled_back = np.array(rolled_back, np.int64)
         self._begun = dict(begun)
         self._whole = whole
         self._last = self._commits.take(slice(-1, None))
 
-    def follow(self, index: Index, positions: Numbers) -> tuple[Commits, Numbers]:
-        """The commits, and for each message of a batch the place of its own.
+    def advance(self, index: MessageIndex, positions: Numbers) -> tuple[CommitColumns, Numbers]:
+        """Return the commits of a batch, and for each message the index of its commit.
 
         Args:
-            index: The messages, which follow those of the last call.
-            positions: Of the messages; -1 in the keyframe.
+            index: The messages, which follow the batch of the last call.
+            positions: Positions of the messages; -1 in the keyframe.
         """
-        borders = _BORDERS[index.tags]
-        rows = np.flatnonzero(borders)
-        commits = self._last.followed_by(self._opened(index, rows, positions[rows]))
+        is_border = _IS_BORDER[index.tags]
+        rows = np.flatnonzero(is_border)
+        commits = self._last.followed_by(self._after_borders(index, rows, positions[rows]))
         self._last = commits.take(slice(-1, None))
-        return commits, np.cumsum(borders)
+        return commits, np.cumsum(is_border)
 
-    def not_rolled_back(self, index: Index, rows: Numbers, commits: Commits, of: Numbers) -> Numbers:
-        """The rows of changes without those that were rolled back with their subtransactions.
+    def not_rolled_back(
+        self, index: MessageIndex, rows: Numbers, commits: CommitColumns, commit: Numbers
+    ) -> Numbers:
+        """Return the rows of changes whose subtransaction was not rolled back.
 
         Args:
-            index: The messages.
-            rows: Of the changes.
-            commits: What `follow` gave.
-            of: Likewise.
+            index: The messages of the batch.
+            rows: Rows of changes.
+            commits: The commits of the batch, as `advance` returned them.
+            commit: Index of each message's commit, as `advance` returned it.
         """
         if not len(self._rolled_back):
             return rows
-        xids, there = index.field("xid")
-        keys = commits.parts[of[rows]] << 32 | xids[rows]
-        return rows[~(there[rows] & np.isin(keys, self._rolled_back))]
+        xids, present = index.field("xid")
+        keys = commits.parts[commit[rows]] << 32 | xids[rows]
+        return rows[~(present[rows] & np.isin(keys, self._rolled_back))]
 
-    def _opened(self, index: Index, rows: Numbers, positions: Numbers) -> Commits:
-        """The commits of what messages open; none that is wanted where they close it."""
+    def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
+        """Return the commit of what follows each border; an unwanted commit if nothing is open there."""
         tags = index.tags[rows]
         xids = index.field("xid").values[rows]
         begins = np.where(_OPENS[tags], positions, _NEVER)
-        again = begins < 0
+        continued = begins < 0  # opened again by the keyframe
         if (streams := tags == _STREAM_START).any():
-            again |= streams & (index.field("first_segment").values[rows] == 0)
-        for place in np.flatnonzero(streams | again).tolist():
-            xid = int(xids[place])
-            if again[place]:
-                begins[place] = self._begun.get(xid, _NEVER)
+            continued |= streams & (index.field("first_segment").values[rows] == 0)
+        for border in np.flatnonzero(streams | continued).tolist():
+            xid = int(xids[border])
+            if continued[border]:
+                begins[border] = self._begun.get(xid, _NEVER)
             else:
-                self._begun[xid] = int(begins[place])
+                self._begun[xid] = int(begins[border])
         found = np.searchsorted(self._begins, begins)
         is_part = (self._begins[found] == begins) & (begins != _NEVER)
         commits = self._commits.take(np.where(is_part, found, -1))
         if self._whole:
             whole = ~is_part & (tags == _BEGIN)
             lsns, times = (index.field(name).values[rows] for name in ("final_lsn", "commit_time"))
-            fields: Iterator[Any] = zip(commits, (whole, xids, lsns, times, commits.parts), strict=True)
-            commits = Commits(*(np.where(whole, own, part) for part, own in fields))
+            columns: Iterator[Any] = zip(commits, (whole, xids, lsns, times, commits.parts), strict=True)
+            commits = CommitColumns(*(np.where(whole, own, part) for part, own in columns))
         return commits
 
 
 _OPENING: Final = (messages.Begin, messages.BeginPrepare, messages.StreamStart)
-_OPENS: Final = by_tag(_OPENING)
-_BORDERS: Final = _OPENS | by_tag((messages.Commit, messages.Prepare, messages.StreamStop))
+_OPENS: Final = tag_mask(_OPENING)
+_IS_BORDER: Final = _OPENS | tag_mask((messages.Commit, messages.Prepare, messages.StreamStop))
+"""By first byte: whether a message opens or closes a transaction or a stream block."""
 _BEGIN, _STREAM_START = (ord(kind.wire_tag) for kind in (messages.Begin, messages.StreamStart))

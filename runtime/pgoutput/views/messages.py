@@ -1,4 +1,4 @@
-"""The view `messages`: one row per message, by the generated schema."""
+"""The view `messages`: one row per message, with all its fields."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgoutput.columns.messages import message_columns
-from pgoutput.columns.read import index_messages
+from pgoutput._index import index_messages, message_columns
 from pgoutput.recording import SegmentReader
 from pgoutput.schemas import arrow as schemas
 
@@ -19,30 +18,36 @@ MESSAGES: Final = pa.schema(
         *schemas.MESSAGES,
     ]
 )
-"""One row per message.
+"""Columns of the view `messages`, one row per message: the following, and `pgoutput.schemas.arrow.MESSAGES`.
 
-- `position`: Place of the message in the recording.
-- `wal_start`: The LSN of its XLogData, 0 where the server gives none.
-- `received_at`: When the recorder read it.
-- The others are `pgoutput.schemas.arrow.MESSAGES`.
+- `position`: Position of the message.
+- `wal_start`: `wal_start` of the message's XLogData; 0 if the server gives none.
+- `received_at`: When the recorder received the message.
 """
 
 
 class MessagesView:
-    """Rows of `MESSAGES`."""
+    """Converts the messages of a segment to rows of `MESSAGES`."""
 
     def __init__(self, segment: SegmentReader) -> None:
         self._segment = segment
         self._decoder = segment.decoder()
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """See `View`."""
+        """Return the rows for a batch of messages that follows the batch of the last call.
+
+        Args:
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`.
+
+        Raises:
+            RecordingError: A message is invalid.
+        """
         index = index_messages(batch["data"], self._decoder)
         if index.errors:
             row = min(index.errors)
             raise self._segment.error_at(batch["position"][row].as_py(), index.errors[row])
         columns = [batch["position"], batch["lsn"], batch["received_at"], *message_columns(index)]
-        if batch["position"].null_count:  # the keyframe has none
+        if batch["position"].null_count:  # leave out the keyframe
             sent = batch["position"].is_valid()
             columns = [column.filter(sent) for column in columns]
         return pa.record_batch(columns, schema=MESSAGES)

@@ -1,4 +1,4 @@
-"""The view `table`: the changes of one table, with its columns' own types."""
+"""The view `table`: the committed changes of one table, with typed columns."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput.columns.index import Index, Mask, Numbers, where_not
-from pgoutput.columns.read import read_column, read_texts
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index import MessageIndex, mask_out, read_column, read_texts
 from pgoutput.values import Rescued, arrow_type, common_type
-from pgoutput.views.changes import HEAD, commit_columns, head_columns, names_column
-from pgoutput.views.committed import Committed
-from pgoutput.views.rows import Changes, new_first, old_first, unchanged_cells, unchanged_kinds
-from pgoutput.views.shapes import Shape
+from pgoutput.views.change_cells import Changes, is_unchanged, new_first, old_first, unchanged_cells
+from pgoutput.views.changes import COMMON_COLUMNS, commit_columns, common_columns, names_column
+from pgoutput.views.committed_changes import CommittedBatch
+from pgoutput.views.relation_schemas import RelationSchema
 
 RESCUED: Final = "_rescued_data"
-"""The last column of a row: what its other columns cannot hold, a map from names to values as text. In a
-table that has a column of this name, underscores behind it tell it apart."""
+"""Name of a row's last column, with the rescued values: a map from column name to text.
+
+If the table has a column of this name, underscores are appended.
+"""
 
 RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
+"""Arrow type of the column with the rescued values."""
 
 
-def row_type(shapes: Iterable[Shape]) -> pa.StructType:
-    """The type of a table's rows: the columns it ever had, by name, and `_rescued_data`.
+def row_type(schemas: Iterable[RelationSchema]) -> pa.StructType:
+    """Return the type of a table's rows: all columns that the table ever had, and `_rescued_data`.
 
-    A column whose type changed has a type that holds all its values.
+    A column whose type changed gets a type that can represent the values of all its types.
+
+    Args:
+        schemas: The schemas of all schema versions of the table, in order.
     """
     types: dict[str, pa.DataType] = {}
-    for shape in shapes:
-        for name, column in zip(shape.names, shape.relation.columns, strict=True):
+    for schema in schemas:
+        for name, column in zip(schema.names, schema.relation.columns, strict=True):
             type_ = arrow_type(column.type_oid, column.type_modifier)
             types[name] = common_type(types[name], type_) if name in types else type_
     rescued = RESCUED
@@ -40,28 +46,32 @@ def row_type(shapes: Iterable[Shape]) -> pa.StructType:
 
 
 def table_schema(row: pa.StructType) -> pa.Schema:
-    """The columns of the view, for rows of a type that `row_type` gives.
+    """Return the columns of the view `table`.
 
-    They are those of `changes`, but for `columns`; `before` and `after` have a field for each column, NULL
-    where the column was not sent.
+    They are those of the view `changes` without `columns` and `incomplete`. `before` and `after` are structs
+    with a field for each column of the table, which is NULL if the column was not sent.
+
+    Args:
+        row: Type of the table's rows, as `row_type` returns it.
     """
     unchanged = pa.list_(pa.field("element", pa.string(), nullable=False))
     rows = pa.field("before", row), pa.field("after", row)
-    return pa.schema([*HEAD, *rows, pa.field("unchanged", unchanged, nullable=False)])
+    return pa.schema([*COMMON_COLUMNS, *rows, pa.field("unchanged", unchanged, nullable=False)])
 
 
-def table_batch(committed: Committed, schema: pa.Schema, *, snapshot: bool) -> pa.RecordBatch:
-    """The rows of the view.
+def table_batch(committed: CommittedBatch, schema: pa.Schema, *, snapshot: bool) -> pa.RecordBatch:
+    """Return committed changes of a table as rows of the view `table`.
 
     Args:
         committed: Changes of the table.
-        schema: Of the view. Columns that the table has and the schema lacks go into `_rescued_data`.
-        snapshot: Whether they are rows of a snapshot.
+        schema: Columns of the view, as `table_schema` returns them. Values of the table's columns that the
+            schema lacks go into `_rescued_data`.
+        snapshot: Whether the changes are rows of a snapshot.
     """
     changes = committed.changes
-    columns = head_columns(changes) | commit_columns(committed, snapshot=snapshot)
-    kinds = unchanged_kinds(changes.index)
-    unsent = kinds if kinds.any() else None
+    columns = common_columns(changes) | commit_columns(committed, snapshot=snapshot)
+    unchanged = is_unchanged(changes.index)
+    unsent = unchanged if unchanged.any() else None
     columns["before"] = _structs(changes, old_first(changes), None, schema.field("before").type)
     columns["after"] = _structs(changes, new_first(changes), unsent, schema.field("after").type)
     columns["unchanged"] = names_column(changes, unchanged_cells(changes))
@@ -69,41 +79,42 @@ def table_batch(committed: Committed, schema: pa.Schema, *, snapshot: bool) -> p
 
 
 def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.StructType) -> pa.StructArray:
-    """Rows as structs, those of one shape at a time.
+    """Return old or new rows as structs.
 
     Args:
         changes: The changes.
-        first: The first cell of each row; -1 where there is none.
-        unsent: Which cells were not sent, if some were not.
-        type_: Of the rows.
+        first: Number of the first cell of each row; -1 if there is no row.
+        unsent: Which cells of the batch are UNCHANGED; None if none is.
+        type_: Type of the rows.
     """
     if (first < 0).all():
         return pa.nulls(len(first), type_)
-    if len(changes.shapes) == 1:
-        return _of_shape(changes.index, changes.shapes[0], first, unsent, type_)
-    order = np.argsort(changes.shape, kind="stable")
-    ends = np.cumsum(np.bincount(changes.shape))
-    groups = zip(changes.shapes, np.split(first[order], ends[:-1]), strict=True)
-    arrays = [_of_shape(changes.index, shape, cells, unsent, type_) for shape, cells in groups]
+    if len(changes.schemas) == 1:
+        return _structs_of_schema(changes.index, changes.schemas[0], first, unsent, type_)
+    order = np.argsort(changes.schema, kind="stable")
+    ends = np.cumsum(np.bincount(changes.schema))
+    groups = zip(changes.schemas, np.split(first[order], ends[:-1]), strict=True)
+    arrays = [_structs_of_schema(changes.index, schema, cells, unsent, type_) for schema, cells in groups]
     return pa.concat_arrays(arrays).take(pa.array(np.argsort(order)))
 
 
-def _of_shape(
-    index: Index, shape: Shape, first: Numbers, unsent: Mask | None, type_: pa.StructType
+def _structs_of_schema(
+    index: MessageIndex, schema: RelationSchema, first: Numbers, unsent: Mask | None, type_: pa.StructType
 ) -> pa.StructArray:
+    """Return rows that have the same schema as structs."""
     *fields, rescued = type_
-    wanted = {field.name: field.type for field in fields}
-    arrays = {name: pa.nulls(len(first), one) for name, one in wanted.items() if name not in shape.names}
+    types = {field.name: field.type for field in fields}
+    arrays = {name: pa.nulls(len(first), own) for name, own in types.items() if name not in schema.names}
     lost: dict[str, Rescued] = {}
     missing = first < 0
     whole = not missing.any()
-    for place, (name, column) in enumerate(zip(shape.names, shape.relation.columns, strict=True)):
-        cells = first + place if whole else where_not(first + place, missing)
+    for offset, (name, column) in enumerate(zip(schema.names, schema.relation.columns, strict=True)):
+        cells = first + offset if whole else mask_out(first + offset, missing)
         if unsent is not None:
-            cells = where_not(cells, unsent[cells])
-        if name in wanted:
-            of_type = (column.type_oid, column.type_modifier, wanted[name])
-            arrays[name], lost[name] = read_column(index, cells, *of_type)
+            cells = mask_out(cells, unsent[cells])
+        if name in types:
+            column_type = (column.type_oid, column.type_modifier, types[name])
+            arrays[name], lost[name] = read_column(index, cells, *column_type)
         else:
             oids = np.full(len(cells), column.type_oid)
             texts = enumerate(read_texts(index, cells, oids).to_pylist())
@@ -114,11 +125,11 @@ def _of_shape(
 
 
 def _rescued(lost: Mapping[str, Rescued], rows: int, type_: pa.MapType) -> pa.MapArray:
-    """What columns could not hold, by row."""
+    """Return the rescued values of all columns as a map for each row."""
     if not any(lost.values()):
         return pa.nulls(rows, type_)
     maps: list[dict[str, str | None] | None] = [None] * rows
     for name, texts in lost.items():
         for row, text in texts.items():
             maps[row] = (maps[row] or {}) | {name: text}
-    return pa.array([None if one is None else list(one.items()) for one in maps], type_)
+    return pa.array([None if entries is None else list(entries.items()) for entries in maps], type_)

@@ -1,8 +1,8 @@
-"""What messages that lie about in any order need to know of those before them.
+"""Decode messages in any order, after a first pass over the few messages that the others depend on.
 
-A message cannot be read alone: inside a stream block it has an xid, and a change means nothing without the
-Relation message that holds at its place. Few messages say so; a `Timeline` is made of them, and with it all
-others are read wherever they are.
+A message cannot be decoded alone: inside a stream block it has an xid, and a change needs the Relation
+message that is valid at its place in the stream. `build_timeline` collects stream blocks and Relation
+messages. With the resulting `Timeline`, `UnorderedDecoder` decodes all messages in any order.
 """
 
 from __future__ import annotations
@@ -18,234 +18,248 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput import messages
-from pgoutput.columns.epochs import Epochs, change_error, misfits
-from pgoutput.columns.index import Index, Mask, Numbers, by_tag
-from pgoutput.columns.read import index_messages
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index import (
+    MessageIndex,
+    SchemaVersions,
+    change_error,
+    index_messages,
+    misfits,
+    tag_mask,
+)
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Relation
 from pgoutput.stream import StreamDecoder
-from pgoutput.views.committed import ROW_CHANGES, named_relations
-from pgoutput.views.rows import Changes, used_shapes
-from pgoutput.views.shapes import Shape, make_shape
+from pgoutput.views.change_cells import Changes, used_schemas
+from pgoutput.views.committed_changes import ROW_CHANGES, changed_relations
+from pgoutput.views.relation_schemas import RelationSchema, relation_schema
 
 Key: TypeAlias = tuple[Any, ...]
-"""Where a message stands: keys of one stream are compared with each other."""
+"""Sort key of a message: the keys of a stream's messages sort in the order of the stream."""
 
-Keys: TypeAlias = Sequence[pa.Array]
-"""Keys of many messages, by column."""
+KeyColumns: TypeAlias = Sequence[pa.Array]
+"""Sort keys of several messages, by column."""
 
-_BLOCKS: Final = (messages.StreamStart, messages.StreamStop)
-_CONTEXT: Final = (Relation, messages.Type, *_BLOCKS)
+_BLOCK_BORDERS: Final = (messages.StreamStart, messages.StreamStop)
+_CONTEXT: Final = (Relation, messages.Type, *_BLOCK_BORDERS)
 
-CONTEXT: Final = tuple(message.wire_tag for message in _CONTEXT)
-"""The tags of the messages that the others need."""
+CONTEXT_TAGS: Final = tuple(message.wire_tag for message in _CONTEXT)
+"""Tags of the messages that a timeline is built from."""
 
 
 class Timeline:
-    """Which stream blocks and which Relation messages there are, and where.
+    """The stream blocks and schema versions of a stream, by sort key.
 
-    The messages in it stand at odd places, in their order; those between two of them at the even place
-    between theirs.
+    A timeline numbers its own messages with odd ranks: 1, 3, 5 and so on. All messages between two of them
+    have the even rank between theirs.
 
     Attributes:
-        relations: The Relation messages that say something new, without xids.
-        shapes: What changes are of from there on.
-        epochs: Where each begins, by its number in these lists.
+        relations: The Relation messages that begin a schema version, without xids.
+        schemas: The schema of each of these schema versions.
+        versions: Finds a schema version, by its index in these lists, by relation OID and rank.
 
     Args:
-        keys: Where something changes, in order.
-        turns: The places where a stream block begins and where it ends, in turn.
-        relations: The places of Relation messages, these messages, and their shapes.
+        keys: Sort keys of the timeline's messages, ascending.
+        borders: Ranks where stream blocks begin and end, alternately.
+        relations: Rank, Relation message and schema of each schema version.
     """
 
     def __init__(
-        self, keys: Sequence[Key], turns: Sequence[int], relations: Sequence[tuple[int, Relation, Shape]]
+        self,
+        keys: Sequence[Key],
+        borders: Sequence[int],
+        relations: Sequence[tuple[int, Relation, RelationSchema]],
     ) -> None:
         self.relations = [relation for _, relation, _ in relations]
-        self.shapes = [shape for _, _, shape in relations]
-        self.epochs = Epochs([one.oid for one in self.relations], [place for place, _, _ in relations])
+        self.schemas = [schema for _, _, schema in relations]
+        self.versions = SchemaVersions(
+            [relation.oid for relation in self.relations], [rank for rank, _, _ in relations]
+        )
         self._keys = keys
-        self._turns = np.array(turns, np.int64)
+        self._borders = np.array(borders, np.int64)
 
-    def places(self, keys: Keys) -> Numbers:
-        """The places of messages; -1 where a part of the key is NULL, which says nothing of it."""
+    def ranks(self, keys: KeyColumns) -> Numbers:
+        """Return the rank of each message; -1 if a part of its key is NULL."""
         if all(pa.types.is_integer(column.type) for column in keys):
-            wanted = _packed(np.stack([column.fill_null(0).cast(pa.int64()) for column in keys], axis=1))
-            places = np.searchsorted(self._packed, wanted) + np.searchsorted(self._packed, wanted, "right")
+            packed = _packed(np.stack([column.fill_null(0).cast(pa.int64()) for column in keys], axis=1))
+            ranks = np.searchsorted(self._packed, packed) + np.searchsorted(self._packed, packed, "right")
             unknown = np.any([np.asarray(column.is_null()) for column in keys], axis=0)
-            return np.where(unknown, -1, places)
+            return np.where(unknown, -1, ranks)
         rows = zip(*(column.to_pylist() for column in keys), strict=True)
-        return np.array([-1 if None in key else self._place(key) for key in rows], np.int64)
+        return np.array([-1 if None in key else self._rank(key) for key in rows], np.int64)
 
-    def _place(self, key: Key) -> int:
+    def _rank(self, key: Key) -> int:
         return bisect_left(self._keys, key) + bisect_right(self._keys, key)
 
     @cached_property
     def _packed(self) -> npt.NDArray[np.bytes_]:
         return _packed(np.array(self._keys, np.int64))
 
-    def in_stream(self, places: Numbers) -> Mask:
-        """Whether a message there is inside a block. A block's own beginning is not, its end is."""
-        inside: Mask = np.searchsorted(self._turns, places) % 2 == 1
+    def in_stream(self, ranks: Numbers) -> Mask:
+        """Return whether each rank is inside a stream block: a Stream Start is not, a Stream Stop is."""
+        inside: Mask = np.searchsorted(self._borders, ranks) % 2 == 1
         return inside
 
-    def turns_at(self, places: Numbers) -> Mask:
-        """Whether a block begins or ends exactly there."""
-        return np.isin(places, self._turns)
+    def is_block_border(self, ranks: Numbers) -> Mask:
+        """Return whether a stream block begins or ends exactly at each rank."""
+        return np.isin(ranks, self._borders)
 
 
 def _packed(rows: Numbers) -> npt.NDArray[np.bytes_]:
-    """Rows of integers as bytes that sort as they do."""
+    """Return rows of integers as byte strings that sort like the rows."""
     unsigned = rows.view(np.uint64) ^ np.uint64(1 << 63)
     return unsigned.astype(">u8").view(f"S{8 * rows.shape[-1] or 8}").reshape(-1)
 
 
-def find_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> Timeline:
-    """The timeline of a stream.
+def build_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> Timeline:
+    """Return the timeline of a stream.
 
-    Messages that cannot be read have no effect, as in `StreamDecoder`.
+    Messages that cannot be decoded have no effect, as in `StreamDecoder`.
 
     Args:
-        rows: The messages with the tags of `CONTEXT`, in any order. One that comes twice, or whose place is
-            not known, is passed over.
-        decoder: A new decoder of this stream.
+        rows: Sort key and bytes of the messages that have one of the `CONTEXT_TAGS`, in any order.
+            Duplicates, and keys with a None, are ignored.
+        decoder: A new decoder of the stream.
 
     Raises:
-        ValueError: Two different messages stand in one place.
+        ValueError: Two different messages have the same sort key.
     """
     ordered = sorted({(key, data) for key, data in rows if None not in key})
     keys: list[Key] = []
-    turns: list[int] = []
-    relations: list[tuple[int, Relation, Shape]] = []
-    last: dict[int, tuple[Relation, Relation]] = {}
+    borders: list[int] = []
+    relations: list[tuple[int, Relation, RelationSchema]] = []
+    latest: dict[int, tuple[Relation, Relation]] = {}
     for number, (key, data) in enumerate(ordered):
         if number and ordered[number - 1][0] == key:
             raise ValueError(
-                f"the order is not one: two messages, {ordered[number - 1][1][:1]!r} and {data[:1]!r}, "
-                f"have the key {shown_key(key)}; LSNs do not do, since many messages share one"
+                f"the order is ambiguous: two messages, {ordered[number - 1][1][:1]!r} and {data[:1]!r}, "
+                f"have the key {format_key(key)}; LSNs are not enough, since many messages share one"
             )
         before = decoder.in_stream
         try:
             message = decoder.decode(data)
         except DecodeError:
             continue
-        place = 2 * len(keys) + 1
+        rank = 2 * len(keys) + 1
         if decoder.in_stream is not before:
-            turns.append(place)
+            borders.append(rank)
             keys.append(key)
         elif isinstance(message, Relation):
             relation = msgspec.structs.replace(message, xid=None)
-            shape = make_shape(relation, decoder.types)
-            said = relation, shape.relation
-            if last.get(relation.oid) != said:  # else it repeats the last one
-                last[relation.oid] = said
-                relations.append((place, relation, shape))
+            schema = relation_schema(relation, decoder.types)
+            description = relation, schema.relation
+            if latest.get(relation.oid) != description:
+                latest[relation.oid] = description
+                relations.append((rank, relation, schema))
                 keys.append(key)
-    return Timeline(keys, turns, relations)
+    return Timeline(keys, borders, relations)
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """Messages in their places."""
+class UnorderedBatch(msgspec.Struct, frozen=True):
+    """A decoded batch of messages that were in any order."""
 
-    index: Index
+    index: MessageIndex
     errors: Mapping[int, DecodeError]
-    """What is wrong with messages, by row."""
+    """Error of each message that is invalid or out of place, by row."""
     changes: Changes
-    """What those without errors change."""
+    """Changes of the messages without errors."""
 
 
-class PlacedDecoder:
-    """Decodes messages in any order, by their places.
+class UnorderedDecoder:
+    """Decodes messages in any order, with the stream blocks and schema versions of a timeline.
 
     Args:
-        timeline: Of the stream.
-        decoder: Any decoder of the stream.
+        timeline: Timeline of the stream.
+        decoder: A decoder of the stream; its state does not matter.
     """
 
     def __init__(self, timeline: Timeline, decoder: StreamDecoder) -> None:
         self._timeline = timeline
         self._decoder = decoder
 
-    def decode(self, keys: Keys, data: pa.Array) -> Placed:
-        """Decode messages.
+    def decode(self, keys: KeyColumns, data: pa.Array) -> UnorderedBatch:
+        """Decode a batch of messages.
 
         Args:
-            keys: Where they stand.
-            data: The messages; NULL is none.
+            keys: Sort keys of the messages.
+            data: The messages; NULL is no message.
 
         Raises:
-            ValueError: The timeline is not of this stream: it lacks one of the messages.
+            ValueError: The timeline lacks a Relation message or the border of a stream block: the messages
+                have changed since the timeline was built.
         """
-        places = self._timeline.places(keys)
-        index = index_messages(data, self._decoder, self._timeline.in_stream(places))
+        ranks = self._timeline.ranks(keys)
+        index = index_messages(data, self._decoder, self._timeline.in_stream(ranks))
         errors = dict(index.errors)
-        for row in np.flatnonzero((places < 0) & np.asarray(data.is_valid())).tolist():
-            errors[row] = StreamError("NULL says nothing of where the message stands")
-        tags = np.where(places < 0, _NONE, index.tags)
-        self._see_known(index, tags, places, keys)
-        at_turn = (tags != _NONE) & ~_IS_CONTEXT[tags] & self._timeline.turns_at(places)
-        for row in np.flatnonzero(at_turn).tolist():
+        for row in np.flatnonzero((ranks < 0) & np.asarray(data.is_valid())).tolist():
+            errors[row] = StreamError("the key has a NULL, so the place of the message is unknown")
+        tags = np.where(ranks < 0, _NO_TAG, index.tags)
+        self._check_complete(index, tags, ranks, keys)
+        at_border = (tags != _NO_TAG) & ~_IS_CONTEXT[tags] & self._timeline.is_block_border(ranks)
+        for row in np.flatnonzero(at_border).tolist():
             (message,) = index.messages([row])
-            text = f"a stream block begins or ends at the same key {shown_key(key_at(keys, row))}"
+            text = f"a stream block begins or ends at the same key {format_key(key_at(keys, row))}"
             errors[row] = StreamError.at(message, text)
-        changes, wrong = self._changes(index, np.flatnonzero(_IS_CHANGE[tags] & ~at_turn), places, keys)
-        return Placed(index, errors | wrong, changes)
+        changes, wrong = self._changes(index, np.flatnonzero(_IS_CHANGE[tags] & ~at_border), ranks, keys)
+        return UnorderedBatch(index, errors | wrong, changes)
 
     def _changes(
-        self, index: Index, rows: Numbers, places: Numbers, keys: Keys
+        self, index: MessageIndex, rows: Numbers, ranks: Numbers, keys: KeyColumns
     ) -> tuple[Changes, dict[int, DecodeError]]:
-        """The changes of messages, but for those that are wrong, and what is wrong with those."""
-        shapes, epochs = self._timeline.shapes, self._timeline.epochs
-        rows, oids = named_relations(index, rows)
-        numbers = epochs.find(oids, places[rows])
-        same_key = epochs.begins_at(oids, places[rows])
-        widths = np.array([*(len(shape.names) for shape in shapes), 0], np.int64)
+        """Return the changes that fit their relations, and the errors of the others by row."""
+        schemas, versions = self._timeline.schemas, self._timeline.versions
+        rows, oids = changed_relations(index, rows)
+        numbers = versions.find(oids, ranks[rows])
+        same_key = versions.begins_at(oids, ranks[rows])
+        widths = np.array([*(len(schema.names) for schema in schemas), 0], np.int64)
         wrong = same_key | (numbers < 0) | misfits(index, rows, widths[numbers])
         errors: dict[int, DecodeError] = {}
         for change in np.flatnonzero(wrong).tolist():
             row, number = int(rows[change]), int(numbers[change])
             (message,) = index.messages([row])
             if same_key[change]:
-                text = f"a Relation message has the same key {shown_key(key_at(keys, row))}"
+                text = f"a Relation message has the same key {format_key(key_at(keys, row))}"
                 error = StreamError.at(message, text)
             else:
-                relation = None if number < 0 else shapes[number].relation
+                relation = None if number < 0 else schemas[number].relation
                 error = change_error(message, int(oids[change]), relation)
             errors.setdefault(row, error)
-        right = ~np.isin(rows, list(errors))  # a truncate is wrong as a whole
-        return Changes(index, rows[right], *used_shapes(shapes, numbers[right])), errors
+        right = ~np.isin(rows, list(errors))  # an error in one relation drops the whole Truncate
+        return Changes(index, rows[right], *used_schemas(schemas, numbers[right])), errors
 
-    def _see_known(self, index: Index, tags: npt.NDArray[np.uint8], places: Numbers, keys: Keys) -> None:
-        """See that the timeline has the messages that it should have."""
+    def _check_complete(
+        self, index: MessageIndex, tags: npt.NDArray[np.uint8], ranks: Numbers, keys: KeyColumns
+    ) -> None:
+        """Raise ValueError if the timeline lacks a Relation message or block border of the batch."""
         timeline = self._timeline
-        late = np.flatnonzero(_IS_BLOCK[tags] & ~timeline.turns_at(places)).tolist()
+        unexpected = np.flatnonzero(_IS_BLOCK_BORDER[tags] & ~timeline.is_block_border(ranks)).tolist()
         rows = np.flatnonzero(_IS_RELATION[tags])
-        numbers = timeline.epochs.find(index.field("oid").values[rows], places[rows] + 1).tolist()
+        numbers = timeline.versions.find(index.field("oid").values[rows], ranks[rows] + 1).tolist()
         for row, number, message in zip(rows.tolist(), numbers, index.messages(rows.tolist()), strict=True):
             if number < 0 or timeline.relations[number] != msgspec.structs.replace(message, xid=None):
-                late.append(row)
-        if late:
-            (message,), key = index.messages([min(late)]), key_at(keys, min(late))
+                unexpected.append(row)
+        if unexpected:
+            (message,), key = index.messages([min(unexpected)]), key_at(keys, min(unexpected))
             raise ValueError(
-                f"{type(message).__name__} at {shown_key(key)} was not there when the relations were looked "
-                "for: what is decoded must stay the same, cache it or bound it"
+                f"{type(message).__name__} at {format_key(key)} was not in the input when its relations were "
+                "collected: the input must not change; cache it, or restrict it to a fixed range"
             )
 
 
-_NONE: Final = 0
-"""The tag of what is no message."""
+_NO_TAG: Final = 0
+"""Tag of a row without a message, or with an unknown place."""
 
-_IS_CONTEXT: Final = by_tag(_CONTEXT)
-_IS_BLOCK: Final = by_tag(_BLOCKS)
-_IS_RELATION: Final = by_tag((Relation,))
-_IS_CHANGE: Final = by_tag(ROW_CHANGES)
+_IS_CONTEXT: Final = tag_mask(_CONTEXT)
+_IS_BLOCK_BORDER: Final = tag_mask(_BLOCK_BORDERS)
+_IS_RELATION: Final = tag_mask((Relation,))
+_IS_CHANGE: Final = tag_mask(ROW_CHANGES)
 
 
-def key_at(keys: Keys, row: int) -> Key:
-    """The key of one of the messages."""
+def key_at(keys: KeyColumns, row: int) -> Key:
+    """Return the sort key of the message in a row."""
     return tuple(column[row].as_py() for column in keys)
 
 
-def shown_key(key: Key) -> str:
-    """A key, fit to be read."""
+def format_key(key: Key) -> str:
+    """Return a sort key as text for errors."""
     return ", ".join(map(repr, key))

@@ -71,12 +71,18 @@ def open_stream(path: str | Path) -> RecordedStream:
         version = header.server_version or _DEFAULT_VERSION
         return RecordedStream(path=path, options=options, server_version=version)
     # pgoutput.recording needs pyarrow, which is optional here.
-    from pgoutput.recording import find_gaps, last_acknowledged, list_segments, locate, read_metadata
+    from pgoutput.recording import (
+        find_inconsistencies,
+        last_acknowledged,
+        list_segments,
+        locate,
+        read_metadata,
+    )
 
     last = last_acknowledged(locate(path)) if path.is_dir() else 0
     paths = list_segments(path) if path.is_dir() else [path]
     metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
-    for gap in find_gaps(metadata, metadata[0].number, last) if metadata else ():
+    for gap in find_inconsistencies(metadata, metadata[0].number, last) if metadata else ():
         raise RecordingError(f"{path}: {gap}")
     distinct = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
     if len(distinct) != 1:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pgoutput.recording.files import sync
+from pgoutput.recording import sync_path
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import RemainingRows
 from pgoutput.synth.workload.plan import IntArray
@@ -55,8 +55,8 @@ class ExpectedRowsWriter:
             file.close(complete=error is None)
         if error is None:
             for path in self._folder.iterdir():
-                sync(path)
-            sync(self._folder)
+                sync_path(path)
+            sync_path(self._folder)
 
     def add(self, remaining_rows: Sequence[RemainingRows]) -> None:
         """Add the rows that remain at the end of the next window, by table."""

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.columns import encode_copy_data, encode_xlog_data
-from pgoutput.recording import SegmentWriter, Start
+from pgoutput.recording import SegmentWriter, SessionStart
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import WindowMessages
@@ -65,7 +65,7 @@ class SegmentOutput:
         """Write the segments of a window."""
         window = built.window
         before = window.position - 1
-        start = Start(
+        start = SessionStart(
             session=1,
             number=window.number * _SEGMENTS_PER_WINDOW + 1,
             position=window.position,
@@ -115,7 +115,7 @@ class CaptureFileOutput:
         compress = path.suffix == ".gz"
         self.prepare: PrepareWindow = partial(_encode_lines, compress)
         options = {"publication_names": '"synth"'} | workload.source.options
-        header = write_header(Header(workload.proto_version, options))
+        header = encode_header(Header(workload.proto_version, options))
         self._file.write(_gzip_member(header) if compress else header)
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
@@ -133,7 +133,7 @@ class CaptureFileOutput:
 
 
 _LINE_START, _LINE_END = (
-    pa.scalar(part, pa.binary()) for part in write_record("copydata", b"\0").split(b"00")
+    pa.scalar(part, pa.binary()) for part in encode_record("copydata", b"\0").split(b"00")
 )
 _NO_SEPARATOR: Final = pa.scalar(b"", pa.binary())
 

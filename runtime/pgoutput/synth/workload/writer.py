@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from pgoutput.recording.files import sync
+from pgoutput.recording import sync_path
 from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
@@ -51,7 +51,7 @@ def write_recording(
                 workload, SegmentOutput(workload, temporary), expected_rows, progress, window_messages
             )
         temporary.rename(folder)
-    sync(folder.parent)
+    sync_path(folder.parent)
 
 
 def write_capture_file(
@@ -82,7 +82,7 @@ def write_capture_file(
             _write_windows(workload, output, expected_rows, progress, window_messages)
         (stage / expected_folder.name).rename(expected_folder)
         (stage / path.name).rename(path)
-    sync(path.parent)
+    sync_path(path.parent)
 
 
 def write_copy_data(

@@ -1,4 +1,4 @@
-"""What is done in two ways, with the compiled kernel and in Python only, gives the same."""
+"""Compare results with the compiled kernel and without it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pgoutput.errors import EncodeError
 
 @contextmanager
 def pure() -> Iterator[None]:
-    """Without the kernel."""
+    """Run the block without the compiled kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "kernel", None)
         yield
 
 
 def outcome(call: Callable[[], pa.Array]) -> Any:
-    """What it gives, or what it says is wrong."""
+    """Return the result of a call, or its error, in a form that can be compared."""
     try:
         made = call()
     except EncodeError as error:

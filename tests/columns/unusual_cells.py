@@ -1,4 +1,4 @@
-"""Cells that look like values of some type, or nearly so."""
+"""Unusual cells: valid and nearly valid values of many types, and edge cases."""
 
 from __future__ import annotations
 
@@ -64,4 +64,4 @@ OTHERS: list[Cell] = [
     b"\x80\x00\x00\x00\x00\x00\x00\x00",
 ]
 
-ODD: list[Cell] = [*TEXTS, *OTHERS]
+UNUSUAL_CELLS: list[Cell] = [*TEXTS, *OTHERS]

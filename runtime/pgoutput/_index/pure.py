@@ -1,4 +1,4 @@
-"""An index that is made of message objects: the reference, and what there is without the kernel."""
+"""Index of a batch of messages, made of message objects: the reference, used without the kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput.columns.index import Index, Mask, Numbers, Texts, Values, without_traceback
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index.base import FieldValues, MessageIndex, PartialArray, without_traceback
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message
 from pgoutput.stream import StreamDecoder
@@ -20,13 +21,14 @@ _TUPLES: Final = ("key", "old", "new")
 """The tuples of a message, in the order of the wire."""
 
 
-class PureIndex(Index):
-    """See `Index`.
+class PureIndex(MessageIndex):
+    """Where the fields and cells of a batch of messages are, found by decoding each message.
 
     Args:
-        data: The messages.
-        decoder: Decodes them, and remembers what they say.
-        in_stream: For each whether it stands in a stream block, if the decoder is not to follow that.
+        data: The messages, binary or large_binary, possibly a slice; NULL is no message.
+        decoder: Decoder of the stream, which decodes each message.
+        in_stream: Whether each message is inside a stream block, for messages in any order; the decoder's
+            own `in_stream` is then neither used nor changed. None if the messages follow each other.
     """
 
     def __init__(
@@ -40,13 +42,13 @@ class PureIndex(Index):
         self._first = {name: np.full(len(data), -1, np.int64) for name in _TUPLES}
         self._width = {name: np.zeros(len(data), np.int64) for name in _TUPLES}
         began_in_stream = decoder.in_stream
-        for row, one in enumerate(data.to_pylist()):
+        for row, raw in enumerate(data.to_pylist()):
             message = None
-            if one is not None:
+            if raw is not None:
                 if in_stream is not None:
                     decoder.in_stream = bool(in_stream[row])
                 try:
-                    message = decoder.decode(one)
+                    message = decoder.decode(raw)
                 except DecodeError as error:
                     self.errors[row] = without_traceback(error)
             self._messages.append(message)
@@ -54,8 +56,8 @@ class PureIndex(Index):
                 self._add(row, message)
         if in_stream is not None:
             decoder.in_stream = began_in_stream
-        found = [0 if one is None else one.wire_tag[0] for one in self._messages]
-        self.tags = np.array(found, np.uint8)
+        tags = [0 if message is None else message.wire_tag[0] for message in self._messages]
+        self.tags = np.array(tags, np.uint8)
         self.kinds = np.array([_KINDS[type(cell)] for cell in self._cells], np.uint8)
 
     def _add(self, row: int, message: Message) -> None:
@@ -68,69 +70,70 @@ class PureIndex(Index):
                 self._cells.extend(cells)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
-        """See `Index`."""
-        found = (self._messages[row] for row in rows)
-        return [message for message in found if message is not None]
+        """Return the messages in `rows` as objects; none of these rows is NULL or invalid."""
+        selected = (self._messages[row] for row in rows)
+        return [message for message in selected if message is not None]
 
-    def field(self, name: str) -> Values:
-        """See `Index`."""
-        values, there = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.bool_)
+    def field(self, name: str) -> FieldValues:
+        """Return a field of a fixed width, such as `xid` or `relation_oid`, of all messages."""
+        values, present = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.bool_)
         for row, value in self._values(name):
             number = ord(value) if isinstance(value, str) else int(value)
             values[row] = number - (1 << 64) if number >> 63 == 1 else number
-            there[row] = True
-        return Values(values, there)
+            present[row] = True
+        return FieldValues(values, present)
 
-    def strings(self, name: str) -> Texts:
-        """See `Index`."""
+    def strings(self, name: str) -> PartialArray:
+        """Return a field of type string or bytes, such as `gid` or `content`, of all messages."""
         values: list[Any] = [None] * len(self.data)
         type_ = pa.string()
-        left = []
+        unread = []
         for row, value in self._values(name):
             if isinstance(value, bytes):
                 type_ = pa.binary()
             elif not is_utf8(value):
-                left.append(row)
+                unread.append(row)
                 continue
             values[row] = value
-        return Texts(pa.array(values, type_), np.array(sorted(left), np.int64))
+        return PartialArray(pa.array(values, type_), np.array(sorted(unread), np.int64))
 
     def _values(self, name: str) -> list[tuple[int, Any]]:
-        found: list[tuple[int, Any]] = []
-        for one, rows in self._rows.items():
-            if name in one.__struct_fields__:
-                found += [(row, getattr(self._messages[row], name)) for row in rows]
-        return [(row, value) for row, value in found if value is not None]
+        """Return row and value of a field, for the messages that have it."""
+        values: list[tuple[int, Any]] = []
+        for kind, rows in self._rows.items():
+            if name in kind.__struct_fields__:
+                values += [(row, getattr(self._messages[row], name)) for row in rows]
+        return [(row, value) for row, value in values if value is not None]
 
     def first(self, name: str) -> Numbers:
-        """See `Index`."""
+        """Return, per message, the number of the first cell of the tuple `name`; -1 without that tuple."""
         return self._first[name]
 
     def width(self, name: str) -> Numbers:
-        """See `Index`."""
+        """Return, per message, how many cells the tuple `name` has; 0 without that tuple."""
         return self._width[name]
 
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """See `Index`."""
+        """Return the cells with these numbers as objects; None for -1."""
         return [None if number < 0 else self._cells[number] for number in numbers.tolist()]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """See `Index`."""
+        """Return the bytes of text and binary cells; NULL for all other cells, and for -1."""
         return pa.array([_bytes(cell) for cell in self.cells(numbers)], pa.binary())
 
-    def texts(self, numbers: Numbers) -> Texts:
-        """See `Index`."""
+    def texts(self, numbers: Numbers) -> PartialArray:
+        """Return text cells as strings, and NULL for NULL and for -1; all other cells are unread."""
         texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
         try:
             array = pa.array(texts, pa.string())
         except UnicodeEncodeError:
             valid = [None if text is None or not is_utf8(text) else text for text in texts]
             array = pa.array(valid, pa.string())
-        kinds = np.append(self.kinds, _NULL)[numbers]  # -1 is the last
-        return Texts(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
+        kinds = np.append(self.kinds, _NULL)[numbers]  # the number -1 selects it
+        return PartialArray(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 
-    def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> Texts | None:
-        """See `Index`."""
+    def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
+        """Return None: cells are read by `pgoutput.values.to_arrow`."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""What the kernel makes of columns is what numpy and Arrow make of them, and it refuses the same."""
+"""Messages encoded with and without the kernel are equal, and so are errors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pgoutput import compiled, v4
 from pgoutput import messages as m
 from pgoutput.columns import (
     Cells,
+    assembly,
     encode_begins,
     encode_cells,
     encode_commits,
@@ -25,9 +26,8 @@ from pgoutput.columns import (
     encode_xlog_data,
 )
 from pgoutput.columns import cells as cells_module
-from pgoutput.columns import parts as parts_module
 from pgoutput.errors import EncodeError
-from tests.columns.ways import outcome, pure
+from tests.columns.without_kernel import outcome, pure
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)
 
@@ -41,7 +41,7 @@ OTHERS = [pa.array([1]), pa.array([True]), pa.array(["a"]).dictionary_encode()]
 
 @st.composite
 def arrays(draw: st.DrawFn, rows: int, types: Sequence[pa.DataType] = TYPES, nulls: bool = True) -> pa.Array:
-    """A part of a longer array; what its NULLs hide is not empty."""
+    """Draw a slice of a longer array, with bytes under its NULLs."""
     before, behind = draw(st.integers(0, 9)), draw(st.integers(0, 2))
     count = before + rows + behind
     texts = draw(st.lists(VALUE, min_size=count, max_size=count))
@@ -64,7 +64,7 @@ def masks(draw: st.DrawFn, rows: int) -> pa.BooleanArray | None:
 
 @st.composite
 def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
-    """Columns, some of which are encoded already."""
+    """Draw columns, some of them encoded already."""
     columns: list[Any] = draw(st.lists(arrays(rows), min_size=1, max_size=4))
     if draw(st.integers(0, 3)) == 0:
         columns.append(encode_cells(draw(st.lists(arrays(rows), min_size=1, max_size=2))))
@@ -75,7 +75,7 @@ def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
 
 @st.composite
 def calls(draw: st.DrawFn) -> Callable[[], pa.Array]:
-    """A call that makes changes."""
+    """Draw a call that encodes changes."""
     rows = draw(st.integers(0, 20))
     oid = draw(st.sampled_from([1, (1 << 32) - 1, 1 << 32]))
     some_xids = pa.array(draw(st.lists(st.integers(-1, 1 << 32), min_size=rows, max_size=rows)), pa.int64())
@@ -92,14 +92,16 @@ def calls(draw: st.DrawFn) -> Callable[[], pa.Array]:
 
 
 @given(call=calls(), over=st.integers(-1, 1), longest=st.sampled_from([17, MANY]))
-def test_changes_are_the_same_in_both_ways(call: Callable[[], pa.Array], over: int, longest: int) -> None:
+def test_changes_are_equal_with_and_without_kernel(
+    call: Callable[[], pa.Array], over: int, longest: int
+) -> None:
     with pure():
         wanted = outcome(call)
     assert outcome(call) == wanted
     size = sum(map(len, wanted[1])) if isinstance(wanted[1], list) else 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "_MOST_BYTES", size - over)
-        patch.setattr(cells_module, "_LONGEST", longest)
+        patch.setattr(assembly, "_MAX_BYTES", size - over)
+        patch.setattr(cells_module, "_MAX_VALUE_BYTES", longest)
         limited = outcome(call)
         if size and longest == MANY:
             assert limited[0] == (EncodeError if over > 0 else wanted[0])
@@ -129,7 +131,9 @@ def numbers(draw: st.DrawFn, rows: int) -> Any:
 
 
 @given(data=st.data(), rows=st.integers(0, 9))
-def test_what_stands_around_is_the_same_in_both_ways(data: st.DataObject, rows: int) -> None:
+def test_begins_commits_and_envelopes_are_equal_with_and_without_kernel(
+    data: st.DataObject, rows: int
+) -> None:
     one, two, three = (data.draw(numbers(rows)) for _ in range(3))
     content = data.draw(arrays(rows, [pa.binary(), pa.large_binary(), pa.string()]))
     calls_: list[Callable[[], pa.Array]] = [
@@ -145,7 +149,7 @@ def test_what_stands_around_is_the_same_in_both_ways(data: st.DataObject, rows: 
 
 
 @pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 1, 4], [-1, 0, 1], [2, 1, 3], [0, -1, 3]])
-def test_offsets_that_are_wrong_are_refused(offsets: list[int]) -> None:
+def test_invalid_offsets_are_refused(offsets: list[int]) -> None:
     assert compiled.kernel is not None
     with pytest.raises(ValueError, match="the offsets of an array"):
         compiled.kernel.join_parts([(0, [None, np.array(offsets, np.int32), b"abc"])], 2, MANY)
@@ -169,14 +173,14 @@ ENDS = np.array([0, 1, 2], np.int32)
         ((np.zeros(2, np.int64), 9), "1 to 8 bytes"),
     ],
 )
-def test_buffers_that_are_too_small_are_refused(part: Any, why: str) -> None:
+def test_too_small_buffers_are_refused(part: Any, why: str) -> None:
     assert compiled.kernel is not None
     with pytest.raises(ValueError, match=why):
         compiled.kernel.join_parts([part], 2, MANY)
 
 
-def test_messages_stay_when_others_are_made() -> None:
-    size = 100_000  # more than the allocator's business: see set_pool_limit
+def test_messages_are_not_overwritten_by_later_ones() -> None:
+    size = 100_000  # large enough for its own memory mapping: see set_pool_limit
     made = [encode_inserts(1, [pa.array([letter * size])]) for letter in "abc"]
     del made[1]
     made.append(encode_inserts(1, [pa.array(["d" * size])]))

@@ -1,4 +1,4 @@
-"""Begins, Commits and envelopes by columns are what the codecs encode."""
+"""Begins, Commits and envelopes encoded from columns equal those of the codecs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgoutput import messages as m
 from pgoutput.columns import encode_begins, encode_commits, encode_copy_data, encode_xlog_data
 from pgoutput.errors import EncodeError
 
-pytestmark = pytest.mark.usefixtures("way")
+pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 LSN = st.integers(0, (1 << 63) - 1)
 TIME = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -21,7 +21,7 @@ XID = st.integers(0, (1 << 32) - 1)
 
 
 @given(rows=st.lists(st.tuples(LSN, LSN, TIME, XID), max_size=4))
-def test_begins_and_commits(rows: list[tuple[int, int, int, int]]) -> None:
+def test_begins_and_commits_equal_those_of_the_codec(rows: list[tuple[int, int, int, int]]) -> None:
     lsns, ends, times, xids = (np.array([row[i] for row in rows], np.int64) for i in range(4))
     begins = [m.Begin(lsn, time, xid) for lsn, _, time, xid in rows]
     assert encode_begins(lsns, times, xids).to_pylist() == list(map(v1.encode, begins))
@@ -30,7 +30,7 @@ def test_begins_and_commits(rows: list[tuple[int, int, int, int]]) -> None:
 
 
 @given(rows=st.lists(st.tuples(LSN, TIME, st.binary(max_size=9)), max_size=4))
-def test_envelopes(rows: list[tuple[int, int, bytes]]) -> None:
+def test_envelopes_equal_those_of_the_codec(rows: list[tuple[int, int, bytes]]) -> None:
     lsns, data = (
         pa.array([row[0] for row in rows], pa.int64()),
         pa.array([row[2] for row in rows], pa.binary()),
@@ -45,7 +45,7 @@ def test_envelopes(rows: list[tuple[int, int, bytes]]) -> None:
 @pytest.mark.parametrize(
     "values", [{"final_lsn": -1}, {"xid": -1}, {"xid": 1 << 32}, {"commit_time": 1 << 63}]
 )
-def test_numbers_that_do_not_fit_are_refused_as_by_the_codec(values: dict[str, int]) -> None:
+def test_out_of_range_numbers_are_refused_with_the_codecs_error(values: dict[str, int]) -> None:
     message = {"final_lsn": 1, "commit_time": 2, "xid": 3} | values
     with pytest.raises(EncodeError) as wanted:
         v1.encode(m.Begin(**message))
@@ -56,12 +56,12 @@ def test_numbers_that_do_not_fit_are_refused_as_by_the_codec(values: dict[str, i
     assert (raised.value.message, raised.value.field) == (wanted.value.message, wanted.value.field)
 
 
-def test_lsns_may_have_64_bits() -> None:
+def test_lsns_of_64_bits_are_encoded() -> None:
     lsns, ones = np.array([(1 << 64) - 1], np.uint64), np.ones(1, np.int64)
     assert encode_begins(lsns, ones, ones).to_pylist() == [v1.encode(m.Begin((1 << 64) - 1, 1, 1))]
 
 
-def test_no_message_is_refused_as_by_the_codec() -> None:
+def test_a_null_message_is_refused_with_the_codecs_error() -> None:
     data = pa.array([b"a", None], pa.binary())
     with pytest.raises(EncodeError) as wanted:
         envelope.encode(m.XLogData(1, 1, 1, None))  # type: ignore[arg-type]
@@ -74,6 +74,6 @@ def test_no_message_is_refused_as_by_the_codec() -> None:
         encode_copy_data(data)
 
 
-def test_what_stands_around_is_of_the_same_length() -> None:
+def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="different lengths: 1, 2"):
         encode_begins(np.ones(1, np.int64), np.ones(2, np.int64), np.ones(2, np.int64))

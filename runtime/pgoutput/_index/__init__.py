@@ -1,0 +1,40 @@
+"""Index of a batch of messages: the shared basis of `pgoutput.columns` and `pgoutput.views`.
+
+`index_messages` indexes a batch. `read_texts` and `read_column` read cells as Arrow arrays,
+`message_columns` reads messages as rows. `SchemaTracker` and `SchemaVersions` find the schema version that a
+change belongs to.
+"""
+
+from pgoutput._index.base import IS_SCHEMA_MESSAGE, MessageIndex, TupleLocations, mask_out, tag_mask
+from pgoutput._index.kernel import KernelIndex
+from pgoutput._index.message_columns import letters, message_columns, scatter
+from pgoutput._index.pure import PureIndex
+from pgoutput._index.read import index_messages, read_column, read_texts
+from pgoutput._index.schema_versions import (
+    BatchVersions,
+    SchemaTracker,
+    SchemaVersions,
+    change_error,
+    misfits,
+)
+
+__all__ = [
+    "IS_SCHEMA_MESSAGE",
+    "BatchVersions",
+    "KernelIndex",
+    "MessageIndex",
+    "PureIndex",
+    "SchemaTracker",
+    "SchemaVersions",
+    "TupleLocations",
+    "change_error",
+    "index_messages",
+    "letters",
+    "mask_out",
+    "message_columns",
+    "misfits",
+    "read_column",
+    "read_texts",
+    "scatter",
+    "tag_mask",
+]

@@ -1,0 +1,228 @@
+"""Index of a batch of messages, made by the compiled kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgoutput import _protocols
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index.base import (
+    IS_SCHEMA_MESSAGE,
+    FieldValues,
+    MessageIndex,
+    PartialArray,
+    TupleLocations,
+    without_traceback,
+)
+from pgoutput.compiled import kernel
+from pgoutput.errors import DecodeError
+from pgoutput.messages import Cell, Message, Relation, Type
+from pgoutput.stream import StreamDecoder
+from pgoutput.versions import CODECS, OPTIONS
+from pgoutput.wire import UNCHANGED
+
+_kernel: Final[Any] = kernel
+
+_STREAMING: Final = list(OPTIONS["streaming"])
+_STRING_FIELDS: Final = {
+    field.name
+    for message in _protocols.ALL_VERSIONS.messages
+    for field in message.members
+    if field.kind == "string"
+}
+
+
+class KernelIndex(MessageIndex):
+    """Where the fields and cells of a batch of messages are, found by the compiled kernel.
+
+    Args:
+        data: The messages, binary or large_binary, possibly a slice; NULL is no message.
+        decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
+        in_stream: Whether each message is inside a stream block, for messages in any order; the decoder's
+            own `in_stream` is then neither used nor changed. None if the messages follow each other.
+    """
+
+    def __init__(
+        self, data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | Mask | None = None
+    ) -> None:
+        self.data = data
+        self._streaming = decoder.streaming
+        self._versions = decoder.versions_by_tag
+        validity, offsets, content = data.buffers()
+        number = np.dtype(np.int64 if pa.types.is_large_binary(data.type) else np.int32)
+        content_offsets = np.frombuffer(
+            offsets or bytes(8), number, len(data) + 1, data.offset * number.itemsize
+        )
+        self._index = _kernel.Index(
+            content_offsets,
+            _bytes(content),
+            None if validity is None else _bytes(validity),
+            data.offset,
+            self._versions,
+            decoder.in_stream if in_stream is None else np.asarray(in_stream, np.uint8),
+            _STREAMING.index(decoder.streaming),
+        )
+        self.tags = _bytes(self._index.tags())
+        self.kinds = _bytes(self._index.kinds())
+        self.errors: dict[int, DecodeError] = {}
+        began_in_stream = decoder.in_stream
+        self._explain_refusals(decoder)
+        for message in self.messages(np.flatnonzero(IS_SCHEMA_MESSAGE[self.tags]).tolist()):
+            if isinstance(message, Relation):
+                decoder.relations[message.oid] = message
+            elif isinstance(message, Type):
+                decoder.types[message.oid] = message
+        decoder.in_stream = self._index.ends_in_stream() if in_stream is None else began_in_stream
+
+    def _explain_refusals(self, decoder: StreamDecoder) -> None:
+        """Decode the messages that the kernel refused, which gives their errors."""
+        for row, in_stream in _numbers(self._index.refusals()).reshape(-1, 2).tolist():
+            decoder.in_stream = bool(in_stream)
+            try:
+                decoder.decode(self.data[row].as_py())
+            except DecodeError as error:
+                self.errors[row] = without_traceback(error)
+            else:
+                text = f"the kernel refuses row {row}, which the codec accepts: please report this"
+                raise AssertionError(text)
+
+    def messages(self, rows: Sequence[int]) -> list[Message]:
+        """Return the messages in `rows` as objects; none of these rows is NULL or invalid."""
+        if not rows:
+            return []
+        # A message whose layout depends on stream blocks has an xid only inside one.
+        xids = self.field("xid").present
+        decoded: list[Message] = []
+        for row in rows:
+            data = self.data[row].as_py()
+            codec = CODECS[self._versions[data[0]]]
+            decoded.append(
+                codec.decode(data, bool(xids[row] and data[0] in _HAS_XID_IN_STREAM), self._streaming)
+            )
+        return decoded
+
+    def field(self, name: str) -> FieldValues:
+        """Return a field of a fixed width, such as `xid` or `relation_oid`, of all messages."""
+        slot = self._index.slot(name)
+        if slot is None:
+            return FieldValues(np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.bool_))
+        values, present = slot
+        return FieldValues(_numbers(values), np.frombuffer(present, np.bool_))
+
+    def strings(self, name: str) -> PartialArray:
+        """Return a field of type string or bytes, such as `gid` or `content`, of all messages."""
+        is_text = name in _STRING_FIELDS
+        type_ = pa.string() if is_text else pa.binary()
+        return _partial_array(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
+
+    def first(self, name: str) -> Numbers:
+        """Return, per message, the number of the first cell of the tuple `name`; -1 without that tuple."""
+        slot = self._index.slot(name)
+        return np.full(len(self.data), -1, np.int64) if slot is None else _numbers(slot[0])
+
+    def width(self, name: str) -> Numbers:
+        """Return, per message, how many cells the tuple `name` has; 0 without that tuple."""
+        return self.field(f"{name}_size").values
+
+    def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
+        """Return all tuples called `name` with the schema version of each."""
+        return TupleLocations(*map(_numbers, _kernel.find_tuples(self._index, name, keys, versions)))
+
+    def cells(self, numbers: Numbers) -> list[Cell]:
+        """Return the cells with these numbers as objects; None for -1."""
+        present = numbers >= 0
+        kinds = np.full(len(numbers), _NULL, np.uint8)
+        kinds[present] = self.kinds[numbers[present]]
+        raw = self.raw(numbers).to_pylist()
+        return [_CELL_READERS[kind](value) for kind, value in zip(kinds.tolist(), raw, strict=True)]
+
+    def raw(self, numbers: Numbers) -> pa.Array:
+        """Return the bytes of text and binary cells; NULL for all other cells, and for -1."""
+        return self._variable_width(numbers, pa.binary(), "raw", "raw").array
+
+    def texts(self, numbers: Numbers) -> PartialArray:
+        """Return text cells as strings, and NULL for NULL and for -1; all other cells are unread."""
+        return self._variable_width(numbers, pa.string(), "text", None)
+
+    def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
+        """Return cells as values of an Arrow type; None if `to_arrow` is at least as fast."""
+        if type_ in _VARIABLE:
+            return self._variable_width(numbers, type_, _VARIABLE[type_], send)
+        if pa.types.is_decimal128(type_) and 0 <= type_.scale <= _MAX_SCALE:
+            reader = _FixedReader("decimal", 16, precision=type_.precision, scale=type_.scale)
+        elif type_ in _FIXED:
+            reader = _FIXED[type_]
+        else:
+            return None
+        valid, nulls, values, unread = _kernel.read_fixed(
+            self._index, numbers, reader.kind, send, *reader[1:]
+        )
+        if pa.types.is_boolean(type_):
+            values = np.packbits(_bytes(values), bitorder="little")
+        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(values)]
+        return PartialArray(pa.Array.from_buffers(type_, len(numbers), buffers, nulls), _numbers(unread))
+
+    def _variable_width(
+        self, numbers: Numbers, type_: pa.DataType, kind: str, send: str | None
+    ) -> PartialArray:
+        return _partial_array(_kernel.read_any(self._index, numbers, kind, send), len(numbers), type_)
+
+
+class _FixedReader(NamedTuple):
+    """Arguments of the kernel's function `read_fixed`, which reads values of a fixed width."""
+
+    kind: str
+    width: int
+    low: int = 0
+    high: int = 0
+    precision: int = 0
+    scale: int = 0
+    zone: bool = False
+
+
+_FIXED: Final = {
+    pa.bool_(): _FixedReader("bool", 1),
+    pa.int16(): _FixedReader("integer", 2, -(2**15), 2**15 - 1),
+    pa.int32(): _FixedReader("integer", 4, -(2**31), 2**31 - 1),
+    pa.int64(): _FixedReader("integer", 8, -(2**63), 2**63 - 1),
+    pa.float32(): _FixedReader("float", 4),
+    pa.float64(): _FixedReader("float", 8),
+    pa.date32(): _FixedReader("date", 4),
+    pa.timestamp("us"): _FixedReader("timestamp", 8),
+    pa.timestamp("us", tz="UTC"): _FixedReader("timestamp", 8, zone=True),
+}
+_VARIABLE: Final = {pa.string(): "text", pa.binary(): "hex"}
+_MAX_SCALE: Final = 18
+
+_NULL: Final = ord("n")
+_CELL_READERS: Final[dict[int, Callable[[Any], Cell]]] = {
+    _NULL: lambda _: None,
+    ord("u"): lambda _: UNCHANGED,
+    ord("t"): lambda raw: raw.decode("utf-8", "surrogateescape"),
+    ord("b"): lambda raw: raw,
+}
+_HAS_XID_IN_STREAM: Final = {
+    ord(message.tag)
+    for message in _protocols.ALL_VERSIONS.messages
+    if any(field.when == "in_stream" for field in message.fields)
+}
+
+
+def _partial_array(read: tuple[Any, int, Any, Any, Any], rows: int, type_: pa.DataType) -> PartialArray:
+    """Build an Arrow array from the buffers that the kernel returns."""
+    valid, nulls, offsets, values, unread = read
+    buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    return PartialArray(pa.Array.from_buffers(type_, rows, buffers, nulls), _numbers(unread))
+
+
+def _bytes(buffer: Any) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(buffer or b"", np.uint8)
+
+
+def _numbers(buffer: Any) -> Numbers:
+    return np.frombuffer(buffer, np.int64)

@@ -1,0 +1,208 @@
+"""Indexed messages as rows, in the columns of `pgoutput.schemas.arrow.MESSAGES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgoutput import _protocols
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index.base import MessageIndex, PartialArray, mask_out
+from pgoutput._layout import Field, Message
+from pgoutput.schemas import arrow as schemas
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000, is_utf8, shown_text
+
+_TYPE, _RESCUED = schemas.MESSAGES.names[0], schemas.MESSAGES.names[-1]
+_MESSAGES: Final = _protocols.ALL_VERSIONS
+
+_NO_ROWS: Final = np.empty(0, np.int64)
+
+
+def message_columns(index: MessageIndex, schema: pa.Schema = schemas.MESSAGES) -> list[pa.Array]:
+    """Return one row per message, as columns; NULL in all columns for NULL and for an invalid message.
+
+    Args:
+        index: The messages.
+        schema: The columns to return: `schemas.MESSAGES`, or some of its columns.
+    """
+    kinds = [_MESSAGES.by_tag[tag] for tag in np.flatnonzero(np.bincount(index.tags)).tolist() if tag]
+    fields = {field.name: field for message in kinds for field in message.members}
+    columns = {_TYPE: _types(index.tags)}
+    unread: dict[str, Numbers] = {}
+    for column in schema:
+        if (field := fields.get(column.name)) is not None:
+            columns[field.name], unread[field.name] = _CONVERTERS[field.kind](index, field, column.type)
+    columns[_RESCUED] = _rescued(index, unread)
+    return [
+        columns[column.name] if column.name in columns else pa.nulls(len(index), column.type)
+        for column in schema
+    ]
+
+
+def _types(tags: npt.NDArray[np.uint8]) -> pa.StringArray:
+    return _type_names().take(pa.array(_NAME_NUMBERS[tags], mask=None if tags.all() else tags == 0))
+
+
+@cache  # not at import: pa.array imports pandas if it is installed, which takes 0.3 s and 45 MB
+def _type_names() -> pa.StringArray:
+    return pa.array([message.name for message in _MESSAGES.messages], pa.string())
+
+
+_NAME_NUMBERS: Final = np.zeros(256, np.int32)
+"""By tag: index of the message's name in `_type_names`."""
+for _number, _message in enumerate(_MESSAGES.messages):
+    _NAME_NUMBERS[ord(_message.tag)] = _number
+
+
+def _numbers(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
+    """Return a field of integers, flags or booleans; out-of-range LSNs and timestamps are unread."""
+    values, present = index.field(field.name)
+    low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
+    fits = present & (values >= low) & (values <= high)
+    numbers: npt.NDArray[Any] = (values + shift).astype(_NUMPY[field.kind], copy=False)
+    return PartialArray(pa.array(numbers, mask=_mask(fits)).cast(type_), np.flatnonzero(present & ~fits))
+
+
+_ANY_INTEGER: Final = -(1 << 63), (1 << 63) - 1, 0
+_RANGES: Final[Mapping[str, tuple[int, int, int]]] = {
+    "lsn": (0, (1 << 63) - 1, 0),
+    "timestamp": (
+        UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS,
+        UNIX_YEAR_10000 - EPOCH_UNIX_MICROSECONDS - 1,
+        EPOCH_UNIX_MICROSECONDS,
+    ),
+}
+"""By field type: lowest and highest value that its Arrow column can hold, and the number to add."""
+
+_NUMPY: Final = {"integer": np.int64, "flags": np.int16, "bool": np.bool_}
+
+
+def _enums(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
+    values, present = index.field(field.name)
+    return PartialArray(letters(np.where(present, values, 0).astype(np.uint8), _mask(present)), _NO_ROWS)
+
+
+def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
+    return index.strings(field.name)
+
+
+def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
+    """Return a field of lists; a list with a value that its column cannot hold is unread as a whole."""
+    # Few messages have lists, so decoding them as objects is fast enough.
+    tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
+    rows = np.flatnonzero(np.isin(index.tags, tags))
+    lists = [getattr(message, field.name) for message in index.messages(rows.tolist())]
+    converted = [_list(field, value) for value in lists]
+    unread = [
+        row
+        for row, before, after in zip(rows.tolist(), lists, converted, strict=True)
+        if after is None and before is not None
+    ]
+    return PartialArray(scatter(converted, rows, len(index), type_), np.array(unread, np.int64))
+
+
+def _names(message: Message) -> list[str]:
+    return [field.name for field in message.members]
+
+
+def _list(field: Field, value: Sequence[Any] | None) -> list[Any] | None:
+    if value is None or not field.fields[0].name:
+        return value if value is None else list(value)
+    items = [{part.name: _item(part, getattr(item, part.name)) for part in field.fields} for item in value]
+    return None if any(None in item.values() for item in items) else items
+
+
+def _item(field: Field, value: Any) -> Any:
+    """Return a field of a list's item as its Arrow value; None if the column cannot hold it."""
+    if isinstance(value, str):
+        return str(value) if is_utf8(value) else None
+    low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
+    return value + shift if low <= value <= high else None
+
+
+def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
+    """Return a field of tuples as lists of cells; text that is not valid UTF-8 is given as binary."""
+    first, width = index.first(field.name), index.width(field.name)
+    offsets = np.concatenate(([0], np.cumsum(width)))
+    numbers = np.repeat(first - offsets[:-1], width) + np.arange(offsets[-1])
+    kinds = index.kinds[numbers]
+    texts, unread = index.texts(numbers)
+    columns = [letters(kinds), texts, _binary(index, numbers, unread)]
+    cells = pa.StructArray.from_arrays(columns, fields=list(type_.value_type))
+    missing = _mask(first >= 0)
+    lists = pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), cells, type=type_, mask=None if missing is None else pa.array(missing)
+    )
+    return PartialArray(lists, _NO_ROWS)
+
+
+def _binary(index: MessageIndex, numbers: Numbers, selected: Numbers) -> pa.Array:
+    """Return the bytes of the selected cells, and NULL for the others."""
+    if not len(selected):
+        return pa.nulls(len(numbers), pa.binary())
+    others = np.ones(len(numbers), np.bool_)
+    others[selected] = False
+    return index.raw(mask_out(numbers, others))
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[MessageIndex, Field, pa.DataType], PartialArray]]] = {
+    "integer": _numbers,
+    "flags": _numbers,
+    "bool": _numbers,
+    "enum": _enums,
+    "string": _strings,
+    "bytes": _strings,
+    "list": _lists,
+    "tuple": _tuples,
+}
+"""By kind of field: the function that converts the field to an Arrow column."""
+
+
+def _rescued(index: MessageIndex, unread: Mapping[str, Numbers]) -> pa.Array:
+    """Return the values that their columns cannot hold, as a map from field name to text per row."""
+    names: dict[int, set[str]] = {}
+    for name, unread_rows in unread.items():
+        for row in unread_rows.tolist():
+            names.setdefault(row, set()).add(name)
+    rows = sorted(names)
+    values = [
+        [
+            (field.name, _text(getattr(message, field.name)))
+            for field in _MESSAGES.by_name[type(message).__name__].members
+            if field.name in names[row]
+        ]
+        for row, message in zip(rows, index.messages(rows), strict=True)
+    ]
+    type_ = schemas.MESSAGES.field(_RESCUED).type
+    return scatter(values, np.array(rows, np.int64), len(index), type_)
+
+
+def _text(value: object) -> str:
+    return shown_text(value) if isinstance(value, str) else str(value)
+
+
+def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataType) -> pa.Array:
+    """Return an array of `length` with the values in `rows`, and NULL in all other rows."""
+    if not values:
+        return pa.nulls(length, type_)
+    sources = np.full(length, -1, np.int64)
+    sources[rows] = np.arange(len(rows))
+    return pa.array(values, type_).take(pa.array(sources, mask=sources < 0))
+
+
+def letters(codes: npt.NDArray[np.uint8], missing: Mask | None = None) -> pa.StringArray:
+    """Return ASCII codes as strings of one letter each, NULL where `missing` is true."""
+    offsets = np.arange(len(codes) + 1, dtype=np.int32)
+    valid = None if missing is None else pa.array(~missing).buffers()[1]
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(codes))]
+    return pa.Array.from_buffers(pa.string(), len(codes), buffers)
+
+
+def _mask(present: Mask) -> Mask | None:
+    """Return the null mask for pyarrow; None if all values are present."""
+    return None if present.all() else ~present

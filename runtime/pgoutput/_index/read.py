@@ -1,0 +1,87 @@
+"""Index a batch of messages, and read its cells as text or as typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput import catalog, compiled
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index.base import MessageIndex
+from pgoutput._index.kernel import KernelIndex
+from pgoutput._index.pure import PureIndex
+from pgoutput.stream import StreamDecoder
+from pgoutput.values import Rescued, arrow_type, to_arrow, to_text
+
+
+def index_messages(
+    data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | Mask | None = None
+) -> MessageIndex:
+    """Return the index of a batch of messages.
+
+    Args:
+        data: The messages, binary or large_binary, possibly a slice; NULL is no message.
+        decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
+        in_stream: Whether each message is inside a stream block, for messages in any order; the decoder's
+            own `in_stream` is then neither used nor changed. None if the messages follow each other.
+    """
+    make = PureIndex if compiled.kernel is None else KernelIndex
+    return make(data, decoder, in_stream)
+
+
+def read_texts(index: MessageIndex, numbers: Numbers, type_oids: Numbers | int) -> pa.StringArray:
+    """Return cells as PostgreSQL's text, with the results of `pgoutput.values.to_text`.
+
+    Args:
+        index: Index of the batch.
+        numbers: Numbers of the cells; -1 gives NULL.
+        type_oids: OID of each cell's type, or one OID for all cells.
+    """
+    array, unread = index.texts(numbers)
+    if not len(unread):
+        return array
+    texts = np.empty(len(unread), object)
+    oids = np.broadcast_to(type_oids, len(numbers))[unread]
+    for oid in np.unique(oids):
+        of_type = np.flatnonzero(oids == oid)
+        texts[of_type] = to_text(index.cells(numbers[unread[of_type]]), int(oid))
+    return _replaced(array, unread, pa.array(texts, pa.string()))
+
+
+def read_column(
+    index: MessageIndex,
+    numbers: Numbers,
+    type_oid: int,
+    type_modifier: int = -1,
+    type_: pa.DataType | None = None,
+) -> tuple[pa.Array, Rescued]:
+    """Return cells as a typed array, and rescued values by row, like `pgoutput.values.to_arrow`.
+
+    Args:
+        index: Index of the batch.
+        numbers: Numbers of the cells; -1 gives NULL.
+        type_oid: OID of the cells' type (pg_attribute.atttypid).
+        type_modifier: Type modifier (pg_attribute.atttypmod); -1 without modifier.
+        type_: Arrow type of the array; None for the one that `pgoutput.values.arrow_type` gives.
+    """
+    own_type = arrow_type(type_oid, type_modifier)
+    target = own_type if type_ is None else type_
+    builtin = catalog.BY_OID.get(type_oid)
+    send = builtin.send if builtin is not None and target == own_type else None
+    if (quick := index.column(numbers, target, send)) is None:
+        return to_arrow(index.cells(numbers), type_oid, type_modifier, target)
+    array, unread = quick
+    if not len(unread):
+        return array, {}
+    rest, rescued = to_arrow(index.cells(numbers[unread]), type_oid, type_modifier, target)
+    return _replaced(array, unread, rest), {int(unread[row]): text for row, text in rescued.items()}
+
+
+def _replaced(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
+    """Return the array with other values in some rows."""
+    mask = np.zeros(len(array), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(array, pa.array(mask), values)

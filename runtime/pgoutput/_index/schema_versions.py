@@ -1,0 +1,169 @@
+"""Schema versions of relations: a Relation message is valid until the next one of its OID.
+
+Where a schema version begins is given by a rank, a number that sorts messages. In a batch, the rank of a row
+is its number + 1; rank 0 is before the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from pgoutput._arrays import Mask, Numbers
+from pgoutput._index.base import (
+    IS_SCHEMA_MESSAGE,
+    RANK_BITS,
+    MessageIndex,
+    TupleLocations,
+    latest_versions,
+)
+from pgoutput.errors import StreamError
+from pgoutput.messages import Message, Relation, Type
+from pgoutput.values import base_types
+from pgoutput.wire import shown_text
+
+_TUPLES: Final = ("key", "old", "new")
+"""The tuples of a change, in the order of the wire."""
+
+_T = TypeVar("_T")
+
+
+class SchemaVersions:
+    """Sorted list of schema versions, each known by its number: its index in the arguments.
+
+    Args:
+        oids: Relation OID of each schema version.
+        ranks: Rank where each begins; unique within an OID.
+    """
+
+    def __init__(self, oids: Sequence[int] | Numbers, ranks: Sequence[int] | Numbers) -> None:
+        keys = _keys(np.asarray(oids, np.int64), np.asarray(ranks, np.int64))
+        self._numbers = np.argsort(keys)
+        self._keys = keys[self._numbers]
+
+    def find(self, oids: Numbers, ranks: Numbers) -> Numbers:
+        """Return the number of the last version of each OID that begins before the rank; -1 if none does."""
+        return latest_versions(self._keys, self._numbers, oids, ranks)
+
+    def find_tuples(self, index: MessageIndex, name: str) -> TupleLocations:
+        """Return all tuples called `name` ("new", "old" or "key") of a batch with their schema versions."""
+        return index.find_tuples(name, self._keys, self._numbers)
+
+    def begins_at(self, oids: Numbers, ranks: Numbers) -> Mask:
+        """Return whether a schema version of each OID begins exactly at the rank."""
+        return np.isin(_keys(oids, ranks), self._keys)
+
+
+def _keys(oids: Numbers, ranks: Numbers) -> Numbers:
+    return oids << RANK_BITS | ranks
+
+
+class BatchVersions(Generic[_T]):
+    """The schema versions that the messages of a batch can refer to.
+
+    Attributes:
+        relations: Relation of each schema version, with base types in place of domains and without xid.
+        values: What `SchemaTracker` derived from each relation.
+        versions: Finds the schema version of a change by relation OID and rank.
+    """
+
+    def __init__(self, relations: Sequence[Relation], values: Sequence[_T], ranks: Sequence[int]) -> None:
+        self.relations = relations
+        self.values = values
+        self.versions = SchemaVersions([relation.oid for relation in relations], ranks)
+
+    @cached_property
+    def widths(self) -> Numbers:
+        """Number of columns of each relation, and -1 behind the last: index -1 is no relation."""
+        return np.array([*(len(relation.columns) for relation in self.relations), -1], np.int64)
+
+
+class SchemaTracker(Generic[_T]):
+    """Tracks the relations that a stream describes, batch by batch.
+
+    Args:
+        derive: Called once for each new schema version; its result is in `BatchVersions.values`.
+    """
+
+    def __init__(self, derive: Callable[[Relation], _T]) -> None:
+        self._derive = derive
+        self._types: dict[int, Type] = {}
+        self._latest: dict[int, tuple[Relation, _T]] = {}
+        self._known = BatchVersions[_T]([], [], [])
+
+    def __contains__(self, oid: object) -> bool:
+        return oid in self._latest
+
+    def advance(self, index: MessageIndex) -> BatchVersions[_T]:
+        """Return the schema versions that the messages of the next batch can refer to.
+
+        Args:
+            index: The messages, which follow the batch of the last call.
+        """
+        known = self._known
+        added: list[tuple[Relation, _T]] = []
+        ranks: list[int] = []
+        rows = np.flatnonzero(IS_SCHEMA_MESSAGE[index.tags]).tolist()
+        for row, message in zip(rows, index.messages(rows), strict=True):
+            if isinstance(message, Type):
+                self._types[message.oid] = message
+            elif isinstance(message, Relation):
+                relation = msgspec.structs.replace(base_types(message, self._types), xid=None)
+                latest = self._latest.get(relation.oid)
+                if latest is None or latest[0] != relation:
+                    self._latest[relation.oid] = relation, self._derive(relation)
+                    added.append(self._latest[relation.oid])
+                    ranks.append(row + 1)
+        if not added:
+            return known
+        latest_ones = self._latest.values()
+        self._known = BatchVersions(
+            [relation for relation, _ in latest_ones],
+            [value for _, value in latest_ones],
+            [0] * len(latest_ones),
+        )
+        return BatchVersions(
+            [*known.relations, *(relation for relation, _ in added)],
+            [*known.values, *(value for _, value in added)],
+            [0] * len(known.relations) + ranks,
+        )
+
+
+def misfits(index: MessageIndex, rows: Numbers, widths: Numbers) -> Mask:
+    """Return which changes have a tuple whose width differs from the number of columns of its relation.
+
+    Args:
+        index: The messages.
+        rows: Rows of the changes.
+        widths: Number of columns of each change's relation.
+    """
+    wrong = np.zeros(len(rows), np.bool_)
+    for name in _TUPLES:
+        present = index.first(name)[rows] >= 0
+        if present.any():
+            wrong |= present & (index.width(name)[rows] != widths)
+    return wrong
+
+
+def change_error(message: Message, oid: int, relation: Relation | None) -> StreamError:
+    """Build the error for a change that does not fit its relation.
+
+    Args:
+        message: The change.
+        oid: OID of the relation.
+        relation: The relation, whose number of columns differs from the change's; None if no Relation
+            message for the OID has come.
+    """
+    if relation is None:
+        return StreamError.at(message, f"no Relation message has come for the OID {oid}")
+    width = len(relation.columns)
+    found = [(name, getattr(message, name, None)) for name in _TUPLES]
+    field, cells = next(
+        (name, len(cells)) for name, cells in found if cells is not None and len(cells) != width
+    )
+    table = f"{shown_text(relation.namespace) or 'pg_catalog'}.{shown_text(relation.name)}"
+    return StreamError.at(message, f"{field} has {cells} columns, but {table} has {width}")

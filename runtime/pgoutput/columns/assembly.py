@@ -1,0 +1,207 @@
+"""Assemble the messages of a batch from parts, such as an integer or a cell of each message.
+
+The compiled kernel joins the parts in one pass over the messages, without the GIL, and copies each byte
+once. The reference implementation, used without the kernel, joins part by part with NumPy and Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput import _protocols, compiled
+from pgoutput._arrays import value_offsets
+from pgoutput._layout import sides
+from pgoutput.errors import EncodeError
+
+IntegerArray: TypeAlias = npt.NDArray[Any]
+"""NumPy array of integers of any width."""
+
+CELL_FORMS: Final = {
+    cell.form: cell for field in sides(_protocols.V1.by_name["Insert"].fields) for cell in field.cells
+}
+"""Layouts of cells on the wire, by form: null, unchanged, text and binary."""
+
+_NULL, _UNCHANGED = (ord(CELL_FORMS[form].tag) for form in ("null", "unchanged"))
+_CELL_HEAD: Final = np.dtype([("tag", "u1"), ("length", f">u{CELL_FORMS['text'].length_size}")])
+
+_MAX_BYTES: Final = (1 << 31) - 1
+"""Size limit of an array of `pa.binary()`, in bytes."""
+
+
+class Integers(msgspec.Struct, frozen=True):
+    """An integer of each message."""
+
+    values: npt.NDArray[np.int64]
+    """The integers, which fit into `size` bytes; unsigned ones of 2**63 and more are negative here."""
+    size: int
+    """Size of each integer, in bytes."""
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """A sequence of bytes of each message."""
+
+    array: pa.BinaryArray
+    """The bytes, without NULL."""
+
+
+class CellValues(msgspec.Struct, frozen=True):
+    """A cell of each message."""
+
+    array: pa.Array
+    """The values, strings or binary."""
+    tag: int
+    """Tag of a cell that has a value: text or binary."""
+    unchanged: pa.BooleanArray | None = None
+    """Mask without NULL: which cells are UNCHANGED; None if no cell is."""
+
+    @property
+    def sent(self) -> npt.NDArray[np.bool_]:
+        """Mask of the cells that have a value: neither NULL nor UNCHANGED."""
+        valid = self.array.is_valid()
+        return np.asarray(valid if self.unchanged is None else pc.and_not(valid, self.unchanged))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Length of each value in bytes; 0 for NULL and UNCHANGED."""
+        return np.where(self.sent, np.diff(value_offsets(self.array)), np.int64(0))
+
+
+MessagePart: TypeAlias = bytes | Integers | Bytes | CellValues
+"""A part of each message of a batch; a bytes object is the same in all messages."""
+
+
+def join_parts(parts: Iterable[MessagePart], rows: int) -> pa.BinaryArray:
+    """Return the messages: the parts of each message, concatenated.
+
+    Args:
+        parts: The parts, in the order of the wire.
+        rows: Number of messages.
+
+    Raises:
+        EncodeError: The messages have more than 2 GB together.
+    """
+    join = _join if compiled.kernel is None else _join_compiled
+    size, array = join(list(_merge_constants(parts)), rows)
+    if array is None:
+        raise EncodeError(f"{rows} messages have {size} bytes, more than 2 GB: pass fewer at a time")
+    return array
+
+
+def _merge_constants(parts: Iterable[MessagePart]) -> Iterator[MessagePart]:
+    """Yield the parts, with neighbouring constant parts merged into one."""
+    same = b""
+    for part in parts:
+        if isinstance(part, bytes):
+            same += part
+            continue
+        if same:
+            yield same
+            same = b""
+        yield part
+    if same:
+        yield same
+
+
+def _join_compiled(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray | None]:
+    assert compiled.kernel is not None
+    size, *made = compiled.kernel.join_parts(list(map(_kernel_part, parts)), rows, _MAX_BYTES)
+    if size > _MAX_BYTES:
+        return size, None
+    return size, pa.Array.from_buffers(pa.binary(), rows, [None, *map(pa.py_buffer, made)])
+
+
+def _kernel_part(part: MessagePart) -> Any:
+    """Return a part as the tuple or bytes object that the kernel's `join_parts` takes."""
+    if isinstance(part, bytes):
+        return part
+    if isinstance(part, Integers):
+        return part.values, part.size
+    content = part.array.offset, part.array.buffers()
+    if isinstance(part, Bytes):
+        return content
+    mask = part.unchanged
+    unchanged = None if mask is None else (mask.buffers()[1], mask.offset)
+    return *content, part.tag, part.array.null_count > 0, unchanged
+
+
+def _join(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray | None]:
+    pieces: list[Any] = []
+    for is_fixed, group in groupby(parts, lambda part: isinstance(part, bytes | Integers)):
+        if is_fixed:
+            pieces.append(_fixed_width(list(group), rows))  # type: ignore[arg-type]
+        else:
+            pieces += (piece for part in group for piece in _pieces(part))  # type: ignore[arg-type]
+    size = sum(_size(piece, rows) for piece in pieces)
+    if size > _MAX_BYTES:
+        return size, None
+    if all(isinstance(piece, pa.Scalar) for piece in pieces):  # an array gives the result its length
+        pieces.append(_row_bytes(np.empty((rows, 0), np.uint8)))
+    if len(pieces) == 1:
+        return size, pieces[0]
+    nothing = pa.scalar(b"", pa.binary())
+    return size, pc.binary_join_element_wise(*pieces, nothing, null_handling="replace", null_replacement="")
+
+
+def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray | pa.BinaryScalar:
+    """Join parts that have the same width in all messages; return a scalar if all parts are constant."""
+    if all(isinstance(part, bytes) for part in parts):
+        return pa.scalar(b"".join(parts), pa.binary())  # type: ignore[arg-type]
+    widths = [len(part) if isinstance(part, bytes) else part.size for part in parts]
+    joined = np.empty((rows, sum(widths)), np.uint8)
+    at = 0
+    for part, width in zip(parts, widths, strict=True):
+        if isinstance(part, bytes):
+            joined[:, at : at + width] = np.frombuffer(part, np.uint8)
+        else:
+            whole = part.values.astype(">i8").view(np.uint8).reshape(rows, 8)
+            joined[:, at : at + width] = whole[:, 8 - width :]
+        at += width
+    return _row_bytes(joined)
+
+
+def _pieces(part: Bytes | CellValues) -> Iterator[pa.BinaryArray]:
+    """Yield a part as arrays to concatenate: of cells the heads (tag and length), then the values."""
+    if isinstance(part, Bytes):
+        yield part.array
+        return
+    values = part.array.view(pa.binary())
+    heads = np.empty(len(values), _CELL_HEAD)
+    rows = heads.view(np.uint8).reshape(len(values), _CELL_HEAD.itemsize)
+    heads["tag"], heads["length"] = part.tag, np.diff(value_offsets(values))
+    if part.unchanged is None and not values.null_count:
+        yield _row_bytes(rows)
+    else:
+        sent = part.sent
+        heads["tag"][~sent] = _NULL
+        if part.unchanged is not None:
+            heads["tag"][np.asarray(part.unchanged)] = _UNCHANGED
+            values = pc.if_else(part.unchanged, pa.scalar(None, pa.binary()), values)
+        yield _row_bytes(rows, np.where(sent, _CELL_HEAD.itemsize, 1))
+    yield values
+
+
+def _size(piece: pa.BinaryArray | pa.BinaryScalar, rows: int) -> int:
+    """Return the size of a piece in all messages together, in bytes."""
+    if isinstance(piece, pa.Scalar):
+        return rows * len(piece.as_py())
+    return int(pc.sum(pc.binary_length(piece).cast(pa.int64())).as_py() or 0)
+
+
+def _row_bytes(rows: npt.NDArray[np.uint8], widths: npt.NDArray[np.int64] | None = None) -> pa.BinaryArray:
+    """Return each row of a matrix as bytes, or only the first `widths` bytes of each."""
+    count, width = rows.shape
+    if widths is None:
+        ends = np.arange(count + 1) * width
+    else:
+        ends = np.concatenate(([0], np.cumsum(widths)))
+        rows = rows[np.arange(width) < widths[:, np.newaxis]]
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(rows)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)

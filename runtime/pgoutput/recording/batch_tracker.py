@@ -1,0 +1,154 @@
+"""Track a batch of messages for a writer of segments, without a Python object per message.
+
+Runs of ordinary transactions that lie wholly in the batch are tracked at once, all other messages that are
+not changes one by one. Changes themselves are never decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput import messages
+from pgoutput._arrays import binary_array, boolean_array, int64_values, value_offsets
+from pgoutput._fixed import fixed_dtype
+from pgoutput.recording.segment_format import MESSAGE_SCHEMA
+from pgoutput.recording.stream_state import CHANGE_TAGS, StreamState
+
+_Array: TypeAlias = npt.NDArray[Any]
+
+_IS_CHANGE: Final = np.isin(np.arange(256), list(CHANGE_TAGS))
+"""By first byte: whether a message is a change."""
+
+_MIN_MESSAGES: Final = 16
+"""Least number of messages that are not changes for which looking for runs of transactions pays."""
+
+_BEGIN: Final = fixed_dtype(messages.Begin)
+_COMMIT: Final = fixed_dtype(messages.Commit)
+
+
+def track_batch(state: StreamState, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Update the state with a batch of messages; return the messages to store.
+
+    Messages that were stored before are left out; some are replaced, such as the commit of a streamed
+    transaction that was stored before.
+
+    Args:
+        state: State after the messages before the batch.
+        position: Position of the first message that will be stored.
+        batch: The messages, in the columns of `MESSAGE_SCHEMA`.
+
+    Raises:
+        DecodeError: A message is invalid or out of place.
+    """
+    return _BatchTracker(state, position, batch).track()
+
+
+class _BatchTracker:
+    def __init__(self, state: StreamState, position: int, batch: pa.RecordBatch) -> None:
+        self._state = state
+        self._position = position
+        self._batch = batch
+        data = batch["data"]
+        self._lsns = int64_values(batch["lsn"])
+        self._starts = value_offsets(data)
+        self._content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        self._kept = np.ones(len(batch), np.bool_)
+        self._replaced: dict[int, bytes] = {}
+        """Messages to store in place of the received ones, by row."""
+        self._left_out = 0
+        """Number of rows that are not stored."""
+        self._next = 0
+        """Row after the last message that was tracked one by one."""
+
+    def track(self) -> pa.RecordBatch:
+        """Update the state with all messages; return the messages to store."""
+        lengths = np.diff(self._starts)
+        tags = np.zeros(len(self._batch), np.uint8)
+        tags[lengths > 0] = self._content[self._starts[:-1][lengths > 0]]
+        others = np.flatnonzero(~_IS_CHANGE[tags])
+        done = 0
+        runs = _find_runs(tags[others], lengths[others]) if len(others) >= _MIN_MESSAGES else ()
+        for first, end in runs:
+            self._track_each(others[done:first])
+            rows = others[first:end]
+            if not self._track_run(rows):
+                self._track_each(rows)
+            done = end
+        self._track_each(others[done:])
+        if self._state.skipping:
+            self._leave_out(self._next, len(self._batch))
+        return self._stored()
+
+    def _track_run(self, rows: _Array) -> bool:
+        """Track a run of whole transactions at once; return False, and do nothing, if that is impossible.
+
+        Args:
+            rows: Rows of Begin, Commit, Begin, Commit and so on.
+        """
+        begins, commits = (
+            _read_fixed(layout, self._starts[rows[side::2]], self._content)
+            for side, layout in enumerate((_BEGIN, _COMMIT))
+        )
+        if commits["flags"].any() or not self._state.takes_whole(int(begins["final_lsn"].min())):
+            return False
+        lsns = self._lsns[rows]
+        known_lsns = lsns[lsns != 0]
+        last_lsn = int(known_lsns[-1]) if len(known_lsns) else 0
+        end_lsn, commit_time = int(commits["end_lsn"].max()), int(commits["commit_time"][-1])
+        self._state.feed_whole(len(begins), end_lsn, commit_time, last_lsn)
+        return True
+
+    def _track_each(self, rows: _Array) -> None:
+        """Track messages that are not changes one by one; leave out changes that were stored before."""
+        for row in rows.tolist():
+            if self._state.skipping:
+                self._leave_out(self._next, row)
+            data = self._content[self._starts[row] : self._starts[row + 1]].tobytes()
+            stored = self._state.feed(data, self._position + row - self._left_out, int(self._lsns[row]))
+            if stored is None:
+                self._leave_out(row, row + 1)
+            elif stored is not data:
+                self._replaced[row] = stored
+            self._next = row + 1
+
+    def _leave_out(self, start: int, stop: int) -> None:
+        self._kept[start:stop] = False
+        self._left_out += stop - start
+
+    def _stored(self) -> pa.RecordBatch:
+        batch = self._batch
+        if self._replaced:
+            replaced = boolean_array(np.isin(np.arange(len(batch)), list(self._replaced)))
+            data = pc.replace_with_mask(batch["data"], replaced, binary_array(list(self._replaced.values())))
+            batch = pa.record_batch([batch["lsn"], batch["received_at"], data], schema=MESSAGE_SCHEMA)
+        return batch.filter(boolean_array(self._kept)) if self._left_out else batch
+
+
+def _find_runs(tags: _Array, lengths: _Array) -> list[tuple[int, int]]:
+    """Return start and end of each run of alternating Begin and Commit messages.
+
+    Args:
+        tags: Tags of the messages that are not changes.
+        lengths: Their lengths in bytes.
+    """
+    begin, commit = ord(messages.Begin.wire_tag), ord(messages.Commit.wire_tag)
+    begins = (tags[:-1] == begin) & (lengths[:-1] == _BEGIN.itemsize)
+    pairs = begins & (tags[1:] == commit) & (lengths[1:] == _COMMIT.itemsize)
+    firsts = np.flatnonzero(pairs)
+    if not len(firsts):
+        return []
+    breaks = np.flatnonzero(np.diff(firsts) != 2)
+    run_starts = firsts[np.concatenate(([0], breaks + 1))]
+    run_ends = firsts[np.concatenate((breaks, [len(firsts) - 1]))] + 2
+    return list(zip(run_starts.tolist(), run_ends.tolist(), strict=True))
+
+
+def _read_fixed(layout: np.dtype[Any], starts: _Array, content: _Array) -> _Array:
+    """Return the fields of the messages that begin at the offsets `starts` of `content`."""
+    at_each_byte = np.ndarray((len(content) - layout.itemsize + 1,), layout, content, strides=(1,))
+    return at_each_byte[starts]

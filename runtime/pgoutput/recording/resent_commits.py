@@ -1,0 +1,122 @@
+"""Check that transactions that a server sends again are the recorded ones.
+
+A server that was restored from a copy of its data folder stays on its timeline, and its slot is where it was
+when the copy was made. The restored server may then have written other transactions, up to LSNs beyond the
+end of the recording. The commits that the server sends again reveal that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pgoutput import messages
+from pgoutput._arrays import value_offsets
+from pgoutput.errors import ReplicationError
+from pgoutput.recording.reader import SegmentReader
+from pgoutput.versions import CODECS
+from pgoutput.wire import format_lsn
+
+_COMMIT_TAGS: Final = [ord(message.wire_tag) for message in (messages.Commit, messages.StreamCommit)]
+_ADVICE: Final = "it was restored from a backup, or is another server: record anew in another folder"
+
+RecordedCommits: TypeAlias = npt.NDArray[np.void]
+"""Commits in a recording, sorted by LSN: a structured array.
+
+Its fields are `lsn` (commit_lsn), `time` (commit_time, in microseconds since 2000-01-01 00:00 UTC) and
+`streamed` (whether the transaction was streamed; servers do not always send one without changes again).
+"""
+
+_COMMIT: Final = np.dtype([("lsn", np.uint64), ("time", np.int64), ("streamed", np.bool_)])
+
+NO_COMMITS: Final[RecordedCommits] = np.empty(0, _COMMIT)
+"""An empty array of commits."""
+
+
+def recorded_commits(paths: Sequence[Path], after_lsn: int) -> RecordedCommits:
+    """Return the commits in a recording from an LSN on.
+
+    Args:
+        paths: The segments of the recording, in order. Those before the LSN are not read.
+        after_lsn: Commits with a smaller LSN are left out.
+
+    Raises:
+        RecordingError: A segment cannot be read.
+    """
+    commits: list[tuple[int, int, bool]] = []
+    for path in reversed(paths):
+        with SegmentReader(path) as segment:
+            if segment.metadata.end_lsn <= after_lsn:
+                break
+            if segment.metadata.kind == "stream":
+                commits += _commits(segment, after_lsn)
+    return np.unique(np.array(commits, _COMMIT))
+
+
+def _commits(segment: SegmentReader, after_lsn: int) -> Iterator[tuple[int, int, bool]]:
+    decode = CODECS[segment.metadata.source.proto_version].decode
+    for batch in segment.batches():
+        data = batch["data"]
+        content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        tags = content[value_offsets(data)[:-1]] if len(content) else content
+        for row in np.flatnonzero(np.isin(tags, _COMMIT_TAGS)):
+            commit = decode(data[int(row)].as_py())
+            assert isinstance(commit, messages.Commit | messages.StreamCommit)
+            if commit.commit_lsn >= after_lsn:  # as SnapBuildXactNeedsSkip decides
+                yield commit.commit_lsn, commit.commit_time, isinstance(commit, messages.StreamCommit)
+
+
+class ResentCommitCheck:
+    """Compares the transactions that a server sends again with the recorded ones.
+
+    Attributes:
+        settled: Whether the check is finished: the server has sent all recorded commits again.
+
+    Args:
+        recorded: The recorded commits after the slot's confirmed flush LSN.
+    """
+
+    def __init__(self, recorded: RecordedCommits = NO_COMMITS) -> None:
+        self._recorded = recorded
+        self._resent = recorded["streamed"].copy()  # streamed transactions need not come again
+        self.settled = not len(recorded)
+
+    def check(self, lsn: int, time: int, *, has_changes: bool = True) -> None:
+        """Check a transaction that commits before the end of the recording.
+
+        Args:
+            lsn: Commit LSN of the transaction.
+            time: Commit time of the transaction, in microseconds since 2000-01-01 00:00 UTC.
+            has_changes: Whether the transaction has changes; without any, it need not be recorded.
+
+        Raises:
+            ReplicationError: The recording lacks the transaction.
+        """
+        if self.settled:
+            return
+        number = int(np.searchsorted(self._recorded["lsn"], np.uint64(lsn)))
+        known = self._recorded[number : number + 1]
+        if len(known) and (known["lsn"][0], known["time"][0]) == (lsn, time):
+            self._resent[number] = True
+        elif has_changes:
+            raise ReplicationError(
+                f"the server sends a transaction that committed at {format_lsn(lsn)}, which lies before the "
+                f"end of the recording but is not in it: {_ADVICE}"
+            )
+
+    def settle(self) -> None:
+        """Finish the check, as the server's stream has reached the end of the recording.
+
+        Raises:
+            ReplicationError: The server did not send all recorded transactions again.
+        """
+        if not self._resent.all():
+            missing = int(self._recorded["lsn"][self._resent.argmin()])
+            raise ReplicationError(
+                f"the server lacks the transaction that was recorded at {format_lsn(missing)}: {_ADVICE}"
+            )
+        self.settled = True

@@ -1,0 +1,246 @@
+"""The format of segments: their columns and their metadata.
+
+A segment is a Parquet file with a part of a recording, one row per message. The first `Metadata.keyframe`
+rows are the keyframe: messages without a position, which the server did not send there. They repeat the
+relations and open transactions at the start of the segment, so that the segment is a valid stream by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from pgoutput.messages import Streaming
+
+_T = TypeVar("_T")
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("position", pa.int64()),
+        pa.field("lsn", pa.int64()),
+        pa.field("received_at", pa.timestamp("us", tz="UTC")),
+        pa.field("data", pa.binary(), nullable=False),
+    ]
+)
+"""Columns of a segment.
+
+- `position`: Number of the message in the recording, from 0. It gives the order, which LSNs do not. NULL in
+  the keyframe.
+- `lsn`: `wal_start` of the message's XLogData; 0 if the server gives none. NULL in the keyframe.
+- `received_at`: When the recorder received the message, by the recorder's clock. NULL in the keyframe.
+- `data`: Bytes of the message.
+"""
+
+MESSAGE_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "position"])
+"""Columns of messages that have no position yet: `SCHEMA` without `position`."""
+
+METADATA_KEY: Final = b"pgoutput"
+"""Key of a segment's `Metadata`, as JSON, in the metadata of the Parquet file."""
+
+CHECKSUM_KEY: Final = b"pgoutput_crc32"
+"""Key of the CRC-32 of the JSON metadata, in hex. Parquet has checksums for pages, but none for metadata."""
+
+FORMAT: Final = 2
+"""Version of the segment format. Readers refuse any other."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The server, slot and options that a session's messages come from."""
+
+    recording: str
+    """UUID of the recording: the same in all its segments, and in no other recording."""
+    system_identifier: str
+    """System identifier of the database cluster, from IDENTIFY_SYSTEM."""
+    server_version: str
+    database: str
+    slot: str
+    publications: tuple[str, ...]
+    publication_oids: tuple[int, ...] = ()
+    """pg_publication.oid of each publication; empty if the messages do not come from a server."""
+    timeline: int = 0
+    """Timeline ID of the server's WAL, from IDENTIFY_SYSTEM; 0 if the messages do not come from a server."""
+    proto_version: int
+    options: dict[str, str] = {}
+    """Options of START_REPLICATION, except proto_version and publication_names."""
+    slot_two_phase: bool = False
+    """Whether the slot sends prepared transactions, whatever the protocol version."""
+
+    @property
+    def streaming(self) -> Streaming:
+        """Value of the option `streaming`; `off` if the option is missing."""
+        value: Any = self.options.get("streaming", "off")
+        return value  # type: ignore[no-any-return]
+
+
+class TransactionPart(msgspec.Struct, frozen=True):
+    """The part of a transaction that is in one segment.
+
+    Metadata lists it for transactions that are streamed, prepared, or not wholly inside the segment.
+    """
+
+    begin: int
+    """Position of the transaction's first message. It identifies the transaction; xids are reused."""
+    xid: int
+    changes: int
+    """Number of inserts, updates, deletes and truncates, including those of rolled-back savepoints."""
+
+
+class TransactionEnd(msgspec.Struct, frozen=True):
+    """The end, or the Prepare, of a transaction that metadata lists as a `TransactionPart`."""
+
+    position: int
+    """Position of the message that ends the transaction."""
+    type: str
+    """Name of that message: Commit, StreamCommit, StreamAbort, Prepare, StreamPrepare, CommitPrepared or
+    RollbackPrepared."""
+    xid: int
+    begin: int | None
+    """Position of the transaction's first message; None if the transaction was prepared before the recording
+    began."""
+    lsn: int | None
+    """The message's commit_lsn, prepare_lsn or abort_lsn, or None if it has none; of RollbackPrepared, the
+    end of the rollback."""
+    time: int | None = None
+    """The message's commit_time, prepare_time, rollback_time or abort_time, in microseconds since
+    2000-01-01 00:00 UTC; None if it has none."""
+    segments: tuple[int, ...] = ()
+    """Numbers of the segments that have messages of the transaction."""
+    rolled_back: tuple[int, ...] = ()
+    """Xids of the subtransactions that were rolled back while the transaction was streamed."""
+    gid: str | None = None
+    """Identifier of a prepared transaction; None for any other."""
+
+
+class PreparedTransaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction that is prepared, and neither committed nor rolled back, at the end of a segment."""
+
+    gid: str
+    xid: int
+    begin: int
+    """Position of the transaction's first message."""
+    prepare_lsn: int
+    end_lsn: int
+    prepare_time: int
+    """Time of the Prepare, in microseconds since 2000-01-01 00:00 UTC."""
+    segments: tuple[int, ...]
+    """Numbers of the segments that have messages of the transaction."""
+    rolled_back: tuple[int, ...] = ()
+    """Xids of the subtransactions that were rolled back while the transaction was streamed."""
+
+
+class SchemaVersion(msgspec.Struct, frozen=True):
+    """A schema version of a relation, as metadata stores it."""
+
+    position: int
+    """Position of the Relation message, from which on the schema version is valid."""
+    lsn: int
+    """The last LSN in the stream before the Relation message, not counting LSNs of changes."""
+    relation: dict[str, Any]
+    """The Relation message as JSON, in the form of `pgoutput.jsonlines`."""
+    types: tuple[dict[str, Any], ...] = ()
+    """The Type messages of the columns' types that are not built in, such as domains and enums, as JSON."""
+
+
+class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table whose rows cannot be derived from the recording, because the recording lacks changes."""
+
+    oid: int
+    namespace: str
+    """Schema of the table; empty for pg_catalog, as in Relation messages."""
+    name: str
+    lsn: int
+    """End of the server's WAL when the recorder noticed that the table is incomplete."""
+    reason: str
+    """Why the table is incomplete, and since when: text to be shown after the table's name."""
+
+
+class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a recorded publication: it publishes other tables, rows or columns than before."""
+
+    publication: str
+    after_lsn: int
+    """End of the server's WAL at the recorder's last check before the change."""
+    before_lsn: int
+    """End of the server's WAL at the recorder's first check after the change."""
+    time: int
+    """When the recorder noticed the change, in microseconds since 2000-01-01 00:00 UTC."""
+    changes: tuple[str, ...]
+    """The differences, each as a short sentence."""
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata of a segment."""
+
+    format: int = FORMAT
+    """Version of the segment format."""
+    kind: Literal["stream", "snapshot"]
+    """Origin of the messages: sent by the server, or made from the tables' rows when the slot was created."""
+    number: int
+    """Number of the segment in the recording, from 1."""
+    session: int
+    """Number of the connection, from 1; 0 for snapshots. A new session voids open transactions, as the server
+    sends them again; prepared transactions stay."""
+    source: Source
+    first_position: int
+    """Position of the first message; of the next segment's first message if this segment has none."""
+    messages: int
+    """Number of messages, without the keyframe."""
+    keyframe: int
+    """Number of messages of the keyframe."""
+    start_lsn: int
+    """End LSN up to which finished transactions are in earlier segments."""
+    end_lsn: int
+    """End LSN up to which finished transactions are in this segment or in earlier ones."""
+    transactions: int = 0
+    """Number of transactions that commit in this segment."""
+    last_commit_time: int | None = None
+    """Time of the last of these commits, in microseconds since 2000-01-01 00:00 UTC; None without commits."""
+    relations: tuple[SchemaVersion, ...] = ()
+    """Schema versions that begin in this segment."""
+    parts: tuple[TransactionPart, ...] = ()
+    ends: tuple[TransactionEnd, ...] = ()
+    prepared: tuple[PreparedTransaction, ...] = ()
+    incomplete: tuple[IncompleteTable, ...] = ()
+    """All tables that are incomplete at the end of the segment."""
+    publication_changes: tuple[PublicationChange, ...] = ()
+    """Changes of publications that the recorder noticed since it stored the segment before."""
+
+    @property
+    def next_position(self) -> int:
+        """Position of the message after the last one."""
+        return self.first_position + self.messages
+
+
+def encode_metadata(metadata: Metadata) -> bytes:
+    r"""Return the metadata as JSON.
+
+    Names and gids of a SQL_ASCII database can contain bytes that are not valid UTF-8. Each such byte is
+    written as the escape of its surrogate (PEP 383): 0xff is `\udcff`.
+    """
+    try:
+        return msgspec.json.encode(metadata)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(metadata), separators=(",", ":")).encode()
+
+
+def decode_metadata(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """Decode the JSON of `encode_metadata`, or some of its fields.
+
+    Args:
+        raw: The JSON.
+        decoder: Decoder of `Metadata`, or of a type with some of its fields.
+
+    Raises:
+        ValueError: The bytes are not JSON.
+        msgspec.DecodeError: The JSON does not match the decoder's type.
+        RecursionError: The JSON is nested too deeply.
+    """
+    if _SURROGATE not in raw:
+        return decoder.decode(raw)
+    return msgspec.convert(json.loads(raw), decoder.type)  # msgspec.json refuses surrogates
+
+
+_SURROGATE: Final = rb"\udc"

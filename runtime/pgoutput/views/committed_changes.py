@@ -1,0 +1,156 @@
+"""Read the changes of a segment that belong to committed transactions, without reading other segments.
+
+A segment alone does not show whether a streamed, prepared or divided transaction commits later. The task
+that reads the segment names the wanted ones and their commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pgoutput import messages
+from pgoutput._arrays import Numbers
+from pgoutput._index import (
+    MessageIndex,
+    SchemaTracker,
+    change_error,
+    index_messages,
+    misfits,
+    tag_mask,
+)
+from pgoutput.errors import DecodeError, StreamError
+from pgoutput.recording import SegmentReader
+from pgoutput.views.change_cells import Changes, used_schemas
+from pgoutput.views.commits import Commit, CommitColumns, CommitTracker
+from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, schema_of
+
+
+class CommittedBatch(NamedTuple):
+    """The committed changes of a batch."""
+
+    changes: Changes
+    positions: Numbers
+    """Position of each change's message."""
+    commits: CommitColumns
+    """The commits that the changes belong to, and possibly others."""
+    commit: Numbers
+    """Index of each change's commit in `commits`."""
+
+
+class CommittedChangesReader:
+    """Reads the changes of a segment that belong to committed transactions, batch by batch.
+
+    Args:
+        segment: The segment.
+        whole: Whether to read transactions that are wholly inside the segment.
+        commits: Commits of the streamed, prepared and divided transactions to read, by the position where
+            the transaction begins.
+        wanted: Whether to read the changes of a relation.
+    """
+
+    def __init__(
+        self,
+        segment: SegmentReader,
+        *,
+        whole: bool,
+        commits: Mapping[int, Commit],
+        wanted: RelationFilter = lambda schema: True,
+    ) -> None:
+        metadata = segment.metadata
+        parts = [part.begin for part in metadata.parts]
+        # The keyframe opens transactions that began before the segment; their xid identifies them there.
+        begun = {part.xid: part.begin for part in metadata.parts if part.begin < metadata.first_position}
+        self._segment = segment
+        self._decoder = segment.decoder()
+        self._commits = CommitTracker(parts, commits, begun, whole=whole)
+
+        def schema_if_wanted(relation: messages.Relation) -> RelationSchema | None:
+            schema = schema_of(relation)
+            return schema if wanted(schema) else None
+
+        self._tracker = SchemaTracker(schema_if_wanted)
+
+    def read(self, positions: pa.Array, data: pa.Array) -> CommittedBatch:
+        """Return the wanted changes of a batch of messages that follows the batch of the last call.
+
+        Args:
+            positions: Positions of the messages; NULL in the keyframe.
+            data: The messages.
+
+        Raises:
+            RecordingError: A message is invalid or out of place.
+        """
+        index = index_messages(data, self._decoder)
+        numbers = np.asarray(positions.fill_null(-1) if positions.null_count else positions)
+        commits, commit = self._commits.advance(index, numbers)
+        known = self._tracker.advance(index)
+        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits.wanted[commit] & (numbers >= 0))
+        rows, oids = changed_relations(index, self._commits.not_rolled_back(index, rows, commits, commit))
+        versions = known.versions.find(oids, rows + 1)
+        unknown = _UnknownRelations(rows[versions < 0], oids[versions < 0])
+        wanted = np.array([*(schema is not None for schema in known.values), False], np.bool_)[versions]
+        if not wanted.all():
+            rows, versions = rows[wanted], versions[wanted]
+        changes = Changes(index, rows, *used_schemas(known.values, versions))
+        committed = CommittedBatch(changes, numbers[rows], commits, commit[rows])
+        if errors := list(_first_errors(committed, unknown)):
+            row, error = min(errors, key=_row)
+            raise self._segment.error_at(positions[row].as_py(), error)
+        return committed
+
+
+def changed_relations(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Return a row and an OID for each relation that a change affects; a Truncate can affect several.
+
+    Args:
+        index: The messages.
+        rows: Rows of changes.
+    """
+    oids = index.field("relation_oid").values[rows]
+    truncates = np.flatnonzero(index.tags[rows] == _TRUNCATE)
+    if not len(truncates):
+        return rows, oids
+    counts = np.ones(len(rows), np.int64)
+    truncated = [one.relation_oids for one in index.messages(rows[truncates].tolist())]  # type: ignore[attr-defined]
+    counts[truncates] = [len(relation_oids) for relation_oids in truncated]
+    repeated = np.repeat(oids, counts)
+    repeated[np.repeat(index.tags[rows] == _TRUNCATE, counts)] = list(chain.from_iterable(truncated))
+    return np.repeat(rows, counts), repeated
+
+
+class _UnknownRelations(NamedTuple):
+    """Changes of relations without a Relation message."""
+
+    rows: Numbers
+    oids: Numbers
+
+
+def _first_errors(committed: CommittedBatch, unknown: _UnknownRelations) -> Iterator[tuple[int, DecodeError]]:
+    """Yield row and error of the first error of each kind."""
+    changes = committed.changes
+    index = changes.index
+    yield from ((row, index.errors[row]) for row in sorted(index.errors)[:1])
+    for row, oid in zip(unknown.rows[:1].tolist(), unknown.oids[:1].tolist(), strict=True):
+        yield row, change_error(index.messages([row])[0], oid, None)
+    for change in np.flatnonzero(misfits(index, changes.rows, changes.widths))[:1].tolist():
+        row, relation = int(changes.rows[change]), changes.schemas[changes.schema[change]].relation
+        yield row, change_error(index.messages([row])[0], relation.oid, relation)
+    far = committed.commits.lsns < 0
+    for row in changes.rows[far[committed.commit]][:1].tolist() if far.any() else ():
+        yield row, StreamError.at(index.messages([row])[0], "its commit has an LSN of 2**63 or more")
+
+
+def _row(found: tuple[int, DecodeError]) -> int:
+    return found[0]
+
+
+ROW_CHANGES: Final = (messages.Insert, messages.Update, messages.Delete, messages.Truncate)
+"""The message classes that change rows."""
+
+_IS_CHANGE: Final = tag_mask(ROW_CHANGES)
+_TRUNCATE: Final = ord(messages.Truncate.wire_tag)

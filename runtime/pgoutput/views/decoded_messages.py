@@ -1,0 +1,56 @@
+"""Messages with their changes: one row per message of any stream, committed or not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pgoutput._index import message_columns
+from pgoutput.schemas import arrow as schemas
+from pgoutput.views.change_cells import Changes
+from pgoutput.views.changes import CHANGES, change_columns
+from pgoutput.views.timeline import UnorderedBatch
+
+CHANGE: Final = pa.struct(
+    [
+        CHANGES.field(name)
+        for name in ("operation", "relation", "key_columns", "columns", "before", "after", "unchanged")
+    ]
+)
+"""A change as a struct: the columns of the view `changes` that do not depend on the commit."""
+
+# Nullable, as Arrow refuses NULL in other fields even where the whole struct is NULL.
+_MESSAGE: Final = pa.struct([field.with_nullable(True) for field in schemas.MESSAGES])
+
+DECODED: Final = pa.schema(
+    [
+        pa.field("message", _MESSAGE),
+        pa.field("changes", pa.list_(pa.field("element", CHANGE, nullable=False))),
+    ]
+)
+"""Columns of decoded messages, one row per message.
+
+- `message`: The message, with the fields of `pgoutput.schemas.arrow.MESSAGES`.
+- `changes`: A list of `CHANGE` with one element per changed relation, so only truncates have several; NULL
+  for messages that are not changes.
+"""
+
+
+def decoded_batch(batch: UnorderedBatch) -> pa.RecordBatch:
+    """Return messages as rows of `DECODED`; all columns are NULL for NULL and for an invalid message."""
+    missing = batch.index.tags == 0
+    missing[list(batch.errors)] = True
+    columns = message_columns(batch.index)
+    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE), mask=pa.array(missing))
+    return pa.record_batch([messages, _changes(batch.changes)], schema=DECODED)
+
+
+def _changes(changes: Changes) -> pa.ListArray:
+    columns = change_columns(changes)
+    elements = pa.StructArray.from_arrays([columns[field.name] for field in CHANGE], fields=list(CHANGE))
+    sizes = np.bincount(changes.rows, minlength=len(changes.index))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int32())
+    type_ = DECODED.field("changes").type
+    return pa.ListArray.from_arrays(offsets, elements, type=type_, mask=pa.array(sizes == 0))
