@@ -62,7 +62,7 @@ def test_it_makes_the_tables_and_tells_what_it_did(recording: Path, tmp_path: Pa
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = run("--segments", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the query keeps tables here, and cannot keep history\n"
+    said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
 
 
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_one_line(recording: Path, tmp_path: Path) -> None:
     (taken / "mine").write_text("")
     other = run("--segments", recording, "--target", taken)
     assert other.returncode == 2
-    assert other.stderr.splitlines() == [f"pgoutput: {taken}: a new target is empty, but here is mine"]
+    assert other.stderr.splitlines() == [f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"]
 
 
 COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))
@@ -98,7 +98,7 @@ def rows(target: Path, oid: int) -> list[tuple[int, str]]:
     return sorted((row["k"], row["v"]) for row in found)
 
 
-def test_a_table_that_fails_is_set_aside(tmp_path: Path) -> None:
+def test_a_failed_table_is_reported_and_retried(tmp_path: Path) -> None:
     """The others go on, and it has all changes once it can be written."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
@@ -112,7 +112,7 @@ def test_a_table_that_fails_is_set_aside(tmp_path: Path) -> None:
     done = run(*place)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("public.b is set aside, and the next run tries again: ")
+    assert line.startswith("public.b has failed, and the next run tries again: ")
     assert f"{table}: the Delta table cannot be read: " in line
     assert rows(target, 1) == [(1, "two")]
     assert replica_tables(target)[2].error in line

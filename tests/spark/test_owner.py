@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import RecordingError
+from pgoutput.errors import ReplicaError
 from pgoutput.spark import replication
 
 _EMPTY = '{"segment": 0, "recording": ""}'
@@ -28,7 +28,7 @@ def test_a_second_recording_that_begins_later(tmp_path: Path, monkeypatch: pytes
         offsets = ["v1", '{"batchWatermarkMs":0}', f'{{"segment": {batch + 1}, "recording": "one"}}', other]
         (checkpoint / "offsets" / str(batch)).write_text("\n".join(offsets))
         if batch:
-            with pytest.raises(RecordingError, match="the changes come from several streams"):
+            with pytest.raises(ReplicaError, match="the changes come from several streams"):
                 run(rows, batch)
         else:
             run(rows, batch)

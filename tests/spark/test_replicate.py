@@ -17,12 +17,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pgoutput.replica import Applied
+from pgoutput.replica import TableResult
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
-from tests.replica.replicas import different, texts
-from tests.replica.simulator import Server
+from tests.replica.tables import different_tables, row_texts
+from tests.replica.simulator import SimulatedServer
 from tests.truth import true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -46,12 +46,12 @@ class Stream:
         self.files.mkdir()
         self.target = folder / "target"
         self.servers = [
-            Server(1, "a", {"k": "int4", "v": "text", "w": "text"}, keys=1),
-            Server(2, "b", {"k": "date", "n": "int4"}, keys=2),
+            SimulatedServer(1, "a", {"k": "int4", "v": "text", "w": "text"}, keys=1),
+            SimulatedServer(2, "b", {"k": "date", "n": "int4"}, keys=2),
         ]
         reader = session.readStream.schema(from_arrow_schema(CHANGES)).option("maxFilesPerTrigger", 1)
         self.changes = reader.parquet(str(self.files))
-        self.batches: list[Sequence[Applied]] = []
+        self.batches: list[Sequence[TableResult]] = []
 
     def send(self) -> None:
         """Make a batch of what the servers sent, which is in no order."""
@@ -78,8 +78,8 @@ class Stream:
         return [DeltaTable(table.place).version() for table in replica_tables(self.target).values()]
 
     @property
-    def different(self) -> list[str]:
-        return different(self.target, [server.truth for server in self.servers])
+    def different_tables(self) -> list[str]:
+        return different_tables(self.target, [server.truth for server in self.servers])
 
 
 def forget_last_batch(checkpoint: Path) -> None:
@@ -110,7 +110,7 @@ def test_tables_equal_a_real_servers(session: SparkSession, tmp_path: Path) -> N
     query = replicate(changes, target, trigger=NOW, report=lambda number, applied: batches.append(number))
     query.awaitTermination()
     assert len(batches) > 1
-    assert different(target, list(true_tables("pg18"))) == []
+    assert different_tables(target, list(true_tables("pg18"))) == []
 
 
 def test_changes_of_every_kind(stream: Stream) -> None:
@@ -133,8 +133,8 @@ def test_changes_of_every_kind(stream: Stream) -> None:
     stream.run()
     assert stream.different == []
     assert stream.batches[2] == [
-        Applied(1, "public", "a", {"Update": 1}),
-        Applied(2, "public", "b", {"Truncate": 1, "Insert": 1}),
+        TableResult(1, "public", "a", {"Update": 1}),
+        TableResult(2, "public", "b", {"Truncate": 1, "Insert": 1}),
     ]
 
 
@@ -185,7 +185,7 @@ def test_history(stream: Stream) -> None:
     stream.send()
     stream.run(history=True)
     rows = DeltaTable(replica_tables(stream.target)[1].place).to_pyarrow_table().to_pylist()
-    found = {row["v"]: (texts(row)["w"], row["__END_AT"] is None) for row in rows}
+    found = {row["v"]: (row_texts(row)["w"], row["__END_AT"] is None) for row in rows}
     assert found == {"one": ("toast", False), "two": ("toast", True)}
 
 
@@ -286,4 +286,4 @@ def test_it_works_through_spark_connect(session: SparkSession, tmp_path: Path) -
         [sys.executable, "-c", CONNECT, folder, target], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "pyspark.sql.connect.streaming.query\n", done.stderr[-3000:]
-    assert different(target, list(true_tables("pg10"))) == []
+    assert different_tables(target, list(true_tables("pg10"))) == []

@@ -235,7 +235,7 @@ def replicate(
 ) -> None:
     """Keep a Delta table for each relation equal to its source; Ctrl-C ends it with nothing half done.
 
-    Exit code 1 if tables are set aside because they failed; the next run tries again.
+    Exit code 1 if tables have failed; the next run tries again.
     """
     from pgoutput.cli import replication
 

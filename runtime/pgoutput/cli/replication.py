@@ -22,8 +22,7 @@ from rich.table import Table
 from pgoutput.cli.printing import printable
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError, RecordingError
-from pgoutput.replica import Applied, retry_tables
-from pgoutput.replica.claim import check_owner
+from pgoutput.replica import TableResult, check_owner, retry_tables
 from pgoutput.spark import local_session
 from pgoutput.spark import replicate as start_query
 from pgoutput.views import Recording
@@ -40,17 +39,17 @@ class Output:
 
     Attributes:
         totals: How many changes were applied, by relation and operation.
-        aside: OIDs of the relations whose tables are set aside.
+        failed: OIDs of the relations whose tables have failed.
     """
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.totals: Counter[tuple[str, str]] = Counter()
-        self.aside: set[int] = set()
+        self.failed: set[int] = set()
         self._incomplete: set[tuple[int, str]] = set()
 
-    def add(self, applied: Applied) -> None:
-        """Count changes. Print once why a table may differ from now on, and why it is set aside."""
+    def add(self, applied: TableResult) -> None:
+        """Count changes. Print once why a table may differ from now on, and why it has failed."""
         relation = f"{applied.namespace}.{applied.name}"
         for operation, changes in applied.changes.items():
             self.totals[relation, operation] += changes
@@ -58,9 +57,9 @@ class Output:
             since = format_lsn(applied.may_differ[0].lsn)
             reasons = "; ".join(one.reason for one in applied.may_differ)
             self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
-        if applied.error and applied.oid not in self.aside:
-            self.aside.add(applied.oid)
-            self.warn(f"{relation} is set aside, and the next run tries again: {applied.error}")
+        if applied.error and applied.oid not in self.failed:
+            self.failed.add(applied.oid)
+            self.warn(f"{relation} has failed, and the next run tries again: {applied.error}")
 
     def see_incomplete(self, recording: Recording, *, strict: bool) -> None:
         """Print each table of which the recording lacks rows, once.
@@ -87,7 +86,7 @@ class Output:
 def replicate(segments: str, target: str, *, follow: bool, history: bool, strict: bool) -> None:
     """Bring the tables of a target up to date, and print what was done.
 
-    Exit codes: 1 if tables are set aside, 130 if the run was stopped before its end.
+    Exit codes: 1 if tables have failed, 130 if the run was stopped before its end.
 
     Raises:
         PgoutputError: The recording cannot be read, the target is not its replica, or `strict` is given and
@@ -118,7 +117,7 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool, strict
             show(Console(highlight=False), totals)
     if stop.is_set():
         sys.exit(130)
-    if output.aside:
+    if output.failed:
         sys.exit(1)
     if not totals:
         console.print("Nothing new was recorded since the last run.")
@@ -135,7 +134,7 @@ def _run(
     history: bool,
     strict: bool,
 ) -> None:
-    def report(batch: int, applied: Sequence[Applied]) -> None:
+    def report(batch: int, applied: Sequence[TableResult]) -> None:
         for one in applied:
             output.add(one)
 
