@@ -77,7 +77,9 @@ def test_what_is_wrong_is_one_line(recording: Path, tmp_path: Path) -> None:
     (taken / "mine").write_text("")
     other = run("--segments", recording, "--target", taken)
     assert other.returncode == 2
-    assert other.stderr.splitlines() == [f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"]
+    assert other.stderr.splitlines() == [
+        f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"
+    ]
 
 
 COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))
