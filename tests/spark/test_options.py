@@ -59,7 +59,9 @@ def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_p
     assert latest_offset(folder, offset) == offset
     for segment in list_segments(folder)[last:]:
         segment.unlink()
-    with pytest.raises(RecordingError, match="the checkpoint has read segment 3, but the last segment here is"):
+    with pytest.raises(
+        RecordingError, match="the checkpoint has read segment 3, but the last segment here is"
+    ):
         latest_offset(folder, offset)
 
 
