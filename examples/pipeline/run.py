@@ -1,7 +1,7 @@
 """Run the pipeline on a recording: python -m examples.pipeline.run RECORDING OUT.
 
-This starts `spark-pipelines` with a Java that it finds, and keeps the catalog in the output folder OUT, so that
-the next run reads only new segments.
+This starts `spark-pipelines` with a Java that it finds, and keeps the catalog in the output folder, so that the
+next run reads only new segments.
 """
 
 from __future__ import annotations

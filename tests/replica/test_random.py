@@ -124,9 +124,8 @@ def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, histor
                 continue
     done = DeltaTable(replica_tables(folder)[1].place).version()
     apply(changes.to_batches(), folder, "query", batch, history=history, max_rows=rows)
-    assert (
-        DeltaTable(replica_tables(folder)[1].place).version() == done
-    )  # applying a batch again changes nothing
+    # Applying a batch again changes nothing.
+    assert DeltaTable(replica_tables(folder)[1].place).version() == done
 
 
 def killing(commits: int, after: bool) -> Any:

@@ -2,8 +2,9 @@
 
 The input is rows of `pgoutput.views.CHANGES`. The tables can be read by any reader of Delta tables. A table
 has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, a map
-from column name to the text of a value that its column cannot represent. With history (SCD type 2) it also
-has `__START_AT` and `__END_AT`, named as in Spark's AUTO CDC.
+from column name to the text of a value that its column cannot represent. A NULL text means that the value
+was never sent. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`, named as in Spark's
+AUTO CDC.
 
 A table whose changes cannot be applied becomes a failed table. The other tables go on. `replica_tables`
 returns its error, and `retry_tables` applies the batches that it has missed.

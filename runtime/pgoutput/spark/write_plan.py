@@ -42,7 +42,7 @@ _SOURCE: Final = Source(
 
 
 class WrittenTable(msgspec.Struct, frozen=True):
-    """The table to write, and which column of the DataFrame is what."""
+    """The table to write, and the roles of the DataFrame's columns."""
 
     relation: Relation
     indices: tuple[int, ...]
