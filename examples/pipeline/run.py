@@ -1,6 +1,6 @@
 """Run the pipeline on a recording: python -m examples.pipeline.run RECORDING OUT.
 
-This starts `spark-pipelines` with a Java that it finds, and keeps the catalog in the output folder, so that the
+This starts `spark-pipelines` with a Java that it finds, and keeps the catalog in the output folder. So the
 next run reads only new segments.
 """
 
