@@ -37,7 +37,7 @@ from tests.truth import TrueTable, equals_typed
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 SAMPLE_TABLE = "public.products"
-SAMPLE_CHARACTERS = 30
+SAMPLE_CHARACTERS = 27
 
 console = Console(highlight=False)
 
@@ -139,7 +139,7 @@ def summarize_recording(folder: Path) -> None:
     gaps = "; ".join(find_gaps(segments)) or "no gap"
     say(
         f"The recording has {messages:,} messages in {len(segments)} segments, {snapshot} of them the "
-        f"snapshot, from {segments[-1].session} sessions, with {gaps}."
+        f"snapshot, with {gaps}."
     )
 
 
@@ -167,27 +167,31 @@ def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
 def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
     """Print whether each Delta table equals the server's table; return the names of those that differ."""
     replicas = replica_tables(target)
-    rows, unequal, sample = [], [], {}
+    rows, unequal = [], []
+    sample: list[tuple[str, str, str]] = []
     for table in sorted(server_tables, key=lambda table: table.name):
         replica = replicas.get(table.oid)
         if replica is None or replica.error:
             rows.append((table.name, "", "missing" if replica is None else "failed"))
             unequal.append(table.name)
             continue
-        contents = DeltaTable(replica.place).to_pyarrow_table()
+        delta_table = DeltaTable(replica.place)
+        contents = delta_table.to_pyarrow_table()
         is_equal = equals_typed(table, contents)
         rows.append((table.name, f"{contents.num_rows:,}", "yes" if is_equal else "no"))
         if not is_equal:
             unequal.append(table.name)
         if table.name == SAMPLE_TABLE:
-            types = [str(field.type).partition("<")[0] for field in contents.schema]
-            values = contents.slice(0, 1).to_pylist()[0]
-            sample = dict(zip(values, zip(types, values.values(), strict=True), strict=True))
+            (row,) = contents.slice(0, 1).to_pylist()
+            sample = [
+                (field.name, str(field.type.type), shorten(row[field.name]))
+                for field in delta_table.schema().fields
+            ]
     say_table(("table", "rows", "equal"), rows)
     if sample:
         step(6, f"This is a row of the Delta table of {SAMPLE_TABLE}:")
-        for name, (type_, value) in sample.items():
-            console.print(f"   {name:<15}{type_:<12}{shorten(value)}", markup=False, soft_wrap=True)
+        for name, type_, value in sample:
+            console.print(f"   {name:<15}{type_:<15}{value}", markup=False, soft_wrap=True)
     return unequal
 
 
