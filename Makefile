@@ -13,7 +13,8 @@ unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONSTARTUP VIRTUAL_ENV
 unexport PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP_TARGET PIP_USER
 unexport PYSPARK_SUBMIT_ARGS SPARK_CONF_DIR SPARK_HOME SPARK_REMOTE
 
-UV := uv==0.13.8
+UV_VERSION := 0.13.8
+UV := .venv/uv/stamp-$(UV_VERSION)
 PIP_INSTALL := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-input \
     install --no-warn-script-location
 
@@ -34,7 +35,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test clients matrix crash torture replica oracle check format generate bench sanitize fuzz lock clean remake
+.PHONY: help setup demo test clients matrix crash torture replica oracle check format generate bench sanitize fuzz release lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,8 +99,10 @@ fuzz: $(READY) $(FUZZ) ## Feed a million damaged inputs to every codec, then FUZ
 	@.venv/bin/python -m tests.codec.fuzz 1000000 $(or $(SEED),0)
 	@.venv/bin/python -m tests.fuzz $(or $(FUZZ_SECONDS),120)
 
-lock: $(READY) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
-	@$(PIP_INSTALL) --upgrade --target .venv/uv $(UV)
+release: $(READY) $(UV) ## Build sdist and wheels into dist/ and try each in an empty environment; PYTHONS="python3.12 …"
+	@.venv/bin/python -m tests.release $(PYTHONS)
+
+lock: $(READY) $(UV) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 takes the newest
 	.venv/uv/bin/uv pip compile pyproject.toml --all-extras --group dev \
 	    --universal --python-version 3.11 --generate-hashes --no-annotate --no-config --quiet \
 	    --system-certs --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
@@ -156,6 +159,11 @@ $(READY): $(LOCKED)
 $(BENCH): $(LOCKED)
 	@rm -rf .venv/bench .venv/stamp-bench-*
 	@$(PIP_INSTALL) --no-deps --target .venv/bench -r benchmarks/requirements.txt
+	@touch $@
+
+$(UV): $(LOCKED)
+	@rm -rf .venv/uv
+	@$(PIP_INSTALL) --target .venv/uv uv==$(UV_VERSION)
 	@touch $@
 
 # Without it `make fuzz` does the rest.

@@ -1,9 +1,10 @@
-"""Compiles the kernel when a wheel is built, where that is possible; else the wheel is in Python only.
+"""Hatchling build hook: compiles the kernel for a wheel if possible; otherwise the wheel is pure Python.
 
-Cython makes C from `generated/pgoutput/_kernel.pyx`, and the C compiler that Python knows makes a module of
-it, all in a temporary folder: nothing is left in the tree, editable installs included.
+Cython translates `generated/pgoutput/_kernel.pyx` to C, and the C compiler that Python is configured with
+compiles it. All files are in a temporary folder: the source tree stays clean, also in editable installs.
 
-`python hatch_build.py FOLDER` puts the compiled module into a folder of yours. CFLAGS have the last word.
+`python hatch_build.py FOLDER` writes the compiled module to a folder. The environment variable CFLAGS is
+appended to the compiler's flags.
 """
 
 from __future__ import annotations
@@ -21,43 +22,47 @@ from setuptools.errors import CCompilerError, PlatformError
 SOURCE = Path("generated/pgoutput/_kernel.pyx")
 
 
-class Unable(Exception):
-    """Nothing can be compiled here; the text says why."""
+class CannotCompile(Exception):
+    """This machine or environment cannot compile the kernel; the text gives the reason."""
 
 
 class KernelHook(BuildHookInterface[Any]):
-    """Puts the compiled kernel into the wheel, beside the modules in Python."""
+    """Build hook that adds the compiled kernel to the wheel."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile before the wheel is put together; hatchling calls it."""
+        """Compile the kernel before hatchling builds the wheel."""
         self._folder = tempfile.TemporaryDirectory()
         try:
-            built = build(Path(self.root, SOURCE), Path(self._folder.name))
-        except Unable as error:
+            module = build(Path(self.root, SOURCE), Path(self._folder.name))
+        except CannotCompile as error:
             self.app.display_warning(
                 f"pgoutput is built in Python only, without its compiled kernel: {error}"
             )
             return
-        where = "force_include_editable" if version == "editable" else "force_include"
-        build_data[where][str(built)] = f"pgoutput/{built.name}"
+        include = "force_include_editable" if version == "editable" else "force_include"
+        build_data[include][str(module)] = f"pgoutput/{module.name}"
         build_data.update(pure_python=False, infer_tag=True)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Clean up behind it; hatchling calls it."""
+        """Remove the temporary folder after hatchling has built the wheel."""
         self._folder.cleanup()
 
 
 def build(source: Path, folder: Path) -> Path:
-    """Compile `source`, and put the module into `folder`.
+    """Compile a Cython module, and return the path of the compiled module.
+
+    Args:
+        source: The Cython source file.
+        folder: The folder for the compiled module.
 
     Raises:
-        Unable: There is no C compiler, or no Python.h, or the environment says PGOUTPUT_PURE=1.
-        CompileError: `source` cannot be compiled, though others could be.
+        CannotCompile: There is no C compiler or no Python.h, or PGOUTPUT_PURE=1 is set.
+        CompileError: The compiler works, but cannot compile `source`.
     """
     if os.environ.get("PGOUTPUT_PURE") == "1":
-        raise Unable("PGOUTPUT_PURE=1 is set")
+        raise CannotCompile("PGOUTPUT_PURE=1 is set")
     with tempfile.TemporaryDirectory() as temporary:
         probe = Path(temporary, "probe.c")
         probe.write_text("#include <Python.h>\n")
@@ -65,7 +70,7 @@ def build(source: Path, folder: Path) -> Path:
             _compile(Extension("probe", [str(probe)]), temporary, temporary)
         except (CCompilerError, PlatformError) as error:
             missing = "a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
-            raise Unable(f"install {missing}, then pgoutput anew") from error
+            raise CannotCompile(f"install {missing}, then install pgoutput again") from error
         from Cython.Build import cythonize
 
         flags = ["-O3", "-g0", *os.environ.get("CFLAGS", "").split()]

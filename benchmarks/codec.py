@@ -1,7 +1,7 @@
-"""Measures the codec and the columns against what is promised of them: `make bench`.
+"""Benchmark of the codecs and of the columns, with targets: part of `make bench`.
 
-All read the same bytes (`streams.py`) and take turns at it within one run, after it was compared what they
-read (`turns.py`). Only ratios of their medians are promised, so that they mean the same on a slow machine.
+All implementations read the same bytes (`streams.py`), in alternation within one run (`timing.py`), after
+their results were compared. Targets are ratios of median times: ratios depend less on the machine.
 """
 
 from __future__ import annotations
@@ -14,162 +14,166 @@ from typing import Final
 
 import msgspec
 
-from benchmarks import climit, columnar, node, objects, resident
+from benchmarks import c_baseline, columnar, node, objects, peak_memory
 from benchmarks.machine import FOLDER, machine
 from benchmarks.results import Measured, Results, Times
 from benchmarks.streams import Format, Shape, stream
-from benchmarks.turns import Contestant, check, medians, prepare, seconds
+from benchmarks.timing import Implementation, check_results, medians, prepare, run_in_turns
 from pgoutput.compiled import HOW
 
 
-class Promise(msgspec.Struct, frozen=True):
-    """How the times of two relate, on the stream with six columns in text format."""
+class Target(msgspec.Struct, frozen=True):
+    """A limit for the ratio of two implementations' times, on the stream with six columns in text format."""
 
-    one: str
-    other: str
+    numerator: str
+    """Name of the implementation whose time is divided."""
+    denominator: str
+    """Name of the implementation whose time divides."""
     at_most: float = inf
     at_least: float = 0
 
     @property
     def limit(self) -> str:
-        """What is promised."""
+        """The limit in words."""
         return f"at least {self.at_least:g}" if self.at_least else f"at most {self.at_most:g}"
 
 
-PROMISES: Final = (
-    Promise("to cells", "C", at_most=3),
-    Promise("to types", "C", at_most=6),
-    Promise("pypgoutput", "to objects", at_least=30),
-    Promise("Node", "to objects", at_least=6),
-    Promise("from cells", "to cells", at_most=1),
+TARGETS: Final = (
+    Target("to cells", "C", at_most=3),
+    Target("to types", "C", at_most=6),
+    Target("pypgoutput", "to objects", at_least=30),
+    Target("Node", "to objects", at_least=6),
+    Target("from cells", "to cells", at_most=1),
 )
 
-FLAT: Final = 1.2
-"""How much the time per message of our columns and objects may differ between 10^5 and 10^7 messages."""
+MAX_TIME_GROWTH: Final = 1.2
+"""Largest ratio of the times per message between streams of 10^5 to 10^7 messages."""
 
-MEMORY: Final = 1.25
-"""How many times the memory for 10^5 messages 10^7 may take."""
+MAX_MEMORY_GROWTH: Final = 1.25
+"""Largest ratio of peak memory between streams of 10^5 and of 10^7 messages."""
 
 HEADLINE: Final = Shape(6, "text")
 FORMATS: Final[tuple[Format, ...]] = ("text", "binary")
 SHAPES: Final = tuple(Shape(columns, name) for name in FORMATS for columns in (2, 6, 20, 200))
 
 LENGTHS: Final = {10_000: 10, 100_000: 4, 1_000_000: 2, 10_000_000: 1}
-"""Messages of streams, and how often each stream is read in a round."""
+"""How often a stream is read in a round, by its number of messages."""
 
 SHORT: Final = 100_000
 LONG: Final = 10_000_000
-"""From the one length to the other nothing changes."""
+"""Time per message and memory are compared from SHORT to LONG messages."""
 
 PATH: Final = FOLDER / "codec.json"
-"""What was measured, for `benchmarks.publish`."""
+"""The file with the results, which `benchmarks.publish` reads."""
 
 BATCHES: Final = 8
-"""That columns are measured on, in each round."""
+"""Number of batches in each round of the columns; several, so that the mean includes no cold start."""
 
 ROUNDS: Final = {"columns": 31, "objects": 7, "lengths": 3}
 
 
 def main() -> int:
-    """Print the tables, and what of the promises is kept; 1 if one is broken."""
+    """Print the tables and the targets; return 1 if a target is missed."""
     with ExitStack() as stack:
         try:
-            others = Others(stack)
+            others = OtherImplementations(stack)
         except ImportError as error:
             print(f"pypgoutput is missing ({error!r}): run `make bench`, which installs it", file=sys.stderr)
             return 2
         shapes = [measure_shape(shape, others) for shape in SHAPES]
         lengths = measure_lengths(others)
-    memory = {messages: resident.peak(messages) for messages in (SHORT, LONG)}
+    memory = {messages: peak_memory.measure_peak(messages) for messages in (SHORT, LONG)}
     results = Results(f"{machine()}, {HOW}", shapes, lengths, memory)
     results.save(PATH)
-    print(*told(results), sep="\n")
-    return 0 if all(kept for _, kept in outcomes(results)) else 1
+    print(*report_lines(results), sep="\n")
+    return 0 if all(met for _, met in check_targets(results)) else 1
 
 
-def told(results: Results) -> Iterator[str]:
-    """The tables, and what of the promises is kept."""
+def report_lines(results: Results) -> Iterator[str]:
+    """Yield the lines of the report: tables and targets."""
     yield from results.lines()
     yield ""
-    for text, kept in outcomes(results):
-        yield f"{text}: {'kept' if kept else 'BROKEN'}"
+    for text, met in check_targets(results):
+        yield f"{text}: {'met' if met else 'MISSED'}"
 
 
-class Others:
-    """Those that are not ours, as far as the machine has them."""
+class OtherImplementations:
+    """The implementations by others that can run on this machine."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._pypgoutput = objects.pypgoutput()
-        self._walk = climit.compiled()
+        self._walk = c_baseline.compiled()
         if self._walk is None:
-            print(f"Without the limit: there is no {climit.COMPILER} to compile it.")
+            print(f"C is not measured: there is no C compiler ({c_baseline.COMPILER}).")
         modules = node.installed()
         if modules is None:
-            print(f"Without {node.PACKAGE}: it needs node and npm, and is fetched from npm's registry.")
+            print(f"{node.PACKAGE} is not measured: it needs node, npm and npm's registry.")
             self._node = []
         else:
-            both = (node.contestant(modules, strings=strings) for strings in (True, False))
+            both = (node.implementation(modules, strings=strings) for strings in (True, False))
             self._node = [stack.enter_context(one) for one in both]
 
-    def limit(self, shape: Shape) -> list[Contestant]:
-        """The walk in C."""
-        return [] if self._walk is None else [climit.contestant(self._walk, shape.columns)]
+    def c_baseline(self, shape: Shape) -> list[Implementation]:
+        """Return the lower bound in C, or nothing if there is no C compiler."""
+        return [] if self._walk is None else [c_baseline.implementation(self._walk, shape.columns)]
 
-    def decoders(self, shape: Shape) -> list[Contestant]:
-        """Those that make objects; pypgoutput does not know the binary format."""
+    def decoders(self, shape: Shape) -> list[Implementation]:
+        """Return the decoders to objects; pypgoutput does not support the binary format."""
         return [*([self._pypgoutput] if shape.format == "text" else []), *self._node]
 
 
-def measure_shape(shape: Shape, others: Others) -> Measured:
-    """All that there is; the columns on several batches, so that what is measured is no first time."""
+def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
+    """Measure all implementations on messages of one shape."""
     groups = {
-        "columns": (BATCHES, [*others.limit(shape), *columnar.contestants(shape)]),
+        "columns": (BATCHES, [*others.c_baseline(shape), *columnar.implementations(shape)]),
         "objects": (1, [*objects.ours(), *objects.pure(), *others.decoders(shape)]),
     }
-    some = list(stream(shape, BATCHES * shape.batch_size))
+    batches = list(stream(shape, BATCHES * shape.batch_size))
     times: Times = {}
-    for name, (count, contestants) in groups.items():
-        check(contestants, some[0])
-        ready = list(prepare(contestants, some[:count]))
-        found = medians([seconds(ready, first) for first in range(ROUNDS[name])])
-        times |= per_message(found, sum(len(one.data) for one in some[:count]))
-    return Measured(shape.columns, shape.format, some[0].message_size, times)
+    for name, (count, implementations) in groups.items():
+        check_results(implementations, batches[0])
+        prepared = list(prepare(implementations, batches[:count]))
+        measured = medians([run_in_turns(prepared, first) for first in range(ROUNDS[name])])
+        times |= per_message(measured, sum(len(one.data) for one in batches[:count]))
+    return Measured(shape.columns, shape.format, batches[0].message_size, times)
 
 
-def measure_lengths(others: Others) -> dict[int, Times]:
-    """What has to be fast on streams of any length."""
-    contestants = [*others.limit(HEADLINE), *columnar.contestants(HEADLINE), objects.ours()[0]]
+def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
+    """Measure columns and compiled objects on streams of all lengths; return times by number of messages."""
+    implementations = [*others.c_baseline(HEADLINE), *columnar.implementations(HEADLINE), objects.ours()[0]]
     rounds: dict[int, list[Times]] = {messages: [] for messages in LENGTHS}
     for _ in range(ROUNDS["lengths"]):
         for messages, times in LENGTHS.items():
             for first in range(times):
-                batches = prepare(contestants, stream(HEADLINE, messages))
-                rounds[messages].append(seconds(batches, first))
-    return {messages: per_message(medians(found), messages) for messages, found in rounds.items()}
+                batches = prepare(implementations, stream(HEADLINE, messages))
+                rounds[messages].append(run_in_turns(batches, first))
+    return {messages: per_message(medians(times), messages) for messages, times in rounds.items()}
 
 
 def per_message(times: Times, messages: int) -> Times:
-    """Seconds as nanoseconds a message."""
+    """Return times in nanoseconds per message, from times in seconds."""
     return {name: taken / messages * 1e9 for name, taken in times.items()}
 
 
-def outcomes(results: Results) -> Iterator[tuple[str, bool]]:
-    """What was promised and what was measured, and whether it is kept; what could not be measured is."""
+def check_targets(results: Results) -> Iterator[tuple[str, bool]]:
+    """Yield each target with its measured ratio, and whether it is met (true if it is not measured)."""
     times = results.times(HEADLINE.columns, HEADLINE.format)
-    for one in PROMISES:
-        text = f"{one.one} / {one.other}: {one.limit}"
-        if one.one in times and one.other in times:
-            ratio = times[one.one] / times[one.other]
-            yield f"{text}; {ratio:.2f}", one.at_least <= ratio <= one.at_most
+    for target in TARGETS:
+        text = f"{target.numerator} / {target.denominator}: {target.limit}"
+        if target.numerator in times and target.denominator in times:
+            ratio = times[target.numerator] / times[target.denominator]
+            yield f"{text}; {ratio:.2f}", target.at_least <= ratio <= target.at_most
         else:
             yield f"{text}; not measured", True
     for name in results.lengths[LONG]:
-        found = [times[name] for messages, times in results.lengths.items() if messages >= SHORT]
-        ratio = max(found) / min(found)
+        long_times = [times[name] for messages, times in results.lengths.items() if messages >= SHORT]
+        ratio = max(long_times) / min(long_times)
         if name != "C":
-            yield f"{name}, {SHORT:,} to {LONG:,} messages: at most {FLAT}; {ratio:.2f}", ratio <= FLAT
+            limit = f"{name}, {SHORT:,} to {LONG:,} messages: at most {MAX_TIME_GROWTH}"
+            yield f"{limit}; {ratio:.2f}", ratio <= MAX_TIME_GROWTH
     ratio = results.memory[LONG] / results.memory[SHORT]
-    yield f"memory, {SHORT:,} to {LONG:,} messages: at most {MEMORY}; {ratio:.2f}", ratio <= MEMORY
+    limit = f"memory, {SHORT:,} to {LONG:,} messages: at most {MAX_MEMORY_GROWTH}"
+    yield f"{limit}; {ratio:.2f}", ratio <= MAX_MEMORY_GROWTH
 
 
 if __name__ == "__main__":

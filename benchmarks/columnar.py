@@ -1,4 +1,4 @@
-"""Our columns: messages to Arrow batches, and Arrow arrays to messages."""
+"""The columns of pgoutput as benchmark implementations: messages to Arrow batches, and Arrow to messages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from benchmarks.streams import Batch, Row, Shape
-from benchmarks.turns import Contestant, Gives, timed
+from benchmarks.timing import Implementation, ResultKind, timed
 from pgoutput.columns import ColumnDecoder, Decoded, Tuples
 
 Read: TypeAlias = Callable[[Tuples], pa.RecordBatch]
 
 
-def contestants(shape: Shape) -> list[Contestant]:
-    """All of them, for messages of this shape."""
-    as_they_are = Tuples.texts if shape.format == "text" else Tuples.raw
+def implementations(shape: Shape) -> list[Implementation]:
+    """Return the implementations for messages of a shape: to cells, to types, from cells."""
+    read_cells = Tuples.texts if shape.format == "text" else Tuples.raw
     return [
-        _decoder("to cells", "cells", shape, as_they_are),
+        _decoder("to cells", "cells", shape, read_cells),
         _decoder("to types", "texts", shape, lambda tuples: tuples.values()[0]),
-        Contestant(
+        Implementation(
             "from cells",
             lambda batch: timed(lambda: [part.encode() for part in batch.parts]),
             lambda batch: batch.joined([part.encode() for part in batch.parts]).to_pylist(),
@@ -31,7 +31,7 @@ def contestants(shape: Shape) -> list[Contestant]:
     ]
 
 
-def _decoder(name: str, gives: Gives, shape: Shape, read: Read) -> Contestant:
+def _decoder(name: str, kind: ResultKind, shape: Shape, read: Read) -> Implementation:
     decoder = ColumnDecoder(4)
     decoder.decode(pa.array([shape.relation], pa.binary()))
 
@@ -40,14 +40,14 @@ def _decoder(name: str, gives: Gives, shape: Shape, read: Read) -> Contestant:
         return [(kind, read(kind)) for kind in kinds]
 
     def result(batch: Batch) -> list[Row]:
-        found: list[tuple[int, int, Row]] = []
+        rows: list[tuple[int, int, Row]] = []
         for place, (kind, read) in enumerate(tuples(decoder.decode(batch.data))):
             cells = zip(*(column.to_pylist() for column in read.columns), strict=True)
-            found += zip(kind.rows.to_pylist(), [place] * len(kind), cells, strict=True)
-        found.sort(key=lambda row: row[:2])
-        return [tuple(map(_text, cells)) for _, _, cells in found]
+            rows += zip(kind.rows.to_pylist(), [place] * len(kind), cells, strict=True)
+        rows.sort(key=lambda row: row[:2])
+        return [tuple(map(_text, cells)) for _, _, cells in rows]
 
-    return Contestant(name, lambda batch: timed(lambda: tuples(decoder.decode(batch.data))), result, gives)
+    return Implementation(name, lambda batch: timed(lambda: tuples(decoder.decode(batch.data))), result, kind)
 
 
 TEXTS: Final[dict[type, Callable[[Any], str]]] = {
@@ -56,7 +56,7 @@ TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     bool: lambda value: "t" if value else "f",
     datetime: lambda value: f"{value:%Y-%m-%d %H:%M:%S.%f}+00",
 }
-"""Values as the server's text, to compare them with the other format's."""
+"""Functions from typed values to the server's text, to compare results across formats."""
 
 
 def _text(cell: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What figures are measured on, and the folder for what that needs."""
+"""Description of the machine, and the folder of the benchmarks' files."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parents[1] / ".venv" / "bench"
-"""Where `make bench` installs what is measured beside us, and where results are kept."""
+"""Folder in which `make bench` installs other implementations and saves results."""
 
 COMMANDS: Final = {"cc": "cc --version", "Node": "node --version"}
-"""What tells its version in its first line."""
+"""Commands that print a version in their first line, by name of the program."""
 
 
 def machine() -> str:
-    """In a line: the processor, the system, and the versions of what has run."""
+    """Return processor, system, and versions of Python, C compiler and Node in one line."""
     parts = [f"{_processor()}, {os.cpu_count()} cores", platform.system()]
     parts.append(f"{platform.python_implementation()} {platform.python_version()}")
     for name, command in COMMANDS.items():
         program, *rest = command.split()
         if shutil.which(program):
-            told = subprocess.run([program, *rest], capture_output=True, text=True, check=False).stdout
-            parts.append(f"{name} {re.findall('[0-9.]+$', told.splitlines()[0])[0]}")
+            output = subprocess.run([program, *rest], capture_output=True, text=True, check=False).stdout
+            parts.append(f"{name} {re.findall('[0-9.]+$', output.splitlines()[0])[0]}")
     return ", ".join(parts)
 
 
 def _processor() -> str:
     try:
-        told = Path("/proc/cpuinfo").read_text()
+        cpuinfo = Path("/proc/cpuinfo").read_text()
     except FileNotFoundError:
         return platform.processor() or platform.machine()
-    found = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
-    return found[1] if found else platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1] if match else platform.machine()

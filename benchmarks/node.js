@@ -1,4 +1,4 @@
-// Reads messages with npm's pg-logical-replication, as node.py tells it: a command a line, an answer a line.
+// Decodes messages with npm's pg-logical-replication. node.py sends a command per line and reads an answer per line.
 const fs = require('fs');
 const { createInterface } = require('readline');
 const { PgoutputPlugin } = require('pg-logical-replication');
@@ -8,7 +8,7 @@ let messages = [];
 let last;
 
 const commands = {
-  // The relation of what follows, and a file of messages, each behind its length.
+  // Load a file of messages, each after its length; the first is the Relation message of the others.
   load(path) {
     const data = fs.readFileSync(path);
     messages = [];
@@ -20,7 +20,7 @@ const commands = {
     plugin.parse(messages.shift());
     return messages.length;
   },
-  // The tuples that it reads; bytes in hexadecimal digits.
+  // Return the cells of all tuples; bytes as hex digits.
   read() {
     const cell = (value) => (Buffer.isBuffer(value) ? { hex: value.toString('hex') } : value ?? null);
     const tuple = (relation, cells) => relation.columns.map(({ name }) => cell(cells[name]));
@@ -29,7 +29,7 @@ const commands = {
       return [key, old, new_].filter(Boolean).map((cells) => tuple(relation, cells));
     });
   },
-  // The seconds that it takes.
+  // Decode all messages; return the seconds.
   run() {
     const start = process.hrtime.bigint();
     for (const data of messages) last = plugin.parse(data);

@@ -1,7 +1,7 @@
-"""npm's pg-logical-replication, where there are node and npm, in processes of node that stay warm.
+"""npm's pg-logical-replication as a benchmark implementation, in long-lived node processes.
 
-It parses values by the types of their columns. So it reads twice: as it comes, and told that all columns are
-text, so that it gives strings, as our codec does, and is not slowed by making dates.
+The package parses values by their column types. It is measured twice: with the real types, and with all
+columns declared as text, so that it returns strings as pgoutput does and does not parse dates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
-from benchmarks.turns import Contestant, Run
+from benchmarks.timing import Implementation, Run
 from pgoutput import messages as m
 from pgoutput import v4
 from tests.standin.node_client import INSTALL
@@ -28,12 +28,12 @@ from tests.standin.node_client import INSTALL
 PACKAGE: Final = "pg-logical-replication"
 SCRIPT: Final = Path(__file__).with_suffix(".js")
 TEXT: Final = 25
-WARM: Final = 2.0
-"""Seconds that it reads before it is measured, so that all is compiled."""
+WARM_UP: Final = 2.0
+"""Seconds to read before the measurement, so that node has compiled the code."""
 
 
 def installed() -> Path | None:
-    """Where the package is, which is fetched if need be; None where node, npm or the network are missing."""
+    """Return the folder of the package, installed if necessary; None without node, npm or the registry."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         return None
@@ -49,8 +49,13 @@ def installed() -> Path | None:
 
 
 @contextmanager
-def contestant(modules: Path, *, strings: bool) -> Iterator[Contestant]:
-    """A process, while it lasts; it reads values as strings, or as it comes."""
+def implementation(modules: Path, *, strings: bool) -> Iterator[Implementation]:
+    """Start a node process and return it as an implementation.
+
+    Args:
+        modules: The folder node_modules.
+        strings: Whether to declare all columns as text.
+    """
     environment = os.environ | {"NODE_PATH": str(modules)}
     with (
         tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder,
@@ -59,25 +64,27 @@ def contestant(modules: Path, *, strings: bool) -> Iterator[Contestant]:
         ) as process,
     ):
         node = Node(process, Path(folder, "messages"), strings)
-        yield Contestant("Node, strings" if strings else "Node", node.prepare, node.result)
+        yield Implementation("Node, strings" if strings else "Node", node.prepare, node.result)
         process.stdin.close()  # type: ignore[union-attr]
 
 
 class Node:
-    """A process: it has one batch at a time."""
+    """A node process that has loaded one batch."""
 
     def __init__(self, process: subprocess.Popen[bytes], path: Path, strings: bool) -> None:
         self._process, self._path, self._strings = process, path, strings
 
     def prepare(self, batch: Batch) -> Run:
+        """Load a batch, warm up, and return a function that reads the batch once."""
         self._load(batch, self._strings)
-        warm = 0.0
-        while warm < WARM:
-            warm += self._ask("run")
+        elapsed = 0.0
+        while elapsed < WARM_UP:
+            elapsed += self._ask("run")
         return lambda: float(self._ask("run"))
 
     def result(self, batch: Batch) -> list[Row]:
-        self._load(batch, strings=True)  # dates of JavaScript have no microseconds
+        """Return the cells of each tuple."""
+        self._load(batch, strings=True)  # JavaScript dates have no microseconds
         return [tuple(map(_cell, cells)) for cells in self._ask("read")]
 
     def _load(self, batch: Batch, strings: bool) -> None:
@@ -93,12 +100,12 @@ class Node:
         stdin.write(command.encode() + b"\n")
         stdin.flush()
         if not (answer := stdout.readline()):
-            raise RuntimeError(f"{PACKAGE} has failed")
+            raise RuntimeError(f"the node process of {PACKAGE} ended: its error is above")
         return msgspec.json.decode(answer)
 
 
 def _all_text(relation: bytes) -> bytes:
-    """The same Relation, but that all of its columns are text."""
+    """Return a Relation message with the type text for all columns."""
     message = v4.decode(relation)
     assert isinstance(message, m.Relation)
     return v4.encode(replace(message, columns=tuple(replace(one, type_oid=TEXT) for one in message.columns)))

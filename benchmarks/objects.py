@@ -1,4 +1,4 @@
-"""Who makes an object of each message, in this process: our codec, compiled and in Python, and pypgoutput."""
+"""Benchmark implementations that make an object of each message: pgoutput and pypgoutput."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
-from benchmarks.turns import Contestant, Run, timed
+from benchmarks.timing import Implementation, Run, timed
 from pgoutput import messages as m
 from pgoutput import v4
 
 
-def ours() -> list[Contestant]:
-    """Our codec, as it is imported."""
+def ours() -> list[Implementation]:
+    """Return decoder and encoder of pgoutput as imported, compiled if the kernel is installed."""
     return [_decoder("to objects", v4.decode), _encoder("from objects", v4.encode)]
 
 
-def pure() -> list[Contestant]:
-    """Our codec in Python."""
+def pure() -> list[Implementation]:
+    """Return decoder and encoder of pgoutput in pure Python."""
     return [_decoder("to objects, pure", v4.pure_decode), _encoder("from objects, pure", v4.pure_encode)]
 
 
-def pypgoutput() -> Contestant:
-    """The other one in Python, from where `make bench` has installed it; it does not know the binary format.
+def pypgoutput() -> Implementation:
+    """Return the decoder of pypgoutput, which does not support the binary format.
 
     Raises:
-        ImportError: It is not there.
+        ImportError: `make bench` has not installed pypgoutput.
     """
     sys.path.insert(0, str(FOLDER))
     try:
@@ -45,32 +45,32 @@ def pypgoutput() -> Contestant:
         tuples = (getattr(one, name, None) for one in read for name in ("old_tuple", "new_tuple"))
         return [tuple(cell.col_data for cell in one.column_data) for one in tuples if one is not None]
 
-    return Contestant("pypgoutput", lambda batch: _each(decode, batch.data.to_pylist()), result)
+    return Implementation("pypgoutput", lambda batch: _call_for_each(decode, batch.data.to_pylist()), result)
 
 
-def _decoder(name: str, decode: Callable[[bytes], m.Message]) -> Contestant:
+def _decoder(name: str, decode: Callable[[bytes], m.Message]) -> Implementation:
     def result(batch: Batch) -> list[Row]:
         read = map(decode, batch.data.to_pylist())
         tuples = (getattr(one, name, None) for one in read for name in ("key", "old", "new"))
         return [one for one in tuples if one is not None]
 
-    return Contestant(name, lambda batch: _each(decode, batch.data.to_pylist()), result)
+    return Implementation(name, lambda batch: _call_for_each(decode, batch.data.to_pylist()), result)
 
 
-def _encoder(name: str, encode: Callable[[m.Message], bytes]) -> Contestant:
+def _encoder(name: str, encode: Callable[[m.Message], bytes]) -> Implementation:
     def objects(batch: Batch) -> list[m.Message]:
         return [v4.decode(data) for data in batch.data.to_pylist()]
 
-    return Contestant(
+    return Implementation(
         name,
-        lambda batch: _each(encode, objects(batch)),
+        lambda batch: _call_for_each(encode, objects(batch)),
         lambda batch: [encode(one) for one in objects(batch)],
         "messages",
     )
 
 
-def _each(function: Callable[[Any], object], arguments: Iterable[Any]) -> Run:
-    """Call it for each, and keep nothing."""
+def _call_for_each(function: Callable[[Any], object], arguments: Iterable[Any]) -> Run:
+    """Return a timed loop that calls the function with each argument and drops the results."""
 
     def work() -> None:
         for one in arguments:

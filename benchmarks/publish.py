@@ -1,6 +1,6 @@
-"""Puts what `make bench` has measured of the codec into README.md and codec.svg.
+"""Write the results of the codec benchmark into README.md and codec.svg.
 
-`python -m benchmarks.publish`, behind `make bench`: no figure is copied by hand.
+Run `python -m benchmarks.publish` after `make bench`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import re
 from pathlib import Path
 from typing import Final
 
-from benchmarks.codec import HEADLINE, PATH, told
-from benchmarks.picture import draw
+from benchmarks.chart import draw
+from benchmarks.codec import HEADLINE, PATH, report_lines
 from benchmarks.results import Results
 
 README: Final = Path(__file__).with_name("README.md")
 PICTURE: Final = Path(__file__).with_name("codec.svg")
 BLOCK: Final = re.compile("(?<=<!-- codec -->\n).*(?=<!-- end -->)", re.DOTALL)
-"""What stands between the two is written anew."""
+"""The part of README.md that is replaced."""
 
 
 def main() -> None:
     results = Results.load(PATH)
     PICTURE.write_text(draw(results.times(HEADLINE.columns, HEADLINE.format), results))
-    tables = "\n".join(["```", *told(results), "```", ""])
+    tables = "\n".join(["```", *report_lines(results), "```", ""])
     README.write_text(BLOCK.sub(lambda _: tables, README.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""What the codec's benchmark has measured, and how it is printed."""
+"""Results of the codec benchmark, and their tables."""
 
 from __future__ import annotations
 
@@ -11,44 +11,46 @@ import msgspec
 from benchmarks.streams import Format
 
 Times: TypeAlias = dict[str, float]
-"""Nanoseconds a message, by contestant."""
+"""Nanoseconds per message, by name of the implementation."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The times of messages of one shape."""
+    """Times for messages of one shape."""
 
     columns: int
     format: Format
     size: float
-    """Bytes of a message, on average."""
+    """Average size of a message, in bytes."""
     times: Times
 
 
 class Results(msgspec.Struct, frozen=True):
-    """All that one run has measured."""
+    """Results of one run of the benchmark."""
 
     machine: str
     shapes: list[Measured]
     lengths: dict[int, Times]
-    """By the messages of the stream."""
+    """Times by number of messages in the stream."""
     memory: dict[int, int]
-    """The peak of resident memory in bytes, likewise."""
+    """Peak resident memory in bytes, by number of messages in the stream."""
 
     def save(self, path: Path) -> None:
+        """Write the results as JSON."""
         path.write_bytes(msgspec.json.encode(self))
 
     @classmethod
     def load(cls, path: Path) -> Results:
+        """Read results from JSON."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def times(self, columns: int, format_: Format) -> Times:
-        """Those of one shape."""
-        (found,) = (one.times for one in self.shapes if (one.columns, one.format) == (columns, format_))
-        return found
+        """Return the times of one shape."""
+        (times,) = (one.times for one in self.shapes if (one.columns, one.format) == (columns, format_))
+        return times
 
     def lines(self) -> Iterator[str]:
-        """The tables."""
-        yield f"{self.machine}. Nanoseconds a message:"
+        """Yield the lines of the tables."""
+        yield f"{self.machine}. Nanoseconds per message:"
         yield ""
         shapes = [([one.format, str(one.columns), f"{one.size:.0f}"], one.times) for one in self.shapes]
         yield from _table(["format", "columns", "bytes"], shapes)
@@ -60,7 +62,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def _table(heads: list[str], rows: list[tuple[list[str], Times]]) -> Iterator[str]:
-    """The lines: of each row some cells, and then times."""
+    """Yield the lines of a table; each row has cells, followed by times."""
     names = list(dict.fromkeys(name for _, times in rows for name in times))
     lines = [heads + names]
     lines += [cells + [_shown(times.get(name)) for name in names] for cells, times in rows]

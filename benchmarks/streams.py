@@ -1,8 +1,7 @@
-"""The streams that the codec's benchmarks read: transactions of 98 changes of one table, in text or binary.
+"""Streams for the codec benchmarks: transactions of 98 changes of one table, in text or binary format.
 
-Everything in them follows from the numbers of their messages, so that each run has the same bytes. A stream
-is made a batch at a time, as it is read from segments, so that it can be of any length. With six columns a
-message has 88 bytes, the Begins, Commits and Deletes among them.
+All content is derived from message numbers, so streams are deterministic. A stream is made batch by batch, so
+its length is not limited by memory. With six columns in text format, a message has 88 bytes on average.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ TRANSACTION: Final[tuple[Kind, ...]] = (
     *(CHANGES[change] for change in "IUIIDIUIIUIIKD" * 7),
     "Commit",
 )
-"""The messages of each transaction."""
+"""Kinds of the messages of each transaction."""
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the messages of a stream look like."""
+    """Number of columns and format of a stream's messages."""
 
     columns: int
     format: Format
 
     @property
     def relation(self) -> bytes:
-        """The Relation that a server sends before all of them."""
+        """Encoded Relation message of the table."""
         columns = (
             m.RelationColumn(not i, f"c{i}", one.oid, one.modifier) for i, one in enumerate(self.types)
         )
@@ -53,12 +52,12 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> list[Type]:
-        """Those of the columns."""
+        """Types of the columns."""
         return [TYPES[i % len(TYPES)] for i in range(self.columns)]
 
     @property
     def batch_size(self) -> int:
-        """Messages of a batch: as many as a segment's row group has, or so many that it has about 4 MB."""
+        """Messages per batch: as many as in a row group of a segment, but at most about 4 MB."""
         return min(16_300, 300_000 // self.columns)
 
 
@@ -67,12 +66,12 @@ class Part(msgspec.Struct, frozen=True):
 
     kind: Kind
     numbers: Numbers
-    """Of these messages, within the stream."""
+    """Numbers of these messages within the stream."""
     new: Columns | None = None
     key: Columns | None = None
 
     def encode(self) -> pa.BinaryArray:
-        """As messages."""
+        """Return the encoded messages."""
         match self.kind:
             case "Begin":
                 lsns = self.numbers + len(TRANSACTION) - 1
@@ -88,26 +87,26 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Messages that follow each other in a stream."""
+    """Consecutive messages of a stream."""
 
     shape: Shape
     start: int
-    """The number of its first message."""
+    """Number of the first message."""
     parts: list[Part]
     data: pa.BinaryArray
 
     @property
     def message_size(self) -> float:
-        """Bytes of a message, on average."""
+        """Average size of a message, in bytes."""
         return float(pc.mean(pc.binary_length(self.data)).as_py())
 
     def joined(self, encoded: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-        """The messages of the parts in the stream's order."""
+        """Return the messages of all parts in stream order."""
         order = np.argsort(np.concatenate([part.numbers for part in self.parts]))
         return pa.concat_arrays(encoded).take(pa.array(order))
 
     def rows(self) -> list[Row]:
-        """Its tuples as they stand in the messages, the old one of an Update before the new one."""
+        """Return the cells of all tuples in stream order; an Update's old tuple precedes its new one."""
         rows: list[tuple[int, int, Row]] = []
         for part in self.parts:
             for place, columns in enumerate((part.key, part.new)):
@@ -119,18 +118,23 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def stream(shape: Shape, messages: int) -> Iterator[Batch]:
-    """The batches of a stream of so many messages, a multiple of 100."""
+    """Yield the batches of a stream.
+
+    Args:
+        shape: Shape of the messages.
+        messages: Number of messages, a multiple of 100.
+    """
     for start in range(0, messages, shape.batch_size):
         yield batch(shape, start, min(shape.batch_size, messages - start))
 
 
 def batch(shape: Shape, start: int, messages: int) -> Batch:
-    """Some messages of a stream, from whole transactions."""
+    """Return consecutive messages of a stream, in whole transactions."""
     kinds = np.tile(np.array(TRANSACTION), messages // len(TRANSACTION))
     numbers = np.arange(start, start + messages)
     parts = [_part(shape, kind, numbers[kinds == kind]) for kind in dict.fromkeys(TRANSACTION)]
-    made = Batch(shape, start, parts, pa.array([], pa.binary()))
-    return msgspec.structs.replace(made, data=made.joined([part.encode() for part in parts]))
+    empty = Batch(shape, start, parts, pa.array([], pa.binary()))
+    return msgspec.structs.replace(empty, data=empty.joined([part.encode() for part in parts]))
 
 
 def _part(shape: Shape, kind: Kind, numbers: Numbers) -> Part:
@@ -144,14 +148,14 @@ def _part(shape: Shape, kind: Kind, numbers: Numbers) -> Part:
 
 
 def _cells(shape: Shape, column: int, numbers: Numbers) -> pa.Array:
-    """The values that messages have in a column."""
+    """Return the messages' values of a column."""
     one = shape.types[column]
     make = one.text if shape.format == "text" else one.binary
     return make(numbers + column * 1_000_003)
 
 
 class Type(msgspec.Struct, frozen=True):
-    """A type of columns, and how its values follow from numbers."""
+    """A column type, with functions from message numbers to values in text and in binary format."""
 
     oid: int
     modifier: int
@@ -172,7 +176,7 @@ def _int8_binary(numbers: Numbers) -> pa.BinaryArray:
 
 
 def _numerics(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """What stands before and behind the point; neither is 0."""
+    """Return the digits before and after the decimal point; neither is 0."""
     return 1_000 + numbers % 8_999, 1 + numbers % 99
 
 
@@ -186,14 +190,14 @@ def _numeric_text(numbers: Numbers) -> pa.StringArray:
 
 def _numeric_binary(numbers: Numbers) -> pa.BinaryArray:
     whole, cents = _numerics(numbers)
-    made = np.empty((len(numbers), 6), ">i2")
-    made[:, :4] = 2, 0, 0, 2  # digits of base 10,000, weight, sign, scale (numeric_send)
-    made[:, 4], made[:, 5] = whole, cents * 100
-    return _fixed(made)
+    words = np.empty((len(numbers), 6), ">i2")
+    words[:, :4] = 2, 0, 0, 2  # digit count, weight, sign, scale (numeric_send)
+    words[:, 4], words[:, 5] = whole, cents * 100
+    return _fixed(words)
 
 
 def _microseconds(numbers: Numbers) -> Numbers:
-    """Since 2000: of 2026 and later, with six digits behind the point of which the last is not 0."""
+    """Return microseconds since 2000, in 2026 and later; the last of the six fractional digits is not 0."""
     return 825_588_000_000_000 + numbers * 12_345_670 + 1 + numbers % 9
 
 
@@ -232,7 +236,7 @@ def _one_of(values: Sequence[str | None], numbers: Numbers) -> pa.StringArray:
 
 
 def _fixed(rows: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Each row's bytes."""
+    """Return an array with the bytes of each row."""
     width = rows.nbytes // max(len(rows), 1)
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(
@@ -248,4 +252,4 @@ TYPES: Final = (
     Type(16, -1, _bool_text, _bool_binary),
     Type(25, -1, _state, _as_binary(_state)),
 )
-"""Those of a table, over and over: int8, text, numeric(12,2), timestamptz, boolean, text."""
+"""Column types, repeated as needed: int8, text, numeric(12,2), timestamptz, boolean, text."""

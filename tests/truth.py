@@ -1,6 +1,6 @@
-"""The tables of the captured servers as they stood in the end, and whether others equal them.
+"""Expected rows: the final tables of the servers of the captures, and comparison with them.
 
-What is compared here shares no code with the package: the server's text is read by Python's own types.
+The comparison shares no code with the package: Python's own types parse the server's text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CAPTURES = Path(__file__).parent / "captures"
 
 
 class TrueTable(msgspec.Struct, frozen=True):
-    """A table of a server: its rows as text, NULL as None."""
+    """A table as dumped from a server: its rows as text, NULL as None."""
 
     oid: int
     name: str
@@ -29,13 +29,13 @@ class TrueTable(msgspec.Struct, frozen=True):
     rows: list[tuple[str | None, ...]]
 
     def select(self, columns: Iterable[str]) -> list[tuple[str | None, ...]]:
-        """The rows with these columns only, sorted."""
+        """Return the rows with some columns only, sorted."""
         places = [self.columns.index(column) for column in columns]
         return sorted((tuple(row[place] for place in places) for row in self.rows), key=repr)
 
 
 def true_tables(server: str) -> Iterator[TrueTable]:
-    """The tables of a server, by its label: `pg18`."""
+    """Yield the tables of a server; its label is such as `pg18`."""
     folder = CAPTURES / "truth" / server
     for table in json.loads((folder / "manifest.json").read_text())["tables"]:
         columns = tuple(column["name"] for column in table["columns"])
@@ -60,10 +60,10 @@ def _read_csv(path: Path, columns: tuple[str, ...]) -> list[tuple[str | None, ..
 
 
 def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
-    """Whether a typed table, with a column `_rescued_data`, has exactly the rows of `truth`.
+    """Return whether a typed table with the column `_rescued_data` has exactly the rows of `truth`.
 
-    A rescued value must be NULL in its column and equal the server's text; any other value must equal what
-    Python makes of that text.
+    A rescued value must be NULL in its column and equal the server's text. Any other value must equal the
+    Python object of the server's text.
     """
     columns = [name for name in table.column_names if name != "_rescued_data"]
     schema = pa.schema([table.schema.field(name) for name in columns])
@@ -72,11 +72,11 @@ def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
         unmatched.setdefault(texts[0] if texts else "", []).append(texts)
     for row in table.to_pylist():
         rescued = dict(row.pop("_rescued_data") or ())
-        likely = unmatched.get(str(next(iter(row.values()), "")), [])  # the first column is a key, mostly
+        likely = unmatched.get(str(next(iter(row.values()), "")), [])  # the first column is usually a key
         for rows in (likely, *unmatched.values()):
-            found = next((texts for texts in rows if _row_equals(row, texts, rescued, schema)), None)
-            if found is not None:
-                rows.remove(found)
+            match = next((texts for texts in rows if _row_equals(row, texts, rescued, schema)), None)
+            if match is not None:
+                rows.remove(match)
                 break
         else:
             return False
@@ -86,15 +86,15 @@ def equals_typed(truth: TrueTable, table: pa.Table) -> bool:
 def _row_equals(
     row: dict[str, Any], texts: tuple[str | None, ...], rescued: dict[str, Any], schema: pa.Schema
 ) -> bool:
-    of_columns = [rescued.get(column, _NOTHING) for column in row]
-    return all(map(_equal, row.values(), texts, of_columns, schema))
+    rescued_texts = [rescued.get(column, _NOT_RESCUED) for column in row]
+    return all(map(_equal, row.values(), texts, rescued_texts, schema))
 
 
-_NOTHING = object()
+_NOT_RESCUED = object()
 
 
 def _equal(value: Any, text: str | None, rescued: Any, field: pa.Field) -> bool:
-    if rescued is not _NOTHING:
+    if rescued is not _NOT_RESCUED:
         return value is None and rescued == text
     if value is None or text is None:
         return value is text
@@ -122,7 +122,7 @@ def _same_float(value: float, text: str, *, single: bool) -> bool:
 
 
 def _array_text(items: list[Any]) -> str:
-    """A one-dimensional array as the server writes it."""
+    """Return the text of a one-dimensional array."""
     return "{" + ",".join(map(_element_text, items)) + "}"
 
 

@@ -1,4 +1,4 @@
-"""What `pgoutput._protocols` is made of: the wire order of messages as data."""
+"""Classes that describe the wire format of messages as data; `pgoutput._protocols` has their instances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal[
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the forms in which a column value is sent."""
+    """A form in which a column value is sent: null, unchanged, text or binary."""
 
     form: Literal["null", "unchanged", "text", "binary"]
     tag: str
@@ -23,66 +23,66 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     option: str | None = None
     length_size: int = 0
-    """Bytes of the length before the value; 0 where the form has no value."""
+    """Size of the length field before the value, in bytes; 0 if the form has no value."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field on the wire."""
+    """A field of a message on the wire."""
 
     name: str
-    """Its name in the message object; `columns.count` and the like are on the wire only."""
+    """Name of the message object's attribute; counts and lengths (`columns.count`) exist on the wire only."""
     kind: Kind
     type: str
-    """Its type in the spec: `xid`, `ColumnFlag`, `TupleData`."""
+    """Type in the spec: `xid`, `ColumnFlag`, `TupleData`."""
     notation: str
-    """Its type as PostgreSQL's documentation writes it: `Int32 (TransactionId)`."""
+    """Type as PostgreSQL's documentation writes it: `Int32 (TransactionId)`."""
     doc: str
     since: int
-    """The first protocol version that has it."""
+    """First protocol version that has the field."""
     server: str
-    """The server versions that send it."""
+    """Server versions that send the field: `14+`."""
     source: str
-    """The server's C function."""
+    """C function of the server that writes the field."""
     option: str | None = None
-    """The option with which it is sent."""
+    """Option that makes the server send the field, or None."""
     when: str | None = None
-    """The condition under which it is there: `in_stream`, `streaming = parallel`."""
+    """Condition under which the field is present (`in_stream`, `streaming = parallel`); None for always."""
     size: int = 0
-    """Bytes of a fixed-width field; of the count, for a tuple."""
+    """Size of a fixed-width field, or of a tuple's column count, in bytes."""
     signed: bool = False
     literal: int | None = None
-    """The only value it may have."""
+    """The only valid value of a literal."""
     tag: str | None = None
-    """The byte before a tuple."""
+    """Tag byte before a tuple."""
     of: str | None = None
-    """What a count or length is of."""
+    """Name of the field whose count or length this field is."""
     optional: bool = False
-    """Whether none of a choice may be there."""
+    """Whether a choice may have no alternative present."""
     values: Mapping[str, str] = {}
-    """Names of an enum's values, or of a flag field's bits."""
+    """Names of an enum's values or a flag field's bits, by value."""
     fields: tuple[Field, ...] = ()
-    """The sides of a choice; the fields of a list's elements, one without a name for plain numbers."""
+    """Alternatives of a choice; fields of a list's elements (one without a name if they are numbers)."""
     cells: tuple[Cell, ...] = ()
-    """The forms of a tuple's cells."""
+    """Forms of a tuple's cells."""
 
     @property
     def mask(self) -> int:
-        """All bits that a flag field may have."""
+        """All valid bits of a flag field."""
         return sum(int(bit) for bit in self.values)
 
 
 def sides(fields: tuple[Field, ...]) -> Iterator[Field]:
-    """The fields, with the sides of a choice in its place."""
+    """Yield the fields with each choice replaced by its alternatives."""
     for field in fields:
         yield from field.fields if field.kind == "choice" else (field,)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message."""
+    """A message of a protocol."""
 
     name: str
     title: str
-    """Its name in PostgreSQL's documentation."""
+    """Name in PostgreSQL's documentation."""
     tag: str
     doc: str
     since: int
@@ -92,16 +92,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[Field, ...]
     option: str | None = None
     any_version: bool = False
-    """Whether servers send it to clients of earlier versions too: the slot decides, not the client."""
+    """Whether servers send the message to clients of earlier protocol versions too, if the slot is set so."""
 
     @property
     def members(self) -> tuple[Field, ...]:
-        """The fields of the message object, in wire order."""
+        """Fields of the message object, in wire order."""
         return tuple(f for f in sides(self.fields) if f.kind not in ("count", "length", "literal"))
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """All messages of one protocol version, or of the envelope (`version` is None)."""
+    """The messages of a protocol version, or of the streaming replication protocol (`version` is None)."""
 
     name: str
     version: int | None
@@ -109,24 +109,24 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     doc: str
     messages: tuple[Message, ...]
     later: tuple[Message, ...] = ()
-    """The messages that only later versions have; errors name them."""
+    """Messages that exist only in later versions; error messages name them."""
 
     @cached_property
     def by_tag(self) -> Mapping[int, Message]:
-        """The messages by first byte."""
+        """Messages by tag byte."""
         return {ord(message.tag): message for message in self.messages}
 
     @cached_property
     def by_name(self) -> Mapping[str, Message]:
-        """The messages by name."""
+        """Messages by name."""
         return {message.name: message for message in self.messages}
 
     @cached_property
     def foreign(self) -> tuple[Message, ...]:
-        """The messages of later versions that reach clients of this one all the same."""
+        """Messages of later versions that servers send to clients of this version too."""
         return tuple(message for message in self.later if message.any_version)
 
     @property
     def label(self) -> str:
-        """How errors name it."""
+        """Name of the protocol in error messages."""
         return "the replication protocol" if self.version is None else f"protocol version {self.version}"

@@ -1,6 +1,7 @@
-"""What is wrong with an object that a codec cannot write, along `pgoutput._protocols`.
+"""Explanation of encode errors: find a message's invalid field by the tables of `pgoutput._protocols`.
 
-The codecs call it to explain what they refused; it finds a problem exactly where they do.
+The codecs call `explain_encode` after they failed to encode a message. It finds a problem if and only if the
+codecs refuse the message.
 """
 
 from __future__ import annotations
@@ -15,28 +16,33 @@ from pgoutput.errors import EncodeError
 from pgoutput.wire import UNCHANGED, escaped_bytes
 
 _Problem: TypeAlias = tuple[str | None, str]
-"""The path of a field, None for the whole message, and what is wrong with it."""
+"""Path of a field (None for the whole message), and a description of the problem."""
 
 
 def explain_encode(protocol: Protocol, message: object) -> EncodeError:
-    """The error that says why a codec refused `message`.
+    """Return an error that says why a codec refused a message.
 
     Raises:
-        TypeError: It is not a message at all.
+        TypeError: The object is not a message of `pgoutput.messages`.
     """
     name = type(message).__name__
     if not isinstance(message, messages.Message):
         raise TypeError(f"a message of pgoutput.messages is expected, not {_kind(message)}") from None
     layout = protocol.by_name.get(name)
     if layout is None or type(message) is not getattr(messages, name):
-        text = f"{protocol.label} has no message {name}{_elsewhere(protocol, name)}"
+        text = f"{protocol.label} has no message {name}{_hint(protocol, name)}"
         return EncodeError(text, message=name, field=None)
     unexplained = f"{name}: the codec refuses what the layout accepts; please report this"
     return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
 
 
 def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError | None:
-    """What keeps `message`, one of this protocol's, from being encoded."""
+    """Return an error for the first invalid field of a message, or None if the message can be encoded.
+
+    Args:
+        protocol: A protocol that has a message of this class.
+        message: The message.
+    """
     name = type(message).__name__
     for field, text in _problems(protocol, protocol.by_name[name].fields, message, ""):
         where = f"{name}.{field}" if field else name
@@ -44,8 +50,8 @@ def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError |
     return None
 
 
-def _elsewhere(protocol: Protocol, name: str) -> str:
-    """Where a message is that this protocol lacks."""
+def _hint(protocol: Protocol, name: str) -> str:
+    """Return a hint where a message belongs that the protocol does not have."""
     for later in protocol.later:
         if later.name == name:
             return f": it came with version {later.since}"
@@ -70,24 +76,24 @@ def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: s
         elif field.kind != "literal":
             yield from _value_problems(protocol, field, getattr(value, field.name), path + field.name)
     for when, members in groups.items():
-        given = [field for field in members if getattr(value, field.name) is not None]
-        for field in members if given else ():
-            if field in given:
+        present = [field for field in members if getattr(value, field.name) is not None]
+        for field in members if present else ():
+            if field in present:
                 yield from _value_problems(protocol, field, getattr(value, field.name), path + field.name)
             else:
                 yield (
                     path + field.name,
-                    f"is missing: {given[0].name} is given, and they are sent together ({when})",
+                    f"is missing: {present[0].name} is given, and they are sent together ({when})",
                 )
 
 
 def _choice_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
-    given = [side for side in field.fields if getattr(value, side.name) is not None]
-    if len(given) > 1:
-        yield path + given[1].name, f"cannot be sent together with {given[0].name}"
-    elif not given and not field.optional:
+    present = [side for side in field.fields if getattr(value, side.name) is not None]
+    if len(present) > 1:
+        yield path + present[1].name, f"cannot be sent together with {present[0].name}"
+    elif not present and not field.optional:
         yield None, f"one of {' and '.join(side.name for side in field.fields)} is needed"
-    for side in given:
+    for side in present:
         yield from _tuple_problems(side, getattr(value, side.name), path + side.name)
 
 
@@ -95,7 +101,7 @@ def _size_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
     try:
         size = len(value)
     except TypeError:
-        return  # the field itself is at fault, and comes later
+        return  # the check of the field itself reports this
     if size >> field.size * 8:
         yield (
             f"{path}{field.of}",
@@ -183,5 +189,5 @@ def _kind(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         return reprlib.repr(value)
-    except Exception:  # Python writes no int of more than 4300 digits, and some objects nothing at all
+    except Exception:  # an int of more than 4300 digits, or an object whose repr fails
         return "that cannot be shown"

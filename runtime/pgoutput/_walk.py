@@ -1,7 +1,7 @@
-"""The generic walk over a message, field by field, along `pgoutput._protocols`.
+"""Field-by-field decoder that follows the tables of `pgoutput._protocols`.
 
-It is slow and says everything: `inspect` shows its pieces, and the codecs call it to explain what they
-refused. It accepts exactly what they accept.
+It is slow, but knows the meaning of each byte. `pgoutput inspect` prints its pieces, and the codecs call
+`explain_decode` after they failed to decode a message. It accepts the same messages as the codecs.
 """
 
 from __future__ import annotations
@@ -18,28 +18,35 @@ from pgoutput.wire import UNCHANGED
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Some bytes of a message and what they mean."""
+    """Consecutive bytes of a message that have one meaning."""
 
     start: int
-    """Offset of the first byte from the start of the message."""
+    """Offset of the first byte from the start of the message, in bytes."""
     end: int
-    """Offset behind the last byte."""
+    """Offset after the last byte, in bytes."""
     path: str
-    """`xid`, `columns.count`, `columns[0].name`, `new[2].length`, `new[2]`."""
+    """Path of the field: `xid`, `columns.count`, `columns[0].name`, `new[2].length`, `new[2]`."""
     type: str
-    """The spec's type, `xid`, or the form of a cell, `text`; empty for tags."""
+    """Type in the spec (`xid`) or form of a cell (`text`); empty for tags, counts and lengths of tuples."""
     notation: str
-    """The type in PostgreSQL's notation: `Int32 (TransactionId)`."""
+    """Type in PostgreSQL's notation: `Int32 (TransactionId)`."""
     value: Any
-    """int, bool, str, bytes, None or UNCHANGED."""
+    """Decoded value: int, bool, str, bytes, None or UNCHANGED."""
     doc: str
+    """Description of the field or cell."""
 
 
 def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> Iterator[Piece]:
-    """The pieces of a message, in order; together they are all of its bytes.
+    """Yield the pieces of a message in order; together they cover all of its bytes.
+
+    Args:
+        protocol: The protocol version, or the streaming replication protocol.
+        data: The bytes of one message.
+        in_stream: Whether the message is inside a stream block.
+        streaming: Value of the option `streaming`: off, on or parallel.
 
     Raises:
-        DecodeError: The bytes are not a message of this protocol in this context.
+        DecodeError: The bytes are not a message of the protocol in this context.
     """
     message = _message(protocol, data)
     tag = f"Byte1('{message.tag}')"
@@ -58,7 +65,7 @@ def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> It
 
 
 def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> DecodeError:
-    """The error that says why a codec refused `data`."""
+    """Return an error that says why a codec refused the bytes of a message."""
     try:
         for _ in walk(protocol, data, in_stream, streaming):
             pass
@@ -106,7 +113,7 @@ def _character(byte: int) -> str:
 
 
 class _Reader:
-    """A position in a message, and the counts and lengths read so far."""
+    """A read position in a message, and the counts and lengths read so far."""
 
     def __init__(self, message: Message, data: bytes) -> None:
         self.message = message
@@ -115,7 +122,7 @@ class _Reader:
         self.sizes: dict[str, int] = {}
 
     def error(self, path: str, text: str, back: int = 0) -> DecodeError:
-        """An error `back` bytes before the position."""
+        """Return an error at `back` bytes before the read position."""
         offset = self.pos - back
         where = self.message.name + (f".{path}" if path else "")
         return DecodeError(
@@ -137,7 +144,7 @@ class _Reader:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
     def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
-        """The piece that the last `size` bytes are; `name` is what its value is called."""
+        """Return the piece of the last `size` bytes; `name` is the name of an enum's value or of flags."""
         doc = f"{name}. {field.doc}" if name else field.doc
         return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 

@@ -1,35 +1,47 @@
-"""The errors of this package.
+"""The exceptions of this package.
 
 ::
 
     PgoutputError
-    ├── DecodeError    bytes that are not a message of the expected version and context
-    │   └── StreamError    a message where no server sends it
-    ├── EncodeError    an object that has no place on the wire of the chosen version
-    ├── ScenarioError  what no database does, asked of a synthetic one
-    ├── RecordingError    a recording or capture file that is damaged, in use, or another than expected
-    ├── ReplicaError      a replica that cannot be continued
-    └── ReplicationError   a server that does not give the stream that was asked for
-        └── ConnectionLost     connection lost or refused; retryable
+    ├── DecodeError           bytes are not a message of the protocol version and context
+    │   └── StreamError       a message is out of place in the stream
+    ├── EncodeError           a message cannot be encoded in the protocol version
+    ├── ScenarioError         a synthetic database was asked for an impossible operation
+    ├── RecordingError        a recording or capture file is damaged, in use, or not the expected one
+    ├── ReplicaError          a replica cannot be continued
+    └── ReplicationError      a server does not send the requested stream
+        └── ConnectionLost    connection lost or refused; retryable
 
-Every error says what is wrong, where, and what was expected. Misuse of a function (a wrong argument type,
-an impossible option) is a TypeError or ValueError, as in any Python library.
+The text of an exception says what is wrong, where it is, and what was expected. Misuse of a function (a wrong
+argument type, an impossible option) raises TypeError or ValueError.
 """
 
 from __future__ import annotations
 
+__all__ = [
+    "ConnectionLost",
+    "DecodeError",
+    "EncodeError",
+    "PgoutputError",
+    "RecordingError",
+    "ReplicaError",
+    "ReplicationError",
+    "ScenarioError",
+    "StreamError",
+]
+
 
 class PgoutputError(Exception):
-    """The base of all errors of this package."""
+    """Base class of the exceptions of this package."""
 
 
 class DecodeError(PgoutputError):
-    """Bytes that are not a message of the expected version and context.
+    """Bytes are not a message of the expected protocol version and context.
 
     Attributes:
-        message: Name of the message, None where the tag is not known.
-        field: Path of the field, as `new[2]` or `columns[0].name`; None where the whole message is meant.
-        offset: Offset of the fault from the start of the message, in bytes.
+        message: Name of the message, or None if the tag is unknown.
+        field: Path of the invalid field (`new[2]`, `columns[0].name`), or None for the whole message.
+        offset: Offset of the error from the start of the message, in bytes.
     """
 
     def __init__(
@@ -42,21 +54,21 @@ class DecodeError(PgoutputError):
 
 
 class StreamError(DecodeError):
-    """A message where no server sends it: a Commit without Begin, a block inside a block."""
+    """A message is out of place in the stream, such as a Commit without a Begin or nested stream blocks."""
 
     @classmethod
     def at(cls, message: object, text: str) -> StreamError:
-        """The error that `message` cannot stand where it does, because of what `text` says."""
+        """Return a StreamError for an out-of-place message; `text` gives the reason."""
         name = type(message).__name__
         return cls(f"{name}: {text}", message=name)
 
 
 class EncodeError(PgoutputError):
-    """An object that has no place on the wire of the chosen version.
+    """A message cannot be encoded in the chosen protocol version.
 
     Attributes:
-        message: Name of the object's class.
-        field: Path of the field, as `new[2]` or `columns[0].name`; None where the whole message is meant.
+        message: Name of the message's class.
+        field: Path of the invalid field (`new[2]`, `columns[0].name`), or None for the whole message.
     """
 
     def __init__(self, text: str, *, message: str = "", field: str | None = None) -> None:
@@ -66,7 +78,7 @@ class EncodeError(PgoutputError):
 
 
 class ScenarioError(PgoutputError):
-    """What no database does, asked of a synthetic one: it would refuse it, or wait for somebody else."""
+    """A synthetic database was asked for an operation that a real database would refuse or block."""
 
 
 class RecordingError(PgoutputError):
@@ -78,7 +90,7 @@ class ReplicaError(PgoutputError):
 
 
 class ReplicationError(PgoutputError):
-    """A server that does not give the stream that was asked for: the text says what to do."""
+    """A server does not send the requested stream; the text says what to do."""
 
 
 class ConnectionLost(ReplicationError):

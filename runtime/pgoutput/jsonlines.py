@@ -1,10 +1,12 @@
-"""Messages as JSON objects, and back to the same messages.
+"""Lossless conversion of messages to JSON objects and back.
 
-LSNs are written as PostgreSQL writes them, `16/B374D848`; timestamps in ISO 8601, or as microseconds since
-2000-01-01 UTC where the year is not 1 to 9999. The four forms of a cell stay apart: NULL is `null`, text is
-a string, an unchanged value `{"unchanged": true}`, a binary value `{"binary": hex}`. Bytes elsewhere are
-`{"binary": hex}` too, and text that is not valid UTF-8 is `{"text_hex": hex}`. Fields that are None are
-left out.
+- An LSN is a string as PostgreSQL writes it, `16/B374D848`.
+- A timestamp is an ISO 8601 string, or an integer (microseconds since 2000-01-01 UTC) if the year is not
+  between 1 and 9999.
+- A cell is `null` for NULL, a string for text, `{"binary": hex}` for binary format, and `{"unchanged": true}`
+  for an unchanged TOASTed value.
+- Other bytes are `{"binary": hex}` too. Text that is not valid UTF-8 is `{"text_hex": hex}`.
+- Fields that are None are omitted.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from pgoutput.errors import EncodeError
 from pgoutput.messages import Message
 from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, is_utf8, parse_lsn, to_datetime
 
+__all__ = ["from_json", "to_json"]
+
 _FIELDS: Final = {
     message.name: message.members
     for protocol in (_protocols.ALL_VERSIONS, _protocols.ENVELOPE)
@@ -31,33 +35,36 @@ _PROTOCOLS: Final = (*reversed([*_protocols.VERSIONS.values()]), _protocols.ENVE
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """The message as an object that any JSON encoder takes; `type` is its first key."""
+    """Return a message as a dict for any JSON encoder; its first key `type` has the message's name."""
     name = type(message).__name__
     return {"type": name} | _to_object(_FIELDS[name], message)
 
 
 def from_json(data: Any) -> Message:
-    """The message that `to_json` made `data` from.
+    """Return the message of an object that `to_json` returned.
+
+    Args:
+        data: The object, as any JSON decoder returns it.
 
     Raises:
-        EncodeError: `data` is not such an object: the text names the field.
+        EncodeError: The object is not a message; the text names the field.
     """
     name = data.get("type") if isinstance(data, dict) else None
     fields = _FIELDS.get(name) if isinstance(name, str) else None
     if not isinstance(name, str) or fields is None:
         text = f"no message has the type {name!r}" if name else "an object with a type is expected"
         raise EncodeError(text, message=str(name), field="type")
-    given = {key: value for key, value in data.items() if key != "type"}
-    made: Message = _from_object(name, fields, given, name, "")
-    newest: EncodeError | None = None
+    values = {key: value for key, value in data.items() if key != "type"}
+    message: Message = _from_object(name, fields, values, name, "")
+    first_problem: EncodeError | None = None
     for protocol in _PROTOCOLS:
         if name in protocol.by_name:
-            problem = find_problem(protocol, made)
+            problem = find_problem(protocol, message)
             if problem is None:
-                return made
-            newest = newest or problem
-    assert newest is not None  # some protocol has each message
-    raise newest
+                return message
+            first_problem = first_problem or problem  # that of the newest version
+    assert first_problem is not None  # every message belongs to a protocol
+    raise first_problem
 
 
 def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:
@@ -106,11 +113,11 @@ def _from_object(name: str, fields: tuple[Field, ...], data: Mapping[str, Any], 
         if key not in known:
             raise _error(root, path + key, f"{name} has no such field; it has {', '.join(known) or 'none'}")
     values = {key: _from_value(known[key], value, root, path + key) for key, value in data.items()}
-    made = _protocols.CLASSES[name]
-    for member in msgspec.structs.fields(made) if len(values) < len(known) else ():
+    message_class = _protocols.CLASSES[name]
+    for member in msgspec.structs.fields(message_class) if len(values) < len(known) else ():
         if member.required and member.name not in values:
             raise _error(root, path + member.name, "is missing")
-    return made(**values)
+    return message_class(**values)
 
 
 def _from_value(field: Field, value: Any, root: str, path: str) -> Any:
@@ -166,8 +173,8 @@ def _from_cell(value: Any) -> Any:
     try:
         return _CELLS[key](value[key])
     except (LookupError, TypeError, ValueError):
-        wanted = "true" if key == "unchanged" else "hex"
-        raise ValueError(f"{key}: {wanted} is expected, not {value[key]!r}") from None
+        expected = "true" if key == "unchanged" else "hex"
+        raise ValueError(f"{key}: {expected} is expected, not {value[key]!r}") from None
 
 
 def _from_time(text: str) -> int:

@@ -1,4 +1,7 @@
-"""The smallest pieces of the wire: strings, flags, LSNs, timestamps, and the value that is not sent."""
+"""LSNs, timestamps, and the marker `UNCHANGED`.
+
+The names that `__all__` omits are helpers of the codecs for strings and flags.
+"""
 
 from __future__ import annotations
 
@@ -8,52 +11,69 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes-like objects that decoders take."""
+"""Bytes-like objects that decoders accept."""
 
 
 class Unchanged(enum.Enum):
-    """The type of UNCHANGED, so that type checkers can tell it from values."""
+    """The type of the marker UNCHANGED: an enum, so that type checkers narrow `is UNCHANGED`.
 
-    UNCHANGED = "unchanged"
+    `msgspec.json.encode` writes an enum's value. The value is the object that `pgoutput.jsonlines` writes for
+    UNCHANGED, so the marker differs from every text.
+    """
+
+    UNCHANGED = {"unchanged": True}  # noqa: RUF012
 
     def __repr__(self) -> str:
         return "UNCHANGED"
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""The cell of an unchanged TOASTed value, which the server does not send. Compare with `is`."""
+"""The cell of an unchanged TOASTed value, which the server does not send; compare it with `is`."""
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""PostgreSQL's epoch, from which timestamps count microseconds."""
+"""PostgreSQL's epoch, 2000-01-01 00:00 UTC; timestamps count microseconds from it."""
 
 EPOCH_UNIX_MICROSECONDS: Final = 946_684_800_000_000
-"""The same in microseconds since 1970-01-01 00:00 UTC."""
+"""PostgreSQL's epoch (2000-01-01 00:00 UTC) in microseconds since 1970-01-01 00:00 UTC."""
 
 UNIX_YEAR_1: Final = -62_135_596_800_000_000
-"""0001-01-01 00:00 UTC in microseconds since 1970: the first moment that Python and Spark can show."""
+"""0001-01-01 00:00 UTC in microseconds since 1970: the first moment that Python and Spark represent."""
 
 UNIX_YEAR_10000: Final = 253_402_300_800_000_000
-"""10000-01-01 00:00 UTC, likewise: the first moment that they no longer can."""
+"""10000-01-01 00:00 UTC in microseconds since 1970: the first moment beyond the range of Python and Spark."""
+
+__all__ = [
+    "EPOCH",
+    "UNCHANGED",
+    "Buffer",
+    "Unchanged",
+    "format_lsn",
+    "from_datetime",
+    "parse_lsn",
+    "to_datetime",
+]
 
 _LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 
 
 def read_string(data: bytes, pos: int) -> tuple[str, int]:
-    """The zero-terminated string at `pos`, and the position after its zero (pq_getmsgstring).
+    """Return the zero-terminated string at `pos`, and the position after its zero byte (pq_getmsgstring).
+
+    Bytes that are not valid UTF-8 become lone surrogates (PEP 383).
 
     Raises:
-        ValueError: There is no zero byte.
+        ValueError: No zero byte follows.
     """
     end = data.index(0, pos)
     return data[pos:end].decode("utf-8", "surrogateescape"), end + 1
 
 
 def escaped_bytes(text: str) -> bytes:
-    """The bytes of text that is not valid UTF-8, as a decoder gives it (PEP 383).
+    """Return the bytes of a text in which lone surrogates represent bytes that are not UTF-8 (PEP 383).
 
     Raises:
-        ValueError: No decoder gives this text: a surrogate stands for no byte, or several together stand
-            for bytes that are valid UTF-8.
+        ValueError: No decoder returns this text: a surrogate represents no byte, or several surrogates
+            together represent bytes that are valid UTF-8.
     """
     raw = text.encode("utf-8", "surrogateescape")
     if raw.decode("utf-8", "surrogateescape") != text:
@@ -62,7 +82,7 @@ def escaped_bytes(text: str) -> bytes:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the text stands for valid UTF-8, so that it can be stored as text elsewhere."""
+    """Return whether a decoded text is valid UTF-8 and can therefore be stored as text elsewhere."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -71,15 +91,15 @@ def is_utf8(text: str) -> bool:
 
 
 def shown_text(text: str) -> str:
-    """The text in valid UTF-8; bytes that are not UTF-8 become escapes in hex."""
+    r"""Return a decoded text in valid UTF-8; bytes that are not UTF-8 become escapes such as `\xff`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def write_string(text: str) -> bytes:
-    """The text with a zero byte behind it (pq_sendstring).
+    """Return the bytes of a text and a terminating zero byte (pq_sendstring).
 
     Raises:
-        ValueError: The text contains a zero character, or no decoder gives it (see escaped_bytes).
+        ValueError: The text contains a zero character, or surrogates that no decoder returns.
     """
     raw = escaped_bytes(text)
     if 0 in raw:
@@ -88,10 +108,10 @@ def write_string(text: str) -> bytes:
 
 
 def known_bits(value: int, mask: int) -> int:
-    """`value`, if it has no bits outside `mask`.
+    """Return `value` if it has no bits outside `mask`.
 
     Raises:
-        ValueError: It has.
+        ValueError: `value` has other bits.
     """
     if value & ~mask:
         raise ValueError(f"unknown bits {value & ~mask:#x}")
@@ -102,7 +122,7 @@ def format_lsn(lsn: int) -> str:
     """Return an LSN as PostgreSQL writes it: `16/B374D848` (pg_lsn_out).
 
     Raises:
-        ValueError: It is negative, or has more than 64 bits.
+        ValueError: The LSN is negative or has more than 64 bits.
     """
     if not 0 <= lsn < 1 << 64:
         raise ValueError(f"an LSN is a number from 0 to 2**64 - 1, not {lsn}")
@@ -110,10 +130,10 @@ def format_lsn(lsn: int) -> str:
 
 
 def parse_lsn(text: str) -> int:
-    """An LSN as PostgreSQL reads it (pg_lsn_in).
+    """Return the LSN of a text such as `16/B374D848` (pg_lsn_in).
 
     Raises:
-        ValueError: The text is not two hexadecimal numbers of at most 8 digits with a slash between.
+        ValueError: The text is not two hexadecimal numbers of at most 8 digits, separated by a slash.
     """
     match = _LSN.fullmatch(text)
     if match is None:
@@ -122,7 +142,7 @@ def parse_lsn(text: str) -> int:
 
 
 def to_datetime(timestamp: int) -> datetime:
-    """A timestamp of the wire (microseconds since 2000-01-01 UTC) as an aware datetime in UTC.
+    """Return a message's timestamp (microseconds since 2000-01-01 00:00 UTC) as an aware datetime in UTC.
 
     Raises:
         OverflowError: The year is before 1 or after 9999.
@@ -131,7 +151,7 @@ def to_datetime(timestamp: int) -> datetime:
 
 
 def from_datetime(moment: datetime) -> int:
-    """An aware datetime as a timestamp of the wire.
+    """Return an aware datetime as a message's timestamp, in microseconds since 2000-01-01 00:00 UTC.
 
     Raises:
         TypeError: The datetime has no time zone.

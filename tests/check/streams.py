@@ -1,4 +1,4 @@
-"""The streams of real servers, as a checker and the corruptions take them."""
+"""Streams of real servers for the tests of the checker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pgoutput.stream.check import Checker, CheckOptions, Violation
 from tests.codec.corpus import read
 
 
-def options(header: Header) -> CheckOptions:
-    """What the client of a capture asked for."""
+def check_options(header: Header) -> CheckOptions:
+    """Return the options that the client of a capture file requested."""
     return CheckOptions(
         proto_version=header.proto_version,
         streaming=header.streaming,
@@ -20,24 +20,24 @@ def options(header: Header) -> CheckOptions:
     )
 
 
-def checker(asked: CheckOptions) -> Checker:
+def make_checker(options: CheckOptions) -> Checker:
     return Checker(
-        asked.proto_version,
-        streaming=asked.streaming,
-        two_phase=asked.two_phase,
-        binary=asked.binary,
-        messages=asked.messages,
+        options.proto_version,
+        streaming=options.streaming,
+        two_phase=options.two_phase,
+        binary=options.binary,
+        messages=options.messages,
     )
 
 
-def checked(name: str) -> Iterator[Violation]:
-    """What the checker finds in a capture, envelopes included."""
+def check_capture(name: str) -> Iterator[Violation]:
+    """Return the violations in a capture file, including those of envelopes."""
     header, lines, _ = read(name)
-    held = checker(options(header))
+    checker = make_checker(check_options(header))
     for line in lines:
         channel, data = line.record.channel, line.record.data
         if channel == "sent":
             continue
-        found = held.feed(data) if channel == "data" else held.feed_envelope(data)
-        if found is not None:
-            yield found
+        violation = checker.feed(data) if channel == "data" else checker.feed_envelope(data)
+        if violation is not None:
+            yield violation

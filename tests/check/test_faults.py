@@ -1,4 +1,4 @@
-"""The checker sees every corruption of real streams, unless it is legal by chance, and it can be told why."""
+"""The checker detects every fault in real streams, unless the result is legal for a known reason."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from pgoutput.errors import DecodeError
 from pgoutput.stream.check import CheckOptions, Violation
 from pgoutput.stream.check import samples as s
 from pgoutput.testing.faults import FAULTS, Corruption, Fault, Stream, corruptions
-from tests.check.chance import why_dropped, why_flipped, why_repeated, why_swapped
-from tests.check.streams import checker, options
+from tests.check.legal_by_chance import (
+    why_drop_is_legal,
+    why_flip_is_legal,
+    why_repeat_is_legal,
+    why_swap_is_legal,
+)
+from tests.check.streams import check_options, make_checker
 from tests.codec.corpus import read
 
 NAMES = (
@@ -27,120 +32,120 @@ NAMES = (
     "pg18_p4_par_msg",
     "pg18_ws_p4_par_2pc_msg",
 )
-"""Captures of which corruptions are made: with and without each of the options."""
+"""Captures whose streams are corrupted; each option is on in some and off in others."""
 
-GENERIC = {"drop": why_dropped, "repeat": why_repeated, "swap": why_swapped}
+GENERIC = {"drop": why_drop_is_legal, "repeat": why_repeat_is_legal, "swap": why_swap_is_legal}
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
 @cache
 def stream(name: str) -> Stream:
     header, _, samples = read(name)
-    return Stream(tuple(sample.data for sample in samples), options(header))
+    return Stream(tuple(sample.data for sample in samples), check_options(header))
 
 
 TWO_PREPARED = Stream(
     tuple(map(v4.encode, (*s.PREPARED, *s.BLOCK, m.StreamPrepare(4_000, 4_048, 0, s.TOP, "h")))),
     CheckOptions(streaming="on", two_phase=True),
 )
-"""No capture has two prepared transactions at once."""
+"""A stream with two prepared transactions at a time, which no capture has."""
 
 
-def first(messages: tuple[bytes, ...], asked: CheckOptions) -> Violation | None:
-    held = checker(asked)
-    return next((found for data in messages if (found := held.feed(data)) is not None), None)
+def first_violation(messages: tuple[bytes, ...], options: CheckOptions) -> Violation | None:
+    checker = make_checker(options)
+    return next((found for data in messages if (found := checker.feed(data)) is not None), None)
 
 
-def positions(fault: Fault, of: Stream, count: int) -> list[int]:
-    """Some positions at which it is a fault, the same ones each time."""
-    order = random.Random(fault.name).sample(range(fault.size(of)), fault.size(of))
-    found = (position for position in order if fault.make(of, position) is not None)
+def positions(fault: Fault, tested: Stream, count: int) -> list[int]:
+    """Return up to `count` positions where the fault is possible. The choice is deterministic."""
+    order = random.Random(fault.name).sample(range(fault.size(tested)), fault.size(tested))
+    found = (position for position in order if fault.apply(tested, position) is not None)
     return [position for position, _ in zip(found, range(count), strict=False)]
 
 
 @pytest.mark.parametrize("fault", [one for one in FAULTS if one.certain], ids=lambda fault: fault.name)
-def test_what_is_certainly_illegal_is_seen(fault: Fault) -> None:
+def test_certain_faults_are_detected(fault: Fault) -> None:
     made = 0
-    for of in (*map(stream, NAMES), TWO_PREPARED):
-        for position in positions(fault, of, 2):
-            messages = fault.make(of, position)
+    for tested in (*map(stream, NAMES), TWO_PREPARED):
+        for position in positions(fault, tested, 2):
+            messages = fault.apply(tested, position)
             assert messages is not None
-            assert first(messages, of.options) is not None, (position, of.places[position])
+            assert first_violation(messages, tested.options) is not None, (position, tested.places[position])
             made += 1
     assert made
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", GENERIC)
-def test_what_is_dropped_repeated_or_swapped_is_seen_or_legal_by_chance(kind: str, name: str) -> None:
-    of = stream(name)
+def test_a_dropped_repeated_or_swapped_message_is_detected_or_legal_by_chance(kind: str, name: str) -> None:
+    tested = stream(name)
     caught = legal = 0
-    for position in positions(BY_NAME[kind], of, 40):
-        messages = BY_NAME[kind].make(of, position)
+    for position in positions(BY_NAME[kind], tested, 40):
+        messages = BY_NAME[kind].apply(tested, position)
         assert messages is not None
-        if first(messages, of.options) is not None:
+        if first_violation(messages, tested.options) is not None:
             caught += 1
         else:
-            why = GENERIC[kind](of, position)
-            assert why is not None, (position, of.places[position : position + 2])
+            why = GENERIC[kind](tested, position)
+            assert why is not None, (position, tested.places[position : position + 2])
             legal += 1
     assert caught
     assert legal
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_flipped_bit_is_seen_or_legal_by_chance(name: str) -> None:
-    of = stream(name)
+def test_a_flipped_bit_is_detected_or_legal_by_chance(name: str) -> None:
+    tested = stream(name)
     caught = 0
-    for number, byte, bit in some_bits(of, 100):
-        messages, data = flipped(of, number, byte, bit)
-        if first(messages, of.options) is not None:
+    for number, byte, bit in some_bits(tested, 100):
+        messages, data = flipped(tested, number, byte, bit)
+        if first_violation(messages, tested.options) is not None:
             caught += 1
         else:
-            why = why_flipped(of, number, byte, data)
-            assert why is not None, (number, byte, bit, of.places[number])
+            why = why_flip_is_legal(tested, number, byte, data)
+            assert why is not None, (number, byte, bit, tested.places[number])
     assert caught
 
 
-def some_bits(of: Stream, count: int) -> list[tuple[int, int, int]]:
-    """Bits of the stream, as many of each kind of message: rows are most of it."""
-    chosen = random.Random(count)
+def some_bits(tested: Stream, count: int) -> list[tuple[int, int, int]]:
+    """Return random bits of the stream, evenly distributed over the message types."""
+    generator = random.Random(count)
     by_kind: dict[type, list[int]] = {}
-    for number, place in enumerate(of.places):
+    for number, place in enumerate(tested.places):
         by_kind.setdefault(type(place.message), []).append(number)
-    numbers = [chosen.choice(list(by_kind.values())) for _ in range(count)]
+    numbers = [generator.choice(list(by_kind.values())) for _ in range(count)]
     bits = []
-    for number in map(chosen.choice, numbers):
-        bits.append((number, chosen.randrange(len(of.messages[number])), chosen.randrange(8)))
+    for number in map(generator.choice, numbers):
+        bits.append((number, generator.randrange(len(tested.messages[number])), generator.randrange(8)))
     return bits
 
 
-def flipped(of: Stream, number: int, byte: int, bit: int) -> tuple[tuple[bytes, ...], bytes]:
-    """The messages with this bit flipped, and the one in which it is."""
-    position = 8 * (sum(map(len, of.messages[:number])) + byte) + bit
-    messages = BY_NAME["flip-bit"].make(of, position)
+def flipped(tested: Stream, number: int, byte: int, bit: int) -> tuple[tuple[bytes, ...], bytes]:
+    """Return the messages with a bit flipped, and the message that contains the bit."""
+    position = 8 * (sum(map(len, tested.messages[:number])) + byte) + bit
+    messages = BY_NAME["flip-bit"].apply(tested, position)
     assert messages is not None
     return messages, messages[number]
 
 
-def test_a_fault_changes_the_stream_and_keeps_the_legal_one() -> None:
-    of = stream("pg18_p4_par_msg")
-    before = of.messages
-    assert first(before, of.options) is None
+def test_a_fault_does_not_modify_the_original_stream() -> None:
+    tested = stream("pg18_p4_par_msg")
+    before = tested.messages
+    assert first_violation(before, tested.options) is None
     for fault in FAULTS:
-        for position in positions(fault, of, 2):
-            assert fault.make(of, position) != before
-    assert of.messages is before
+        for position in positions(fault, tested, 2):
+            assert fault.apply(tested, position) != before
+    assert tested.messages is before
 
 
-def test_faults_have_names_of_their_own_and_say_what_they_are() -> None:
+def test_faults_have_unique_names_and_descriptions() -> None:
     assert len(BY_NAME) == len(FAULTS)
     for fault in FAULTS:
         assert fault.doc.endswith(".")
-        assert fault.certain or "legal by chance" in fault.doc
+        assert fault.certain or "Valid by chance" in fault.doc
 
 
-# The strategy
+# Strategy
 
 
 SMALL = Stream(
@@ -150,23 +155,23 @@ SMALL = Stream(
 
 
 @given(corruptions(SMALL))
-def test_a_corruption_is_made_as_its_fault_says(corruption: Corruption) -> None:
+def test_a_corruption_is_the_result_of_its_fault(corruption: Corruption) -> None:
     fault = BY_NAME[corruption.fault]
-    assert fault.make(SMALL, corruption.position) == corruption.stream.messages
+    assert fault.apply(SMALL, corruption.position) == corruption.stream.messages
     assert fault.certain == corruption.certain
     assert corruption.stream.options == SMALL.options
     if corruption.certain:
-        assert first(corruption.stream.messages, SMALL.options) is not None
+        assert first_violation(corruption.stream.messages, SMALL.options) is not None
 
 
 @settings(max_examples=20)
 @given(corruptions(stream("pg16_p4_par_2pc")))
-def test_corruptions_of_a_real_stream_are_drawn(corruption: Corruption) -> None:
+def test_corruptions_of_a_real_stream(corruption: Corruption) -> None:
     assert corruption.stream.messages != stream("pg16_p4_par_2pc").messages
     if corruption.certain:
-        assert first(corruption.stream.messages, corruption.stream.options) is not None
+        assert first_violation(corruption.stream.messages, corruption.stream.options) is not None
 
 
-def test_a_stream_that_cannot_be_decoded_is_refused() -> None:
+def test_a_stream_that_cannot_be_decoded_is_rejected() -> None:
     with pytest.raises(DecodeError):
         corruptions(Stream((b"B\0",), CheckOptions()))

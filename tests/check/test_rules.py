@@ -1,4 +1,4 @@
-"""Every rule has a stream that keeps it and one that breaks it; the streams of real servers keep all."""
+"""Every rule has a legal and an illegal example; streams of real servers break no rule."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pgoutput import messages as m
 from pgoutput.stream import StreamDecoder
 from pgoutput.stream.check import RULES, Checker, CheckOptions, Rule, Violation, check
 from pgoutput.stream.check import samples as s
-from tests.check.streams import checked, checker, options
+from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
 
 STREAMED = CheckOptions(streaming="on", two_phase=True)
 
 
-def names(violations: list[Violation]) -> list[str]:
+def rule_names(violations: list[Violation]) -> list[str]:
     return [violation.rule for violation in violations]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_the_legal_example_passes_and_the_illegal_one_breaks_this_rule_alone(rule: Rule) -> None:
-    assert names(list(check(rule.legal, rule.options))) == []
-    assert names(list(check(rule.illegal, rule.options))) == [rule.name]
+def test_the_legal_example_passes_and_the_illegal_one_breaks_only_its_rule(rule: Rule) -> None:
+    assert rule_names(list(check(rule.legal, rule.options))) == []
+    assert rule_names(list(check(rule.illegal, rule.options))) == [rule.name]
     assert rule.legal != rule.illegal
 
 
-def test_rules_have_names_of_their_own_and_say_what_they_are() -> None:
+def test_rules_have_unique_names_and_descriptions() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule.doc.endswith((".", ".)"))
@@ -37,8 +37,8 @@ def test_rules_have_names_of_their_own_and_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_what_servers_sent_is_legal(name: str) -> None:
-    assert list(checked(name)) == []
+def test_streams_of_real_servers_are_legal(name: str) -> None:
+    assert list(check_capture(name)) == []
 
 
 # Violations
@@ -52,7 +52,7 @@ def test_a_violation_names_message_and_byte() -> None:
 
 
 @pytest.mark.parametrize("rule", ["commit-as-begun", "prepare-as-begun", "resolved-as-prepared"])
-def test_lsns_are_told_as_postgresql_writes_them(rule: str) -> None:
+def test_lsns_in_violations_have_postgresqls_format(rule: str) -> None:
     begin = m.BeginPrepare(0x1_000003E8, 0x1_000003F0, 0, 760, "g")
     prepare = m.Prepare(begin.prepare_lsn, begin.end_lsn, 0, 760, "g")
     streams: dict[str, tuple[m.Message, ...]] = {
@@ -69,7 +69,7 @@ def test_lsns_are_told_as_postgresql_writes_them(rule: str) -> None:
     assert found.because.endswith(" 1/3E8, not 1/3E9") or found.because.endswith(" 1/3F0, not 1/3E9")
 
 
-def test_the_byte_is_where_the_field_is() -> None:
+def test_the_byte_of_a_violation_is_the_start_of_the_field() -> None:
     (found,) = check((*s.BLOCK[:-1], m.Insert(s.OID, ("4", ""), xid=s.TOP - 1)), STREAMED)
     assert (found.rule, found.message, found.byte, found.field) == ("block-xid", 4, 1, "xid")
     raw = v4.encode(m.Delete(s.OID, key=("1", "x")))
@@ -78,7 +78,7 @@ def test_the_byte_is_where_the_field_is() -> None:
     assert raw[found.byte :] == b"x"
 
 
-def test_the_byte_of_an_envelope_is_that_of_its_field() -> None:
+def test_the_byte_of_a_violation_in_an_envelope_is_the_start_of_the_field() -> None:
     outer = m.XLogData(1_000, 1_001, 0, v4.encode(s.BEGIN))
     (found,) = check([outer], STREAMED)
     assert (found.rule, found.name, found.byte, found.field) == (
@@ -89,7 +89,7 @@ def test_the_byte_of_an_envelope_is_that_of_its_field() -> None:
     )
 
 
-def test_what_is_no_message_is_a_violation() -> None:
+def test_an_undecodable_message_is_a_violation() -> None:
     checker = Checker(4)
     for raw in (b"", b"\xff", b"B\0", v4.encode(s.BEGIN) + b"\0"):
         found = checker.feed(raw)
@@ -106,7 +106,7 @@ def test_what_is_no_message_is_a_violation() -> None:
         checker.feed("B")  # type: ignore[arg-type]
 
 
-# One fault is told once
+# A fault is reported once
 
 
 ROWS = [m.Insert(s.OID, (str(i), "x")) for i in range(100)]
@@ -115,18 +115,18 @@ WHOLE = [s.BEGIN, s.RELATION, *ROWS, s.COMMIT, m.Begin(2_000, 0, 731), *ROWS, m.
 
 
 @pytest.mark.parametrize(
-    ("stream", "gone"),
+    ("stream", "missing"),
     [
         *((STREAM, place) for place in (0, 1, len(s.BLOCK) - 1, len(s.BLOCK), len(s.BLOCK) + 2)),
         *((WHOLE, place) for place in (0, 1, 102, 103)),
     ],
 )
-def test_a_message_that_is_missing_is_told_once(stream: list[m.Message], gone: int) -> None:
-    assert names(list(check(stream, STREAMED))) == []
-    assert len(list(check([*stream[:gone], *stream[gone + 1 :]], STREAMED))) == 1
+def test_a_missing_message_is_reported_once(stream: list[m.Message], missing: int) -> None:
+    assert rule_names(list(check(stream, STREAMED))) == []
+    assert len(list(check([*stream[:missing], *stream[missing + 1 :]], STREAMED))) == 1
 
 
-def test_a_relation_that_is_wrong_is_told_once_until_it_comes_again() -> None:
+def test_a_wrong_relation_is_reported_once_until_it_is_sent_again() -> None:
     narrow = m.Relation(s.OID, "public", "t", s.RELATION.replica_identity, s.COLUMNS[:1])
     rows = (s.INSERT, s.INSERT)
     found = list(check(s.transaction(narrow, *rows, narrow, *rows, s.RELATION, *rows), STREAMED))
@@ -136,37 +136,37 @@ def test_a_relation_that_is_wrong_is_told_once_until_it_comes_again() -> None:
 # Envelopes
 
 
-def test_every_flipped_bit_of_an_envelopes_lsns_is_seen() -> None:
+def test_every_flipped_bit_in_an_envelopes_lsns_is_detected() -> None:
     lines = [line.envelope for line in read("pg18_ws_p4_par_2pc_msg")[1][:60]]
     sent = [one for one in lines if isinstance(one, m.XLogData | m.PrimaryKeepalive)]
-    held = checker(options(read("pg18_ws_p4_par_2pc_msg")[0]))
+    checker = make_checker(check_options(read("pg18_ws_p4_par_2pc_msg")[0]))
     for one in sent:
         raw = envelope.encode(one)
         if isinstance(one, m.XLogData):
             for bit in range(8, 8 * 17, 5):
                 flipped = bytearray(raw)
                 flipped[bit // 8] ^= 1 << bit % 8
-                found = copy.deepcopy(held).feed_envelope(flipped)
+                found = copy.deepcopy(checker).feed_envelope(flipped)
                 assert found is not None
                 assert found.rule == "envelope-lsns-equal"
-        assert held.feed_envelope(raw) is None
+        assert checker.feed_envelope(raw) is None
 
 
-# What a new connection changes
+# Reconnecting
 
 
-def test_a_new_connection_has_prepared_transactions_and_nothing_else() -> None:
+def test_only_prepared_transactions_survive_a_reconnect() -> None:
     checker = Checker(4, streaming="on", two_phase=True)
     for message in (*s.BLOCK, *s.PREPARED):
         assert checker.feed(message) is None
     checker.reconnect(STREAMED)
     found = checker.feed(s.BEGIN), checker.feed(s.INSERT), checker.feed(s.COMMIT)
     assert [one and one.rule for one in found] == [None, "relation-before-use", None]
-    again = (*s.BLOCK, s.STREAM_COMMIT)  # it was void
+    again = (*s.BLOCK, s.STREAM_COMMIT)  # the open streamed transaction was discarded
     assert [checker.feed(message) for message in again] == [None] * len(again)
 
 
-def test_a_prepare_may_come_again_on_a_new_connection() -> None:
+def test_a_prepared_transaction_may_be_sent_again_after_a_reconnect() -> None:
     checker = Checker(4, streaming="on", two_phase=True)
     assert [checker.feed(message) for message in s.PREPARED] == [None] * len(s.PREPARED)
     checker.reconnect(STREAMED)
@@ -174,10 +174,10 @@ def test_a_prepare_may_come_again_on_a_new_connection() -> None:
     assert [checker.feed(message) for message in again] == [None] * len(again)
 
 
-# What of the server is odd, and legal all the same
+# Unusual but legal streams
 
 
-def test_commit_prepared_of_what_was_prepared_before_the_stream_is_legal() -> None:
+def test_a_transaction_prepared_before_the_stream_may_be_resolved() -> None:
     assert list(check((s.COMMIT_PREPARED,), STREAMED)) == []
     assert list(check((s.ROLLBACK_PREPARED,), STREAMED)) == []
 
@@ -187,60 +187,60 @@ def test_a_stream_may_stop_anywhere() -> None:
         assert list(check(s.BLOCK[:end], STREAMED)) == []
 
 
-def test_an_abort_for_what_was_not_streamed_is_named_in_any_version() -> None:
+def test_an_abort_of_an_unstreamed_subtransaction_is_reported_in_any_version() -> None:
     raw = v4.encode(s.SAVEPOINT_ABORT)
-    for asked in (CheckOptions(proto_version=1), CheckOptions(proto_version=2), STREAMED):
-        assert names(list(check((raw,), asked))) == ["savepoint-of-streamed"]
-    assert names(list(check((raw,), CheckOptions(streaming="parallel")))) == ["message"]
+    for options in (CheckOptions(proto_version=1), CheckOptions(proto_version=2), STREAMED):
+        assert rule_names(list(check((raw,), options))) == ["savepoint-of-streamed"]
+    assert rule_names(list(check((raw,), CheckOptions(streaming="parallel")))) == ["message"]
 
 
-def test_relations_of_a_streamed_transaction_are_known_when_it_commits() -> None:
+def test_relations_of_a_streamed_transaction_are_known_after_its_commit() -> None:
     def rules(*end: m.Message) -> list[str]:
-        return names(list(check((*s.BLOCK, *end, m.Begin(3_000, 0, 750), s.INSERT), STREAMED)))
+        return rule_names(list(check((*s.BLOCK, *end, m.Begin(3_000, 0, 750), s.INSERT), STREAMED)))
 
     assert rules(s.STREAM_COMMIT) == []
     assert rules() == rules(s.STREAM_ABORT) == ["relation-before-use"]
     assert rules(s.STREAM_PREPARE) == ["relation-before-use"]
 
 
-def test_after_a_savepoint_was_rolled_back_the_relation_comes_again() -> None:
+def test_relations_are_sent_again_after_a_subtransaction_abort() -> None:
     again = (*s.BLOCK, s.SAVEPOINT_ABORT, s.NEXT)
-    assert names(list(check((*again, s.STREAMED), STREAMED))) == ["relation-before-use"]
-    assert names(list(check((*again, s.STREAMED_RELATION, s.STREAMED), STREAMED))) == []
+    assert rule_names(list(check((*again, s.STREAMED), STREAMED))) == ["relation-before-use"]
+    assert rule_names(list(check((*again, s.STREAMED_RELATION, s.STREAMED), STREAMED))) == []
 
 
-def test_rows_of_a_partition_have_the_old_values_of_its_own_identity() -> None:
-    """As PostgreSQL 18 sends them with publish_via_partition_root, where identities differ."""
+def test_rows_of_a_partition_follow_its_own_replica_identity() -> None:
+    """PostgreSQL 18 sends such rows with publish_via_partition_root if the replica identities differ."""
     leaf = m.Relation(s.OID + 1, "public", "t1", s.RELATION.replica_identity, s.COLUMNS)
     whole_key = m.Update(s.OID, ("1", "y"), key=("1", "x"))
-    assert names(list(check(s.transaction(s.RELATION, leaf, whole_key), STREAMED))) == []
-    assert names(list(check(s.transaction(s.RELATION, whole_key), STREAMED))) == ["key-only"]
+    assert rule_names(list(check(s.transaction(s.RELATION, leaf, whole_key), STREAMED))) == []
+    assert rule_names(list(check(s.transaction(s.RELATION, whole_key), STREAMED))) == ["key-only"]
     no_old = m.Update(s.OID, ("1", "y"))
-    assert names(list(check(s.transaction(s.FULL, leaf, no_old), STREAMED))) == []
-    assert names(list(check(s.transaction(s.FULL, no_old), STREAMED))) == ["old-row-needed"]
+    assert rule_names(list(check(s.transaction(s.FULL, leaf, no_old), STREAMED))) == []
+    assert rule_names(list(check(s.transaction(s.FULL, no_old), STREAMED))) == ["old-row-needed"]
 
 
-def test_what_was_prepared_before_the_slot_sent_such_comes_right_before_its_commit() -> None:
-    """As PostgreSQL 18 sends it to a slot whose two_phase was set later: with the old LSNs."""
+def test_a_transaction_prepared_before_two_phase_is_sent_right_before_its_commit() -> None:
+    """PostgreSQL 18 sends such a transaction with its old LSNs if two_phase was enabled later."""
     before = (m.Begin(2_000, 0, 731), s.RELATION, s.INSERT, m.Commit(2_000, 2_048, 0))
-    assert names(list(check((*before, *s.PREPARED, s.COMMIT_PREPARED), STREAMED))) == []
+    assert rule_names(list(check((*before, *s.PREPARED, s.COMMIT_PREPARED), STREAMED))) == []
     late = (*before, *s.PREPARED, m.LogicalMessage(0, 2_100, "p", b""))
-    assert names(list(check(late, STREAMED))) == ["prepare-order"]
+    assert rule_names(list(check(late, STREAMED))) == ["prepare-order"]
 
 
-def test_rules_can_be_left_out() -> None:
+def test_rules_can_be_disabled() -> None:
     checker = Checker(4, without=["relation-before-use"])
     assert [checker.feed(one) for one in s.transaction(s.INSERT)] == [None] * 3
     with pytest.raises(ValueError, match=r"^there is no rule nonsense$"):
         Checker(4, without=["nonsense"])
 
 
-def test_impossible_options_are_refused() -> None:
+def test_impossible_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="needs protocol version 2"):
         Checker(1, streaming="on")
 
 
-def test_examples_are_what_a_decoder_reads() -> None:
+def test_legal_examples_can_be_decoded() -> None:
     for rule in RULES:
         options = rule.options
         decoder = StreamDecoder(

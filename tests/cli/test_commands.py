@@ -1,4 +1,4 @@
-"""The command line does what its help says; bad input is one line and exit code 2."""
+"""The commands decode, encode, inspect and spec; bad input is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TRUNCATED = b'{"data":"49000050d74e0003740000000a31"}\n'
 
 Run = Callable[..., SimpleNamespace]
 ESCAPE = "\x1b[31m\n\u202e"
-"""What would steer a terminal."""
+"""Characters that control a terminal."""
 
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Callable[..., Path]:
-    """Write a capture file of these lines."""
+    """Return a function that writes a capture file with given lines."""
 
     def write(*lines: bytes) -> Path:
         path = tmp_path / "capture.jsonl"
@@ -43,7 +43,7 @@ def capture(tmp_path: Path) -> Callable[..., Path]:
 
 
 def records(text: str) -> list[dict[str, str]]:
-    """The lines of a capture file without what is not the message."""
+    """Return the records of a capture file, reduced to their messages."""
     lines = [json.loads(line) for line in text.splitlines()[1:]]
     return [{k: v for k, v in line.items() if k in ("data", "copydata", "sent")} for line in lines]
 
@@ -83,7 +83,7 @@ def test_decode_table_names_columns(run: Run, capture: Callable[..., Path]) -> N
     ]
 
 
-def test_encode_tells_what_cannot_stand_in_the_stream(run: Run) -> None:
+def test_encode_reports_messages_out_of_place(run: Run) -> None:
     abort = b'{"type":"StreamAbort","xid":1,"subxid":1,"abort_lsn":"0/1","abort_time":0}\n'
     done = run("encode", stdin=abort)
     assert done.code == 2
@@ -114,7 +114,7 @@ def test_encode_tells_what_cannot_stand_in_the_stream(run: Run) -> None:
         (b"\xff", "not JSON"),
     ],
 )
-def test_encode_refuses_what_is_no_message(run: Run, line: bytes, words: str) -> None:
+def test_encode_refuses_lines_that_are_not_messages(run: Run, line: bytes, words: str) -> None:
     done = run("encode", stdin=line + b"\n")
     assert done.code == 2
     assert done.err.startswith("pgoutput: -:1: ")
@@ -159,7 +159,7 @@ def test_skip_bad_goes_on_and_counts(run: Run, capture: Callable[..., Path], com
     assert done.err.splitlines()[-1] == f"pgoutput: {path}: 3 skipped"
 
 
-def test_a_broken_gzip_file_is_told_and_can_be_read_up_to_the_break(run: Run, tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_an_error_and_can_be_read_up_to_its_end(run: Run, tmp_path: Path) -> None:
     whole = (CAPTURES / "pg18_p1.jsonl.gz").read_bytes()
     path = tmp_path / "broken.jsonl.gz"
     path.write_bytes(whole[: len(whole) // 2])
@@ -191,7 +191,7 @@ def test_inspect_names_field_value_and_meaning(run: Run, capture: Callable[..., 
     assert done.out.splitlines()[2].split() == wanted.split()
 
 
-def test_inspect_shows_a_bad_message_up_to_the_fault(run: Run, capture: Callable[..., Path]) -> None:
+def test_inspect_shows_a_bad_message_up_to_the_error(run: Run, capture: Callable[..., Path]) -> None:
     done = run("inspect", capture(HEADER, TRUNCATED))
     assert done.code == 2
     lines = done.out.splitlines()
@@ -224,7 +224,7 @@ def test_spec_of_stream_abort(run: Run) -> None:
     ]
 
 
-def test_a_closed_pipe_is_no_traceback() -> None:
+def test_a_closed_pipe_prints_no_traceback() -> None:
     command = f"{sys.executable} -m pgoutput.cli decode {CAPTURES / 'pg18_p1.jsonl.gz'} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert json.loads(done.stdout)["type"] == "Begin"
@@ -254,13 +254,13 @@ def test_a_stream_cannot_steer_the_terminal(
     assert all(line.isprintable() for line in shown.splitlines())
 
 
-def test_nor_can_an_error(run: Run, tmp_path: Path) -> None:
+def test_an_error_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
     done = run("encode", stdin=json.dumps({"type": "Begin", ESCAPE: 1}).encode())
     assert done.err.startswith("pgoutput: -:1: Begin.\\x1b[31m\\n\\u202e: ")
     assert run("decode", tmp_path / "a\nb").err.count("\n") == 1
 
 
-def test_a_locale_that_cannot_show_the_text(tmp_path: Path) -> None:
+def test_output_works_in_a_locale_that_lacks_characters(tmp_path: Path) -> None:
     for command in ("decode --table", "inspect", "spec"):
         path = "" if command == "spec" else str(CAPTURES / "pg18_p1.jsonl.gz")
         done = subprocess.run(

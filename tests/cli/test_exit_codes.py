@@ -1,4 +1,4 @@
-"""Each exit code of docs/exit-codes.md."""
+"""Every exit code of docs/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_0_done(run: Run) -> None:
     assert run("check", CAPTURE).code == 0
 
 
-def test_1_the_answer_is_no(run: Run, tmp_path: Path) -> None:
+def test_1_a_violation_is_found(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "illegal.jsonl"
     path.write_bytes(b'{"proto_version":1}\n{"data":"43"}\n')
     assert run("check", path).code == 1
@@ -49,7 +49,7 @@ def test_130_ended_by_ctrl_c() -> None:
     command = [sys.executable, "-m", "pgoutput.cli", "synth", "--out", "-", "--transactions", "1e9"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.read(1)  # it is at work
+        assert process.stdout.read(1)  # the command is running
         process.send_signal(signal.SIGINT)
         assert process.communicate()[1] == b""
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""`pgoutput replicate`: tables that follow a recording, as a command."""
+"""The command `pgoutput replicate`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_makes_the_tables_and_tells_what_it_did(recording: Path, tmp_path: Path) -> None:
+def test_replicate_writes_the_tables_and_prints_totals(recording: Path, tmp_path: Path) -> None:
     done = run("--segments", recording, "--target", tmp_path / "lake")
     assert done.returncode == 0
     altered = [line.partition(" since LSN ")[0] for line in done.stderr.splitlines()]
@@ -66,7 +66,7 @@ def test_it_makes_the_tables_and_tells_what_it_did(recording: Path, tmp_path: Pa
     assert other.stderr == said
 
 
-def test_what_is_wrong_is_one_line(recording: Path, tmp_path: Path) -> None:
+def test_errors_are_one_line(recording: Path, tmp_path: Path) -> None:
     none = run("--segments", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
@@ -89,7 +89,7 @@ RELATIONS = [
 
 
 def send(folder: Path, *changes: m.Message) -> None:
-    """Record a transaction, in a segment of its own."""
+    """Record a transaction in a new segment."""
     lsn = 100 * (1 + sum(1 for _ in folder.iterdir()))
     messages = [*RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0)]
     record(folder, *messages, lsn=lsn)
@@ -100,8 +100,8 @@ def rows(target: Path, oid: int) -> list[tuple[int, str]]:
     return sorted((row["k"], row["v"]) for row in found)
 
 
-def test_a_failed_table_is_reported_and_retried(tmp_path: Path) -> None:
-    """The others go on, and it has all changes once it can be written."""
+def test_a_table_that_fails_is_retried_by_the_next_run(tmp_path: Path) -> None:
+    """Other tables are written meanwhile; the failed table gets all changes when it can be written."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     place = "--segments", folder, "--target", target
@@ -114,7 +114,7 @@ def test_a_failed_table_is_reported_and_retried(tmp_path: Path) -> None:
     done = run(*place)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("public.b has failed, and the next run tries again: ")
+    assert line.startswith("public.b failed, and the next run retries it: ")
     assert f"{table}: the Delta table cannot be read: " in line
     assert rows(target, 1) == [(1, "two")]
     assert replica_tables(target)[2].error in line
@@ -128,8 +128,8 @@ def test_a_failed_table_is_reported_and_retried(tmp_path: Path) -> None:
     assert [one.error for one in replica_tables(target).values()] == ["", ""]
 
 
-def test_a_recording_that_was_begun_anew(tmp_path: Path) -> None:
-    """Its slot has the same name; the old target and checkpoint refuse it, and are left as they are."""
+def test_a_recording_that_was_begun_anew_is_refused(tmp_path: Path) -> None:
+    """The slot has the same name, but the recording has another UUID; the target stays as it is."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(1, ("1", "old")))
@@ -148,8 +148,8 @@ def test_a_recording_that_was_begun_anew(tmp_path: Path) -> None:
     assert rows(target, 1) == [(1, "old")]
 
 
-def test_incomplete_tables(tmp_path: Path) -> None:
-    """They are named on every run, and --strict writes nothing."""
+def test_incomplete_tables_are_reported_on_every_run(tmp_path: Path) -> None:
+    """With --strict, nothing is written."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(1, ("1", "v")), m.Insert(2, ("1", "v")))
@@ -216,11 +216,11 @@ def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
         ),
     ],
 )
-def test_the_cause_in_an_error_of_spark(text: str, cause: str) -> None:
+def test_the_cause_of_a_spark_error_is_found(text: str, cause: str) -> None:
     assert replication._cause(Exception(text)) == cause
 
 
-def test_it_follows_until_it_is_told_to_end(recording: Path, tmp_path: Path) -> None:
+def test_follow_runs_until_a_signal(recording: Path, tmp_path: Path) -> None:
     growing = tmp_path / "growing"
     growing.mkdir()
     first, *rest = sorted(recording.iterdir())

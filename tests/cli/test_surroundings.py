@@ -1,4 +1,4 @@
-"""The command line where its surroundings are unusual: closed streams, a width of 0, odd file names."""
+"""The command line in unusual environments: closed streams, a width of 0, file names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.truth import CAPTURES
 
 CAPTURE = CAPTURES / "pg10_p1.jsonl.gz"
 BAD = "\udcff"
-"""A byte that is not valid UTF-8, as Python has it in file names."""
+"""A byte that is not valid UTF-8, as a surrogate escape in a file name."""
 
 COMMANDS: list[list[str]] = [
     ["decode", str(CAPTURE)],
@@ -30,7 +30,7 @@ COMMANDS: list[list[str]] = [
 
 
 def command(arguments: Sequence[str], redirect: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a shell of its own."""
+    """Run the command line in a new process, with redirections of the shell."""
     program = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "pgoutput.cli", *arguments]
     return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False)
 
@@ -54,7 +54,7 @@ def test_an_error_without_standard_error_keeps_its_exit_code() -> None:
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_width_of_0_is_no_width(arguments: list[str]) -> None:
+def test_a_terminal_width_of_0_is_ignored(arguments: list[str]) -> None:
     done = command(arguments, COLUMNS="0")
     assert done.returncode == 0
     assert done.stdout
@@ -64,7 +64,7 @@ def test_a_width_of_0_is_no_width(arguments: list[str]) -> None:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> dict[str, Path]:
-    """A capture file, a recording and a segment whose names are not valid UTF-8."""
+    """Write a capture file, a recording and a segment whose names are not valid UTF-8."""
     folder = tmp_path / f"recording{BAD}"
     record_capture_file(CAPTURE, tmp_path / "recording")
     (tmp_path / "recording").rename(folder)
@@ -89,7 +89,7 @@ def test_capture_files_may_have_any_name(run: Run, odd: dict[str, Path], name: s
     ],
 )
 def test_segments_with_odd_names_are_one_line(run: Run, odd: dict[str, Path], name: str, kind: str) -> None:
-    """Arrow takes no such path."""
+    """Arrow cannot open such a path."""
     done = run(name, odd[kind])
     path = str(odd[kind]).replace(BAD, r"\udcff")
     wanted = f"pgoutput: {path}: Arrow opens no path that is not valid UTF-8: rename the file or folder\n"

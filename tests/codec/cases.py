@@ -1,6 +1,6 @@
-"""One table of messages: bytes as a server sends them, and the object that they are.
+"""Table of messages: their bytes and the objects that they decode to.
 
-`test_cases.py` and others run over it. The bytes are written by hand, from proto.c, in the order of the spec.
+The bytes are written by hand from proto.c, in the order of the spec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TWO_PHASE = (3, 4)
 PARALLEL = (4,)
 ENVELOPE = ()
 
-XID = 3_000_000_000  # above 2^31, as OID and others below: they are unsigned
+XID = 3_000_000_000  # above 2**31: xids and OIDs are unsigned
 OID = 4_294_967_294
 LSN = 0x16_B374D848
 MAX_LSN = 2**64 - 1
@@ -30,7 +30,7 @@ CONTEXTS: dict[int, tuple[tuple[bool, m.Streaming], ...]] = {
     3: ((False, "off"), (False, "on"), (True, "on")),
     4: ((False, "off"), (False, "on"), (True, "on"), (False, "parallel"), (True, "parallel")),
 }
-"""In which context a message of each version may stand: in_stream, streaming."""
+"""Contexts (in_stream, streaming) in which messages can occur, by protocol version."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Case:
     hex: str
     message: m.Message
     versions: tuple[int, ...]
-    """The protocol versions in which the bytes are this message; none for the envelope."""
+    """Protocol versions in which the bytes encode this message; empty for envelopes."""
     where: Literal["anywhere", "outside", "inside"] = "anywhere"
-    """Whether the message looks so between Stream Start and Stream Stop."""
+    """Whether the message has this form inside stream blocks, outside, or both."""
     streaming: tuple[m.Streaming, ...] = ("off", "on", "parallel")
-    """With which option the message looks so."""
+    """Values of the option `streaming` with which the message has this form."""
 
     @property
     def bytes(self) -> bytes:
         return bytes.fromhex(self.hex)
 
-    def looks_so(self, in_stream: bool, streaming: m.Streaming) -> bool:
+    def applies_in(self, in_stream: bool, streaming: m.Streaming) -> bool:
         return self.where != ("outside" if in_stream else "inside") and streaming in self.streaming
 
 
@@ -457,7 +457,7 @@ CASES = (
     ),
 )
 
-CAME_WITH = {
+FIRST_VERSION = {
     m.StreamStart: (2, "Stream Start"),
     m.StreamStop: (2, "Stream Stop"),
     m.StreamCommit: (2, "Stream Commit"),
@@ -468,4 +468,4 @@ CAME_WITH = {
     m.RollbackPrepared: (3, "Rollback Prepared"),
     m.StreamPrepare: (3, "Stream Prepare"),
 }
-"""The messages that version 1 does not have: the version they came with, their title."""
+"""First protocol version and title of the messages that version 1 does not define."""

@@ -1,4 +1,4 @@
-"""The codecs as they are installed, and as they are in Python."""
+"""Fixture that runs tests with the compiled and the Python codecs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOTH = ["pure"] if compiled.kernel is None else ["compiled", "pure"]
 
 @pytest.fixture(scope="module", params=BOTH)
 def both(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run the tests of a module with the compiled codecs, where there are any, and with those in Python."""
+    """Run the tests of a module with the compiled codecs, if available, and with the Python codecs."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "pure":
             for codec in (*CODECS.values(), envelope):

@@ -1,4 +1,4 @@
-"""The captures of real servers, read once: every message with the context in which it came."""
+"""Messages captured from real servers, with the context in which they were sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TWO_PHASE = (
 
 @dataclass(frozen=True)
 class Sample:
-    """A message of pgoutput as a server sent it, and the context in which it can be decoded alone."""
+    """A captured message and the context needed to decode it alone."""
 
     data: bytes
     message: messages.Message
@@ -39,7 +39,7 @@ def path(name: str) -> Path:
 
 @cache
 def read(name: str) -> tuple[Header, list[Decoded], list[Sample]]:
-    """A capture: its header, all its lines, and the messages of pgoutput among them."""
+    """Return the header of a capture, its lines, and its pgoutput messages."""
     lines: list[Decoded] = []
     samples: list[Sample] = []
     with CaptureFile(path(name)) as capture:
@@ -48,8 +48,10 @@ def read(name: str) -> tuple[Header, list[Decoded], list[Sample]]:
         for line in capture.messages():
             lines.append(line)
             if line.message is not None:
-                least = 3 if isinstance(line.message, TWO_PHASE) else 1  # the slot decides, not the client
-                version = max(header.proto_version, least)
+                minimum = (
+                    3 if isinstance(line.message, TWO_PHASE) else 1
+                )  # also in earlier versions if the slot has two_phase
+                version = max(header.proto_version, minimum)
                 samples.append(Sample(line.data, line.message, version, in_stream, header.streaming))
             in_stream = capture.decoder.in_stream
     return header, lines, samples
@@ -57,12 +59,12 @@ def read(name: str) -> tuple[Header, list[Decoded], list[Sample]]:
 
 @cache
 def distinct_samples() -> tuple[Sample, ...]:
-    """The different ones among all messages of all captures."""
+    """Return the distinct messages of all captures."""
     return tuple(dict.fromkeys(sample for name in CAPTURES for sample in read(name)[2]))
 
 
 def envelopes() -> Iterator[tuple[bytes, messages.Message]]:
-    """What walsenders and their clients said to each other."""
+    """Yield the envelopes that walsenders and clients exchanged."""
     for name in CAPTURES:
         for line in read(name)[1]:
             if line.envelope is not None:

@@ -1,7 +1,9 @@
-"""Feeds damaged and random bytes to every codec: a message that encodes back to them, or DecodeError.
+"""Feed damaged and random bytes to every codec.
+
+Each input gives a message that encodes to the same bytes, or DecodeError.
 
 python -m tests.codec.fuzz 1000000        a million inputs
-python -m tests.codec.fuzz 1000000 7      another million
+python -m tests.codec.fuzz 1000000 7      a million inputs with seed 7
 """
 
 from __future__ import annotations
@@ -30,16 +32,18 @@ VERSIONED: list[Context] = [
 ]
 OUTER: Context = (envelope, _protocols.ENVELOPE, False, "off")
 BOUNDARIES = bytes([0x00, 0x01, 0x7F, 0x80, 0xFF, *b"NKOntub"])
-LONGEST = 4096  # longer messages are left out: they say nothing that shorter ones do not
+MAX_BYTES = 4096  # longer messages are omitted, because shorter ones find the same errors
 
 
 def accepts(data: bytes, context: Context) -> bool:
-    """Whether the codec decodes `data`; that it keeps its promises either way is asserted."""
+    """Return whether the codec decodes `data`; fail if it breaks a promise."""
     codec, layout, in_stream, streaming = context
     try:
         message = codec.decode(data, in_stream, streaming)
     except DecodeError as error:
-        if "please report" in str(error) or not 0 <= error.offset <= len(data):  # walk takes it, or errs
+        if "please report" in str(error) or not 0 <= error.offset <= len(
+            data
+        ):  # `walk` disagrees with the codec
             raise AssertionError((data.hex(), context, error)) from error
         return False
     encoded = codec.encode(message)
@@ -85,7 +89,7 @@ def _randomize(random: Random, data: bytearray, _: bytes) -> None:
 
 
 def _leave(random: Random, data: bytearray, _: bytes) -> None:
-    """Leave it: the context may be the wrong one."""
+    """Change nothing, because the context may be the wrong one."""
 
 
 MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
@@ -101,18 +105,18 @@ MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
 
 
 def seeds() -> tuple[list[bytes], list[bytes]]:
-    """Whole messages of pgoutput, and of the envelope."""
+    """Return complete messages: those of pgoutput, and envelopes."""
     inner = {sample.data for sample in corpus.distinct_samples()} | {c.bytes for c in CASES if c.versions}
     outer = {data for data, _ in corpus.envelopes()} | {c.bytes for c in CASES if not c.versions}
     return _short(inner), _short(outer)
 
 
 def _short(messages: set[bytes]) -> list[bytes]:
-    return sorted(data for data in messages if len(data) <= LONGEST)
+    return sorted(data for data in messages if len(data) <= MAX_BYTES)
 
 
 def inputs(random: Random, inner: list[bytes], outer: list[bytes]) -> Iterator[tuple[bytes, Context]]:
-    """Endless damaged bytes, each with a context."""
+    """Yield damaged bytes with a context, without end."""
     while True:
         of_envelope = random.random() < 0.05
         group = outer if of_envelope else inner
@@ -126,7 +130,7 @@ def inputs(random: Random, inner: list[bytes], outer: list[bytes]) -> Iterator[t
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Try `count` inputs; how many were accepted and refused, by protocol."""
+    """Try `count` inputs; return the numbers of accepted and refused ones by protocol."""
     counts: Counter[str] = Counter()
     stream = inputs(Random(seed), *seeds())
     for _ in range(count):
@@ -137,7 +141,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
 
 
 def main() -> None:
-    """The command line: count and seed."""
+    """Run with the count and seed from the command line."""
     count, seed = ([int(argument) for argument in sys.argv[1:]] + [100_000, 0][len(sys.argv) - 1 :])[:2]
     start = time.perf_counter()
     counts = fuzz(count, seed)

@@ -1,4 +1,4 @@
-"""What the pieces of a walk must hold, read from the message object by their path."""
+"""Expected values of the fields found by `walk`, looked up in the message object."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TUPLE_TAGS = {"key.tag": "K", "old.tag": "O", "new.tag": "N"}
 
 
 def value_at(message: Message, path: str) -> Any:
-    """The value that a piece named `path` has in this message."""
+    """Return the message's value at a field path."""
     if path == "tag":
         return message.wire_tag.decode()
     if path in TUPLE_TAGS:
         return TUPLE_TAGS[path]
     if path == "flags" and not hasattr(message, "flags"):
-        return 0  # on the wire only, and never anything else
+        return 0  # unused flags are on the wire only, and always 0
     value: Any = message
     for name, index, wire_only in re.findall(r"(\w+)(?:\[(\d+)\])?(?:\.(tag|count|length)$)?\.?", path):
         value = getattr(value, name)

@@ -1,4 +1,4 @@
-"""Files that are no captures: one clear line each, and `on_bad` is told and reading goes on."""
+"""Invalid capture files: one-line errors with the line number, and `on_bad` to continue reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRUNCATED = (
 )
 NO_RECORD = "2: not a JSON object with hex in data, copydata or sent"
 
-RUBBISH = {
+INVALID_FILES = {
     "empty": (
         b"",
         "1: no header, the file is empty: the first line must be a JSON object with proto_version",
@@ -119,18 +119,18 @@ def read(path: Path, *, skip_bad: bool = False) -> tuple[list[m.Message | None],
         return [line.message for line in capture.messages()], [str(error) for error in skipped]
 
 
-@pytest.mark.parametrize("name", RUBBISH)
-def test_rubbish_is_refused_in_one_clear_line(name: str, tmp_path: Path) -> None:
-    content, text = RUBBISH[name]
+@pytest.mark.parametrize("name", INVALID_FILES)
+def test_an_invalid_file_is_refused_with_its_line_number(name: str, tmp_path: Path) -> None:
+    content, text = INVALID_FILES[name]
     path = write(tmp_path, content)
     with pytest.raises(RecordingError) as caught:
         read(path)
     assert str(caught.value) == f"{path}:{text}"
 
 
-@pytest.mark.parametrize("name", RUBBISH)
-def test_skip_bad_counts_what_is_behind_a_header_and_refuses_the_rest(name: str, tmp_path: Path) -> None:
-    content, text = RUBBISH[name]
+@pytest.mark.parametrize("name", INVALID_FILES)
+def test_on_bad_receives_invalid_lines_but_not_an_invalid_header(name: str, tmp_path: Path) -> None:
+    content, text = INVALID_FILES[name]
     path = write(tmp_path, content)
     if text.startswith("1:"):
         with pytest.raises(RecordingError) as caught:
@@ -141,7 +141,7 @@ def test_skip_bad_counts_what_is_behind_a_header_and_refuses_the_rest(name: str,
 
 
 @pytest.mark.parametrize("position", range(len(gzip.compress(HEADER + BEGIN))))
-def test_a_flipped_byte_of_gzip_is_never_another_error(position: int, tmp_path: Path) -> None:
+def test_a_flipped_byte_in_gzip_raises_recording_error(position: int, tmp_path: Path) -> None:
     damaged = bytearray(gzip.compress(HEADER + BEGIN, mtime=0))
     damaged[position] ^= 0xFF
     path = write(tmp_path, bytes(damaged))
@@ -152,24 +152,24 @@ def test_a_flipped_byte_of_gzip_is_never_another_error(position: int, tmp_path: 
         assert re.match(rf"{re.escape(str(path))}:\d+: ", text)
         assert "\n" not in text
     else:
-        assert messages == [MESSAGE]  # the byte was one of those that say nothing
+        assert messages == [MESSAGE]  # the flipped byte has no effect on the content
 
 
-def test_what_cannot_be_opened(tmp_path: Path) -> None:
+def test_files_that_cannot_be_opened_are_refused(tmp_path: Path) -> None:
     for path, text in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(RecordingError) as caught:
             CaptureFile(path)
         assert str(caught.value) == f"{path}: {text}"
 
 
-def test_skip_bad_goes_on(tmp_path: Path) -> None:
+def test_reading_continues_after_invalid_lines(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + BEGIN + b"junk\n" + b'{"data":"4200"}\n' + b'{"data":"0"}\n' + BEGIN)
     messages, skipped = read(path, skip_bad=True)
     assert messages == [MESSAGE, MESSAGE]
     assert [int(line.split(":")[1]) for line in skipped] == [3, 4, 5]
 
 
-def test_line_ends_blank_lines_and_other_keys_do_not_matter(tmp_path: Path) -> None:
+def test_line_endings_blank_lines_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
     content = b'{"proto_version":1,"other":[1]}\n\n' + BEGIN + b"  \n" + BEGIN.strip()
     assert read(write(tmp_path, content)) == ([MESSAGE, MESSAGE], [])
     assert read(write(tmp_path, content.replace(b"\n", b"\r\n"))) == ([MESSAGE, MESSAGE], [])
@@ -177,7 +177,7 @@ def test_line_ends_blank_lines_and_other_keys_do_not_matter(tmp_path: Path) -> N
     assert read(write(tmp_path, HEADER)) == ([], [])
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_records_are_read_back(tmp_path: Path) -> None:
     header = Header(2, {"streaming": "on"}, True, "18.4")
     payload = bytes.fromhex("42 0000000000000001 0000000000000002 00000003")
     wrapped = b"w" + bytes(24) + payload

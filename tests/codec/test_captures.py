@@ -1,4 +1,4 @@
-"""Every message that real servers sent decodes, and encodes back to the very same bytes."""
+"""Every message captured from real servers decodes, and encodes to the same bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ each_capture = pytest.mark.parametrize("name", corpus.CAPTURES)
 
 
 @each_capture
-def test_decodes_and_encodes_back(name: str) -> None:
+def test_each_message_decodes_and_encodes_to_the_same_bytes(name: str) -> None:
     _, lines, samples = corpus.read(name)
     assert lines
     for sample in samples:
@@ -33,7 +33,7 @@ def test_decodes_and_encodes_back(name: str) -> None:
 
 
 @each_capture
-def test_survives_json(name: str) -> None:
+def test_each_message_survives_json(name: str) -> None:
     _, lines, _ = corpus.read(name)
     for line in lines:
         for message in (line.envelope, line.message):
@@ -43,13 +43,13 @@ def test_survives_json(name: str) -> None:
 
 def assert_survives_json(message: Message) -> None:
     text = json.dumps(to_json(message), ensure_ascii=False)
-    text.encode()  # nothing in it that a file could not hold
+    text.encode()  # must be valid UTF-8
     read = from_json(json.loads(text))
     assert message == read
     assert repr(message) == repr(read)
 
 
-def test_nothing_is_left_out() -> None:
+def test_all_captured_messages_are_counted() -> None:
     messages: Counter[str] = Counter()
     channels: Counter[str] = Counter()
     envelopes: Counter[str] = Counter()
@@ -85,7 +85,7 @@ def test_nothing_is_left_out() -> None:
     assert envelopes == {"PrimaryKeepalive": 4172, "XLogData": 12481, "StandbyStatusUpdate": 117}
 
 
-def test_a_stream_of_a_two_phase_slot_needs_to_be_read_as_one() -> None:
+def test_a_two_phase_slot_needs_a_decoder_with_two_phase() -> None:
     header, _, samples = corpus.read("pg15_p1_on_2pc_slot")
     assert (header.proto_version, header.slot_two_phase) == (1, True)
     prepared = next(sample for sample in samples if isinstance(sample.message, corpus.TWO_PHASE))

@@ -1,4 +1,4 @@
-"""What the table of cases drives: each codec in each context, from both sides."""
+"""Tests over the table of cases: each codec in each context, decoding and encoding."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pgoutput._walk import walk
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.messages import Streaming
 from pgoutput.versions import CODECS, Codec
-from tests.codec.cases import CAME_WITH, CASES, CONTEXTS, Case
+from tests.codec.cases import CASES, CONTEXTS, FIRST_VERSION, Case
 from tests.codec.paths import value_at
 
 pytestmark = pytest.mark.usefixtures("both")
 
-XLOGDATA_HEAD = 25  # whatever follows these bytes is data
+XLOGDATA_HEAD = 25  # all bytes after the header are data
 
 
-def everywhere() -> Iterator[object]:
-    """Every case in every version and context in which its bytes are its message."""
+def cases_in_each_context() -> Iterator[object]:
+    """Yield every case in every version and context in which its bytes encode its message."""
     for case in CASES:
         if not case.versions:
             yield pytest.param(case, None, envelope, False, "off", id=f"{case.name}-envelope")
         for version in case.versions:
             for in_stream, streaming in CONTEXTS[version]:
-                if case.looks_so(in_stream, streaming):
+                if case.applies_in(in_stream, streaming):
                     where = f"v{version}-{streaming}{'-in' if in_stream else ''}"
                     yield pytest.param(
                         case, version, CODECS[version], in_stream, streaming, id=f"{case.name}-{where}"
@@ -35,15 +35,15 @@ def everywhere() -> Iterator[object]:
 
 
 in_each_context = pytest.mark.parametrize(
-    ("case", "version", "codec", "in_stream", "streaming"), list(everywhere())
+    ("case", "version", "codec", "in_stream", "streaming"), list(cases_in_each_context())
 )
-missing = pytest.mark.parametrize(
+in_each_earlier_version = pytest.mark.parametrize(
     ("case", "version"),
     [
         pytest.param(case, version, id=f"{case.name}-v{version}")
         for case in CASES
         for version in CODECS
-        if version < CAME_WITH.get(type(case.message), (1, ""))[0]
+        if version < FIRST_VERSION.get(type(case.message), (1, ""))[0]
     ],
 )
 
@@ -60,7 +60,7 @@ def test_the_table_has_every_message_of_every_version_in_every_context() -> None
         for case in CASES
         for version in case.versions
         for context in CONTEXTS[version]
-        if case.looks_so(*context)
+        if case.applies_in(*context)
     }
     assert expected == actual
     assert {message.name for message in _protocols.ENVELOPE.messages} == {
@@ -69,7 +69,7 @@ def test_the_table_has_every_message_of_every_version_in_every_context() -> None
 
 
 @in_each_context
-def test_decodes_and_encodes(
+def test_each_case_decodes_and_encodes(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
     decoded = codec.decode(case.bytes, in_stream, streaming)
@@ -80,7 +80,7 @@ def test_decodes_and_encodes(
 
 
 @in_each_context
-def test_takes_any_buffer(
+def test_each_case_decodes_from_any_buffer(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
     doubled = bytes(byte for pair in zip(case.bytes, case.bytes, strict=True) for byte in pair)
@@ -91,7 +91,7 @@ def test_takes_any_buffer(
 
 
 @in_each_context
-def test_refuses_every_prefix(
+def test_truncated_messages_are_refused(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
     whole = XLOGDATA_HEAD if isinstance(case.message, messages.XLogData) else len(case.bytes)
@@ -104,7 +104,7 @@ def test_refuses_every_prefix(
 
 
 @in_each_context
-def test_refuses_a_trailing_byte(
+def test_trailing_bytes_are_refused(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
     for byte in b"\x00NK\xff":
@@ -137,29 +137,29 @@ def test_walk_covers_all_bytes_and_agrees_with_the_object(
     assert given <= named
 
 
-@missing
-def test_earlier_versions_refuse_to_decode(case: Case, version: int) -> None:
-    came_with, title = CAME_WITH[type(case.message)]
+@in_each_earlier_version
+def test_earlier_versions_refuse_to_decode_new_messages(case: Case, version: int) -> None:
+    first_version, title = FIRST_VERSION[type(case.message)]
     tag = case.message.wire_tag.decode()
-    text = f"protocol version {version} has no {title} (tag '{tag}'): it came with version {came_with}"
+    text = f"protocol version {version} has no {title} (tag '{tag}'): it came with version {first_version}"
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}($|\\. )") as caught:
         CODECS[version].decode(case.bytes)
     assert caught.value.message == type(case.message).__name__
     assert (caught.value.field, caught.value.offset) == (None, 0)
 
 
-@missing
-def test_earlier_versions_refuse_to_encode(case: Case, version: int) -> None:
-    came_with, _ = CAME_WITH[type(case.message)]
+@in_each_earlier_version
+def test_earlier_versions_refuse_to_encode_new_messages(case: Case, version: int) -> None:
+    first_version, _ = FIRST_VERSION[type(case.message)]
     name = type(case.message).__name__
-    text = f"protocol version {version} has no message {name}: it came with version {came_with}"
+    text = f"protocol version {version} has no message {name}: it came with version {first_version}"
     with pytest.raises(EncodeError, match=f"^{re.escape(text)}$") as caught:
         CODECS[version].encode(case.message)
     assert (caught.value.message, caught.value.field) == (name, None)
 
 
 @in_each_context
-def test_refuses_flags_that_the_server_refuses(
+def test_unknown_flags_are_refused(
     case: Case, version: int | None, codec: Codec, in_stream: bool, streaming: Streaming
 ) -> None:
     layout = _protocols.ENVELOPE if version is None else _protocols.VERSIONS[version]

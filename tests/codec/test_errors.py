@@ -1,4 +1,7 @@
-"""Errors say what is wrong, where, and what was expected. The texts are part of the promise."""
+"""Error messages name the message, the field, the position and the expected value.
+
+Their exact texts are promised.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ LOGICAL = m.LogicalMessage(0, 0, "", b"")
 
 
 def changed(message: Any, **fields: Any) -> Any:
-    """The message with fields of any type."""
+    """Return the message with other field values, of any type."""
     return replace(message, **fields)
 
 
 ENCODE: list[tuple[Codec, Message, str]] = [
-    # what Python would take, and a decoder never gives
+    # values that Python would accept but a decoder never returns
     (v4, m.Truncate(0, cast(Any, b"ab")), "Truncate.relation_oids: a tuple is expected, not the bytes b'ab'"),
     (v4, changed(RELATION, columns={}), "Relation.columns: a tuple is expected, not the dict {}"),
     (
@@ -171,7 +174,7 @@ ENCODE: list[tuple[Codec, Message, str]] = [
         changed(m.Truncate(0, ()), relation_oids=1),
         "Truncate.relation_oids: a tuple is expected, not the int 1",
     ),
-    # what goes together and what does not
+    # fields that depend on each other
     (v4, m.Update(1, (), key=(), old=()), "Update.old: cannot be sent together with key"),
     (v4, m.Delete(1, key=(), old=()), "Delete.old: cannot be sent together with key"),
     (v4, m.Delete(1), "Delete: one of key and old is needed"),
@@ -187,7 +190,7 @@ ENCODE: list[tuple[Codec, Message, str]] = [
         "StreamAbort.abort_lsn: is missing: abort_time is given, and they are sent together "
         "(streaming = parallel)",
     ),
-    # what a version or protocol does not have
+    # messages and fields of other versions and protocols
     (v1, changed(INSERT, xid=0), "Insert.xid: protocol version 1 has no such field, so it must be None"),
     (
         v1,
@@ -222,7 +225,7 @@ ENCODE: list[tuple[Codec, Message, str]] = [
 
 
 @pytest.mark.parametrize(("codec", "message", "text"), ENCODE, ids=[text for _, _, text in ENCODE])
-def test_encode_error(codec: Codec, message: Message, text: str) -> None:
+def test_encode_error_names_message_and_field(codec: Codec, message: Message, text: str) -> None:
     with pytest.raises(EncodeError) as caught:
         codec.encode(message)
     assert text == (str(caught.value)[: len(text)] if text.endswith("(") else str(caught.value))
@@ -231,7 +234,7 @@ def test_encode_error(codec: Codec, message: Message, text: str) -> None:
     named = where.split(".", 1)[1] if where.startswith(f"{caught.value.message}.") else None
     assert named == caught.value.field
     assert isinstance(caught.value, PgoutputError)
-    assert caught.value.__suppress_context__  # what went wrong inside is of no use to a reader
+    assert caught.value.__suppress_context__  # the internal error is of no use to users
 
 
 DECODE: list[tuple[Codec, bool, m.Streaming, str, str, str | None, str | None, int]] = [
@@ -465,7 +468,7 @@ DECODE: list[tuple[Codec, bool, m.Streaming, str, str, str | None, str | None, i
     DECODE,
     ids=[row[4] for row in DECODE],
 )
-def test_decode_error(
+def test_decode_error_names_message_field_and_offset(
     codec: Codec,
     in_stream: bool,
     streaming: m.Streaming,
@@ -488,7 +491,7 @@ ANY_CODEC = [*CODECS.values(), envelope]
 
 @pytest.mark.parametrize("codec", ANY_CODEC)
 @pytest.mark.parametrize("data", ["E", 69, None, [69], object()])
-def test_decode_wants_bytes(codec: Codec, data: Any) -> None:
+def test_decode_refuses_other_types_than_bytes(codec: Codec, data: Any) -> None:
     with pytest.raises(TypeError, match="a bytes-like object is required"):
         codec.decode(data)
 
@@ -503,7 +506,7 @@ def test_decode_wants_bytes(codec: Codec, data: Any) -> None:
         (COLUMN, "the RelationColumn RelationColum"),
     ],
 )
-def test_encode_wants_a_message(codec: Codec, message: Any, there: str) -> None:
+def test_encode_refuses_other_types_than_messages(codec: Codec, message: Any, there: str) -> None:
     with pytest.raises(TypeError, match=f"^a message of pgoutput.messages is expected, not {there}"):
         codec.encode(message)
 
@@ -530,6 +533,6 @@ def test_a_long_value_is_not_repeated_in_the_error() -> None:
         RecordingError("text"),
     ],
 )
-def test_errors_survive_the_way_to_another_process(error: PgoutputError) -> None:
+def test_errors_can_be_pickled(error: PgoutputError) -> None:
     other = pickle.loads(pickle.dumps(error))
     assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))

@@ -1,4 +1,4 @@
-"""Messages as JSON: how they look, and that nothing else is taken for them."""
+"""Messages as JSON: their format, and errors for invalid JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgoutput.jsonlines import from_json, to_json
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from tests.codec.cases import CASES
 
-LOOKS: list[tuple[Message, dict[str, Any]]] = [
+EXAMPLES: list[tuple[Message, dict[str, Any]]] = [
     (
         m.Begin(0x16_B374D848, 0, 7),
         {"type": "Begin", "final_lsn": "16/B374D848", "commit_time": "2000-01-01T00:00:00+00:00", "xid": 7},
@@ -51,21 +51,21 @@ LOOKS: list[tuple[Message, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("message", "data"), LOOKS, ids=[type(row[0]).__name__ for row in LOOKS])
-def test_how_messages_look(message: Message, data: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("message", "data"), EXAMPLES, ids=[type(row[0]).__name__ for row in EXAMPLES])
+def test_messages_as_json(message: Message, data: dict[str, Any]) -> None:
     assert data == to_json(message)
     assert list(data) == list(to_json(message))
     assert message == from_json(data)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_every_case_comes_back(case: Any) -> None:
+def test_every_case_survives_json(case: Any) -> None:
     read = from_json(to_json(case.message))
     assert case.message == read
     assert repr(case.message) == repr(read)
 
 
-def test_lsns_and_times_may_be_numbers_and_times_without_zone_are_utc() -> None:
+def test_lsns_and_times_may_be_numbers_and_times_without_time_zone_are_utc() -> None:
     expected = m.Begin(5, 1_000_000, 7)
     for time in (1_000_000, "2000-01-01T00:00:01", "2000-01-01 00:00:01Z", "2000-01-01T01:00:01+01:00"):
         assert expected == from_json({"type": "Begin", "final_lsn": 5, "commit_time": time, "xid": 7})
@@ -84,7 +84,7 @@ def relation(**changed: Any) -> dict[str, Any]:
     return {"type": "Relation"} | made | changed
 
 
-RUBBISH: list[tuple[Any, str]] = [
+INVALID: list[tuple[Any, str]] = [
     (None, "an object with a type is expected"),
     ([], "an object with a type is expected"),
     ({}, "an object with a type is expected"),
@@ -133,8 +133,8 @@ RUBBISH: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "text"), RUBBISH, ids=[row[1] for row in RUBBISH])
-def test_rubbish(data: Any, text: str) -> None:
+@pytest.mark.parametrize(("data", "text"), INVALID, ids=[row[1] for row in INVALID])
+def test_invalid_json_is_refused(data: Any, text: str) -> None:
     with pytest.raises(EncodeError) as caught:
         from_json(data)
     assert text == str(caught.value)

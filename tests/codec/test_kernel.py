@@ -1,4 +1,4 @@
-"""The compiled codecs and those in Python do the same: equal results of equal types, or equal errors."""
+"""The compiled and the Python codecs return equal results of equal types, or raise equal errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pgoutput.testing import streams
 from pgoutput.versions import CODECS, Codec
 from tests.codec import corpus, fuzz
 from tests.codec.cases import CASES
-from tests.codec.test_properties import ANYWHERE, MADE, damaged
+from tests.codec.test_properties import ANYWHERE, GENERATED, damaged
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -36,7 +36,7 @@ CODEC_NAMES: dict[Codec, str] = {
 
 
 def pairs(codec: Codec) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
-    """The functions of a codec, each in Python and compiled."""
+    """Return the Python and the compiled function of a codec, by name."""
     name = CODEC_NAMES[codec]
     return {
         what: (getattr(codec, f"pure_{what}"), getattr(compiled.kernel, f"{what}_{name}"))
@@ -48,7 +48,7 @@ PAIRS = {codec: pairs(codec) for codec in CODEC_NAMES} if compiled.kernel else {
 
 
 def exact(value: object) -> object:
-    """The value with the types of all that is in it: True is not 1, nor is ReplicaIdentity.FULL "f"."""
+    """Return the value with the types of all its parts, so that True differs from 1."""
     if isinstance(value, msgspec.Struct):
         return type(value), *(exact(getattr(value, name)) for name in value.__struct_fields__)
     if isinstance(value, tuple):
@@ -57,28 +57,28 @@ def exact(value: object) -> object:
 
 
 def outcome(function: Callable[..., object], *arguments: object) -> object:
-    """What a function returns, or the error that it raises with all that is in it."""
+    """Return the function's result with its types, or the error with its attributes."""
     try:
         return exact(function(*arguments))
     except Exception as error:
         return type(error), str(error), vars(error), error.__suppress_context__
 
 
-def same(codec: Codec, what: str, *arguments: object) -> object:
-    """What both functions do, which is the same."""
+def assert_same(codec: Codec, what: str, *arguments: object) -> object:
+    """Check that both functions do the same, and return the outcome."""
     pure, fast = (outcome(function, *arguments) for function in PAIRS[codec][what])
     assert pure == fast
     return pure
 
 
-def assert_both_ways(codec: Codec, data: bytes, *context: object) -> None:
-    """Both decode alike, and encode alike what they have decoded."""
-    same(codec, "decode", data, *context)
+def assert_codecs_agree(codec: Codec, data: bytes, *context: object) -> None:
+    """Check that both codecs decode alike, and encode the decoded message alike."""
+    assert_same(codec, "decode", data, *context)
     try:
         message = PAIRS[codec]["decode"][1](data, *context)
     except DecodeError:
         return
-    assert exact(data) == same(codec, "encode", message)
+    assert exact(data) == assert_same(codec, "encode", message)
 
 
 def test_the_installed_codecs_are_the_compiled_ones() -> None:
@@ -92,99 +92,101 @@ def test_the_installed_codecs_are_the_compiled_ones() -> None:
 
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
-def test_what_servers_sent(name: str) -> None:
+def test_kernel_and_python_agree_on_captured_messages(name: str) -> None:
     _, lines, samples = corpus.read(name)
     for sample in dict.fromkeys(samples):
         codec = CODECS[sample.version]
-        assert_both_ways(codec, sample.data, sample.in_stream, sample.streaming)
+        assert_codecs_agree(codec, sample.data, sample.in_stream, sample.streaming)
         assert PAIRS[codec]["decode"][1](sample.data, sample.in_stream, sample.streaming) == sample.message
     for line in lines:
         if line.envelope is not None:
-            assert_both_ways(envelope, line.record.data)
+            assert_codecs_agree(envelope, line.record.data)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_message_everywhere(case: Any) -> None:
+def test_kernel_and_python_agree_on_every_case_in_every_context(case: Any) -> None:
     for codec, _, in_stream, streaming in ANYWHERE:
-        same(codec, "encode", case.message)
+        assert_same(codec, "encode", case.message)
         for end in range(len(case.bytes) + 1):
-            assert_both_ways(codec, case.bytes[:end], in_stream, streaming)
-        assert_both_ways(codec, case.bytes + b"\0", in_stream, streaming)
+            assert_codecs_agree(codec, case.bytes[:end], in_stream, streaming)
+        assert_codecs_agree(codec, case.bytes + b"\0", in_stream, streaming)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_bit_of_every_message(case: Any) -> None:
+def test_kernel_and_python_agree_on_every_flipped_bit(case: Any) -> None:
     codec = CODECS[max(case.versions)] if case.versions else envelope
     in_stream, streaming = case.where == "inside", case.streaming[-1]
     for at in range(min(len(case.bytes), 64)):
         for bit in range(8):
             data = bytearray(case.bytes)
             data[at] ^= 1 << bit
-            assert_both_ways(codec, bytes(data), in_stream, streaming)
+            assert_codecs_agree(codec, bytes(data), in_stream, streaming)
 
 
 @settings(max_examples=25, deadline=None)
 @given(streams())
-def test_what_scenarios_send(stream: Any) -> None:
+def test_kernel_and_python_agree_on_synthetic_streams(stream: Any) -> None:
     codec = CODECS[stream.options.proto_version]
     in_stream = False
     for data in stream.messages:
         in_stream = in_stream and data[:1] != m.StreamStop.wire_tag
-        assert_both_ways(codec, data, in_stream, stream.options.streaming)
+        assert_codecs_agree(codec, data, in_stream, stream.options.streaming)
         in_stream = in_stream or data[:1] == m.StreamStart.wire_tag
 
 
 @settings(max_examples=2000, deadline=None)
 @given(damaged())
-def test_damaged_bytes(given: tuple[bytes, fuzz.Context]) -> None:
+def test_kernel_and_python_agree_on_damaged_bytes(given: tuple[bytes, fuzz.Context]) -> None:
     data, (codec, _, in_stream, streaming) = given
-    assert_both_ways(codec, data, in_stream, streaming)
+    assert_codecs_agree(codec, data, in_stream, streaming)
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES, ids=CODEC_NAMES.get)
 @pytest.mark.parametrize("data", ["E", 69, None, [69], b"", bytearray(b"\0"), memoryview(b"E"), 3.5])
-def test_what_is_no_bytes(codec: Codec, data: object) -> None:
+def test_kernel_and_python_agree_on_other_types_than_bytes(codec: Codec, data: object) -> None:
     for context in ((), (True,), (False, "on"), (True, "parallel"), (1, "off"), ("", "nothing")):
-        same(codec, "decode", data, *context)
+        assert_same(codec, "decode", data, *context)
 
 
-def test_any_buffer_is_taken() -> None:
+def test_any_buffer_is_accepted() -> None:
     data = CODECS[4].encode(m.Insert(1, ("a", b"b", None)))
     buffers = [bytearray(data), memoryview(data), memoryview(data + data)[: len(data)]]
-    assert {same(CODECS[4], "decode", buffer) for buffer in buffers} == {same(CODECS[4], "decode", data)}
-    backwards = memoryview(data[::-1])[::-1]  # it does not lie in one piece
-    assert same(CODECS[4], "decode", backwards) == same(CODECS[4], "decode", data)
+    assert {assert_same(CODECS[4], "decode", buffer) for buffer in buffers} == {
+        assert_same(CODECS[4], "decode", data)
+    }
+    backwards = memoryview(data[::-1])[::-1]  # not contiguous
+    assert assert_same(CODECS[4], "decode", backwards) == assert_same(CODECS[4], "decode", data)
 
 
 class Text(str):
-    """Text of somebody else's."""
+    """A subclass of str."""
 
 
 class Number(int):
-    """A number of somebody else's."""
+    """A subclass of int."""
 
 
 class Bytes(bytes):
-    """Bytes of somebody else's."""
+    """A subclass of bytes."""
 
 
 class Row(tuple[Any, ...]):
-    """A row of somebody else's."""
+    """A subclass of tuple."""
 
 
 class Cells(list[Any]):
-    """Cells of somebody else's."""
+    """A subclass of list."""
 
 
 class Index:
-    """Not a number, though it stands for one."""
+    """An object with `__index__` that is not an int."""
 
     def __index__(self) -> int:
         return 1
 
 
 class Broken:
-    """Whatever is done with it fails."""
+    """An object whose methods raise."""
 
     def __index__(self) -> int:
         raise RuntimeError("broken")
@@ -193,7 +195,7 @@ class Broken:
         raise RuntimeError("broken")
 
 
-ODD: list[Any] = [
+INVALID_VALUES: list[Any] = [
     None, UNCHANGED, True, False, 0, 1, -1, 2, 255, 256, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63,
     2**64 - 1, 2**64, -(2**31), -(2**31) - 1, -(2**63), -(2**63) - 1, 10**5000, 1.0, 0.5, float("nan"),
     Decimal(1), "", "d", "f", "a", "a\0b", "é", "\U0001f600", "\udcff", "\udcc3\udca9", "\ud800", "é\udcff",
@@ -204,52 +206,54 @@ ODD: list[Any] = [
     m.RelationColumn(0, "a", 23, -1), (m.RelationColumn(0, "a", 23, -1),), int, "x" * 600,
     ("a",) * 65_536, (None,) * 65_535,
 ]  # fmt: skip
-"""What somebody might put into a field."""
+"""Values that a caller might put into a field; most are invalid for most fields."""
 
 
 @st.composite
-def odd(draw: st.DrawFn, whole: Any) -> Any:
-    """The message, or one of its columns, with something odd in it."""
+def with_invalid_value(draw: st.DrawFn, whole: Any) -> Any:
+    """Draw the message with one field, item or column field replaced by an arbitrary value."""
     name = draw(st.sampled_from(whole.__struct_fields__))
     value = getattr(whole, name)
     if isinstance(value, tuple) and value and draw(st.booleans()):
         at = draw(st.integers(0, len(value) - 1))
         nested = isinstance(value[at], msgspec.Struct) and draw(st.booleans())
-        item = draw(odd(value[at]) if nested else st.sampled_from(ODD))
+        item = draw(with_invalid_value(value[at]) if nested else st.sampled_from(INVALID_VALUES))
         return replace(whole, **{name: (*value[:at], item, *value[at + 1 :])})
-    return replace(whole, **{name: draw(st.sampled_from(ODD))})
+    return replace(whole, **{name: draw(st.sampled_from(INVALID_VALUES))})
 
 
 @settings(max_examples=2000, deadline=None)
 @given(st.data())
-def test_odd_objects(data: st.DataObject) -> None:
-    message = data.draw(st.sampled_from(MADE).flatmap(lambda made: made))
+def test_kernel_and_python_agree_on_invalid_objects(data: st.DataObject) -> None:
+    message = data.draw(st.sampled_from(GENERATED).flatmap(lambda messages: messages))
     codec = data.draw(st.sampled_from(list(CODEC_NAMES)))
     for _ in range(data.draw(st.integers(0, 2))):
         if message.__struct_fields__:
-            message = data.draw(odd(message))
-    same(codec, "encode", message)
+            message = data.draw(with_invalid_value(message))
+    assert_same(codec, "encode", message)
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES, ids=CODEC_NAMES.get)
-def test_every_odd_value_of_every_field(codec: Codec) -> None:
+def test_kernel_and_python_agree_on_invalid_values_of_every_field(codec: Codec) -> None:
     seen = set()
     for case in CASES:
         for name in case.message.__struct_fields__:
-            for value in ODD:
-                result = same(codec, "encode", replace(case.message, **{name: value}))
+            for value in INVALID_VALUES:
+                result = assert_same(codec, "encode", replace(case.message, **{name: value}))
                 assert isinstance(result, tuple)
                 seen.add(result[0])
     assert seen >= {bytes, EncodeError}
 
 
-@pytest.mark.parametrize("message", [*ODD, Message, Message(), m.Begin], ids=lambda one: type(one).__name__)
-def test_what_is_no_message(message: object) -> None:
+@pytest.mark.parametrize(
+    "message", [*INVALID_VALUES, Message, Message(), m.Begin], ids=lambda one: type(one).__name__
+)
+def test_kernel_and_python_agree_on_other_types_than_messages(message: object) -> None:
     for codec in CODEC_NAMES:
-        same(codec, "encode", message)
+        assert_same(codec, "encode", message)
 
 
-def test_text_that_encodes_itself_is_taken_or_refused() -> None:
+def test_a_str_subclass_with_its_own_encode_is_accepted_or_refused() -> None:
     class Strange(str):
         def encode(self, *_: object) -> Any:
             return bytearray(b"strange")
@@ -261,15 +265,15 @@ def test_text_that_encodes_itself_is_taken_or_refused() -> None:
                 assert type(encode(message)) is bytes
 
 
-def test_a_class_of_the_same_name_is_refused() -> None:
+def test_a_subclass_with_the_same_name_is_refused() -> None:
     begin = type("Begin", (m.Begin,), {})(1, 2, 3)
     column = type("RelationColumn", (m.RelationColumn,), {})(0, "a", 23, -1)
     for codec in CODEC_NAMES:
-        same(codec, "encode", begin)
-        same(codec, "encode", m.Relation(1, "", "t", m.ReplicaIdentity.FULL, (column,)))
+        assert_same(codec, "encode", begin)
+        assert_same(codec, "encode", m.Relation(1, "", "t", m.ReplicaIdentity.FULL, (column,)))
 
 
-def test_nothing_is_left_behind() -> None:
+def test_the_kernel_leaks_no_memory_or_references() -> None:
     rows = ("text", "é", "\udcff", "t", "", b"raw", None, UNCHANGED, "x" * 3000)
     good: list[Message] = [case.message for case in CASES if 4 in case.versions]
     good += [m.Insert(2**31, rows), m.Update(7, rows, key=(None, "k")), m.Truncate(0, tuple(range(300, 400)))]

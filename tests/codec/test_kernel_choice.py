@@ -1,4 +1,4 @@
-"""Which codecs run: the compiled ones where they are installed and fit, else those in Python."""
+"""Choice of the codecs: compiled ones if installed for the same spec, otherwise Python ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(compiled.HOW)
 
 
 def python(code: str, **environment: str) -> str:
-    """What a new Python prints, with its warnings."""
+    """Return the output of a new Python process, with its warnings."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, **environment},
@@ -38,25 +38,25 @@ def python(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_python_can_be_asked_for() -> None:
+def test_pgoutput_pure_selects_the_python_codecs() -> None:
     assert python(IN_PYTHON, PGOUTPUT_PURE="1") == "in Python only, as PGOUTPUT_PURE=1 says\n"
 
 
-def test_python_takes_over_where_nothing_is_compiled() -> None:
+def test_python_codecs_are_used_without_a_kernel() -> None:
     nothing = "import sys; sys.modules['pgoutput._kernel'] = None\n"
-    said = python(nothing + IN_PYTHON, PGOUTPUT_PURE="")
-    assert said.startswith("in Python only: there was no C compiler with Python's headers (")
+    output = python(nothing + IN_PYTHON, PGOUTPUT_PURE="")
+    assert output.startswith("in Python only: there was no C compiler with Python's headers (")
 
 
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
-def test_a_kernel_of_another_spec_is_not_used() -> None:
-    said = python("from pgoutput import _protocols; _protocols.KERNEL = 'other'\n" + IN_PYTHON)
-    assert "RuntimeWarning: pgoutput runs in Python only, as its compiled kernel cannot be used: " in said
-    assert "compiled from another spec" in said
-    assert "install it anew (in a checkout: make setup)" in said
+def test_a_kernel_compiled_from_another_spec_is_not_used() -> None:
+    output = python("from pgoutput import _protocols; _protocols.KERNEL = 'other'\n" + IN_PYTHON)
+    assert "RuntimeWarning: pgoutput runs in Python only, as its compiled kernel cannot be used: " in output
+    assert "compiled from another spec" in output
+    assert "install it anew (in a checkout: make setup)" in output
 
 
-def test_the_command_line_says_it(run: Run) -> None:
+def test_version_option_states_the_codec(run: Run) -> None:
     done = run("--version")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("pgoutput 0.")
@@ -77,19 +77,19 @@ def test_the_command_line_says_it(run: Run) -> None:
     ],
 )
 @pytest.mark.parametrize("version", ["standard", "editable"])
-def test_where_nothing_can_be_compiled_the_wheel_is_in_python(
+def test_a_wheel_is_built_without_kernel_if_it_cannot_be_compiled(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, why: str, version: str
 ) -> None:
     monkeypatch.delenv("PGOUTPUT_PURE", raising=False)
     monkeypatch.setenv(variable, value)
-    said: list[str] = []
-    app: Any = SimpleNamespace(display_warning=said.append)
+    output: list[str] = []
+    app: Any = SimpleNamespace(display_warning=output.append)
     root = str(Path(hatch_build.__file__).parent)
     hook = hatch_build.KernelHook(root, {}, None, None, "", "wheel", app)  # type: ignore[arg-type]
     build_data: dict[str, Any] = {}
     hook.initialize(version, build_data)
     hook.finalize(version, build_data, "")
     assert build_data == {}
-    (line,) = said
+    (line,) = output
     assert "\n" not in line
     assert line.startswith(f"pgoutput is built in Python only, without its compiled kernel: {why}")

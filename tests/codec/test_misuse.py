@@ -1,4 +1,4 @@
-"""Objects of the wrong kind are a TypeError or ValueError that says what to pass, never ignored."""
+"""Arguments of the wrong type raise TypeError or ValueError with what to pass instead."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ RELATION = m.Relation(1, "public", "t", m.ReplicaIdentity("d"), ())
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (ENVELOPE, "not XLogData: feed what StreamDecoder makes of its `data`"),
+        (ENVELOPE, "not XLogData; decode its `data` with StreamDecoder first"),
         (m.PrimaryKeepalive(0, 0, False), "not PrimaryKeepalive"),
         (BEGIN, "not bytes"),
         (None, "not NoneType"),
     ],
 )
-def test_transactions_take_messages_of_pgoutput_only(message: Any, words: str) -> None:
+def test_transactions_refuse_other_types_than_messages(message: Any, words: str) -> None:
     transactions = Transactions(StreamDecoder(4))
-    with pytest.raises(TypeError, match=f"^a message of pgoutput is expected, {words}$"):
+    with pytest.raises(TypeError, match=f"^a pgoutput message is expected, {words}$"):
         transactions.feed(message)
     assert transactions.feed(RELATION) is None
     assert transactions.feed(m.Type(1, "public", "mood")) is None
 
 
-def test_tables_take_transactions_and_changes_only() -> None:
+def test_tables_refuse_other_types_than_transactions_and_changes() -> None:
     with pytest.raises(TypeError, match="a Transaction is expected, not XLogData"):
         Tables().apply(ENVELOPE)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="an Insert, Update or Delete is expected, not Relation"):
         Table(RELATION).apply(RELATION, RELATION)  # type: ignore[arg-type]
 
 
-def test_decoders_and_checkers_take_bytes_or_messages_only() -> None:
+def test_decoders_and_checkers_refuse_other_types() -> None:
     with pytest.raises(TypeError):
         StreamDecoder(4).decode(ENVELOPE)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -60,7 +60,7 @@ def test_lsns_have_64_bits(lsn: int) -> None:
 
 @pytest.mark.parametrize("codec", [v2, v3, v4])
 @pytest.mark.parametrize("streaming", ["Parallel", "", None, True, [1]])
-def test_codecs_take_known_values_of_streaming_only(codec: Any, streaming: Any) -> None:
+def test_codecs_refuse_unknown_values_of_streaming(codec: Any, streaming: Any) -> None:
     data = codec.encode(m.StreamStop())
     with pytest.raises(ValueError, match=r"^streaming is one of off, on, parallel, not "):
         codec.decode(data, True, streaming)
@@ -71,7 +71,7 @@ def test_codecs_take_known_values_of_streaming_only(codec: Any, streaming: Any) 
 
 
 @pytest.mark.parametrize("streaming", ["Parallel", "on"])
-def test_version_1_takes_no_streaming(streaming: Any) -> None:
+def test_version_1_refuses_streaming(streaming: Any) -> None:
     with pytest.raises(ValueError, match="streaming 'off'"):
         v1.decode(BEGIN, False, streaming)
     with pytest.raises(ValueError, match="streaming is one of off, on, parallel, not 'Parallel'"):
@@ -80,7 +80,7 @@ def test_version_1_takes_no_streaming(streaming: Any) -> None:
 
 @pytest.mark.parametrize("cell", [["a"], ("a",), {"a": 1}, 1, 1.5, bytearray(b"a"), object()])
 @pytest.mark.parametrize("oid", [23, 25, 1007, 99_999])
-def test_values_take_cells_only(cell: Any, oid: int) -> None:
+def test_values_refuse_other_types_than_cells(cell: Any, oid: int) -> None:
     kind = type(cell).__name__
     for convert in (to_text, to_arrow):
         with pytest.raises(TypeError, match=rf"^cells\[1\]: str, bytes, .* is expected, not {kind}$"):
@@ -88,7 +88,7 @@ def test_values_take_cells_only(cell: Any, oid: int) -> None:
 
 
 @pytest.mark.parametrize("cells", ["12", b"12", {"1": None}, {b"1": None}, {"1"}, {}, ""])
-def test_values_take_sequences_of_cells_only(cells: Any) -> None:
+def test_values_refuse_other_types_than_sequences_of_cells(cells: Any) -> None:
     kind = type(cells).__name__
     for convert in (to_text, to_arrow):
         with pytest.raises(TypeError, match=f"^a sequence of cells is expected, not {kind}$"):

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a message that encodes back to them, or DecodeError; no memory for mere claims."""
+"""Properties of the codecs on generated and damaged bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVERY_MESSAGE = [
 @pytest.mark.parametrize(("version", "in_stream", "streaming", "name"), EVERY_MESSAGE)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_what_is_encoded_decodes_to_the_same(
+def test_encoded_messages_decode_to_the_same(
     version: int, in_stream: bool, streaming: Streaming, name: str, data: st.DataObject
 ) -> None:
     message = data.draw(strategies.VERSIONS[version](in_stream, streaming)[name])
@@ -41,7 +41,7 @@ def test_what_is_encoded_decodes_to_the_same(
 @pytest.mark.parametrize("name", list(strategies.envelope()))
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
-def test_what_is_encoded_decodes_to_the_same_in_the_envelope(name: str, data: st.DataObject) -> None:
+def test_encoded_envelopes_decode_to_the_same(name: str, data: st.DataObject) -> None:
     message = data.draw(strategies.envelope()[name])
     assert message == envelope.decode(envelope.encode(message))
     assert message == from_json(to_json(message))
@@ -55,21 +55,21 @@ def seeds() -> tuple[list[bytes], list[bytes]]:
 def any_message(context: fuzz.Context) -> st.SearchStrategy[Message]:
     _, layout, in_stream, streaming = context
     version = layout.version
-    made = strategies.VERSIONS[version](in_stream, streaming) if version else strategies.envelope()
-    return st.one_of(*made.values())
+    messages = strategies.VERSIONS[version](in_stream, streaming) if version else strategies.envelope()
+    return st.one_of(*messages.values())
 
 
 ANYWHERE = [*fuzz.VERSIONED, fuzz.OUTER]
-MADE = [any_message(context) for context in ANYWHERE]
+GENERATED = [any_message(context) for context in ANYWHERE]
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[bytes, fuzz.Context]:
-    """A message of a server or of the strategies, damaged, and a context that may not be its own."""
+    """Draw a damaged message and a context that may be the wrong one."""
     at = draw(st.integers(0, len(ANYWHERE) - 1))
     context = ANYWHERE[at]
     if draw(st.booleans()):
-        data = bytearray(context[0].encode(draw(MADE[at])))
+        data = bytearray(context[0].encode(draw(GENERATED[at])))
     else:
         data = bytearray(draw(st.sampled_from(seeds()[context is fuzz.OUTER])))
     random = draw(st.randoms(use_true_random=False))
@@ -80,13 +80,13 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, fuzz.Context]:
 
 @settings(max_examples=800, deadline=None)
 @given(damaged())
-def test_damaged_bytes_are_a_message_or_decode_error(given: tuple[bytes, fuzz.Context]) -> None:
+def test_damaged_bytes_give_a_message_or_decode_error(given: tuple[bytes, fuzz.Context]) -> None:
     fuzz.accepts(*given)
 
 
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=100), st.sampled_from(ANYWHERE))
-def test_random_bytes_are_a_message_or_decode_error(data: bytes, context: fuzz.Context) -> None:
+def test_random_bytes_give_a_message_or_decode_error(data: bytes, context: fuzz.Context) -> None:
     fuzz.accepts(data, context)
 
 
@@ -97,7 +97,7 @@ def test_the_fuzzer_reaches_both_outcomes_of_every_protocol() -> None:
     assert min(counts.values()) > 50
 
 
-def test_the_fuzzer_is_repeatable() -> None:
+def test_the_fuzzer_is_deterministic() -> None:
     first, second = (fuzz.inputs(Random(3), *seeds()) for _ in range(2))
     assert [next(first)[0] for _ in range(100)] == [next(second)[0] for _ in range(100)]
 
@@ -116,10 +116,10 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_claimed_length_costs_no_memory(claim: str) -> None:
+def test_a_large_length_field_allocates_no_memory(claim: str) -> None:
     data = bytes.fromhex(CLAIMS[claim])
     with pytest.raises(DecodeError):
-        CODECS[1].decode(data)  # once before, so that what is imported or cached does not count
+        CODECS[1].decode(data)  # first call, so that imports and caches are not measured
     tracemalloc.start()
     try:
         with pytest.raises(DecodeError):

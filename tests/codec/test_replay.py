@@ -1,4 +1,4 @@
-"""The changes that a server sent, applied, are the tables that the server has."""
+"""Applying the changes that a server sent gives the tables of that server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMPARED = {
     "pg17": 34,
     "pg18": 35,
 }
-"""How many tables each server has. All of them are compared, in each of its captures."""
+"""Number of tables by server. All tables are compared in each of the server's captures."""
 
 
 def comparable(name: str) -> bool:
-    """Whether a capture has all changes, and as text, as truth/ has it."""
+    """Return whether a capture has all changes, in text format."""
     with CaptureFile(corpus.path(name)) as capture:
         options = capture.header.options
         return options.get("origin", "any") == "any" and options.get("binary") != "true"
@@ -54,22 +54,24 @@ def truth(server: str) -> tuple[TrueTable, ...]:
 
 
 @pytest.mark.parametrize("name", TEXT_CAPTURES)
-def test_replay_equals_the_tables(name: str) -> None:
+def test_replayed_captures_equal_the_servers_tables(name: str) -> None:
     server = name.split("_")[0]
     tables = replayed(name)
-    for wanted in truth(server):
-        table = tables.get(wanted.oid)
-        if table is None:  # in no message, so it must be empty
-            assert wanted.rows == [], wanted.name
+    for expected in truth(server):
+        table = tables.get(expected.oid)
+        if table is None:  # no message named it, so it must be empty
+            assert expected.rows == [], expected.name
             continue
-        assert wanted.name == f"{table.relation.namespace}.{table.relation.name}"
+        assert expected.name == f"{table.relation.namespace}.{table.relation.name}"
         columns = [column.name for column in table.relation.columns]
-        assert Counter(wanted.select(columns)) == Counter(tuple(row.values()) for row in table), wanted.name
-        assert len(wanted.rows) == len(table)
+        assert Counter(expected.select(columns)) == Counter(tuple(row.values()) for row in table), (
+            expected.name
+        )
+        assert len(expected.rows) == len(table)
     assert COMPARED[server] == len(truth(server))
 
 
-def test_no_capture_is_left_out() -> None:
+def test_all_captures_are_replayed() -> None:
     assert len(TEXT_CAPTURES) == 55
     assert sum(COMPARED[name.split("_")[0]] for name in TEXT_CAPTURES) == 1865
     left_out = set(corpus.CAPTURES) - set(TEXT_CAPTURES)

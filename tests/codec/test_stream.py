@@ -1,4 +1,4 @@
-"""What a reader remembers: blocks and relations, transactions that are open, rows of tables."""
+"""Readers with state: StreamDecoder, Transactions and Tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = relation("id", "v")
         (3, {"streaming": "parallel"}, "streaming = parallel needs protocol version 4, not 3"),
     ],
 )
-def test_impossible_options_are_refused(version: int, options: dict[str, Any], text: str) -> None:
+def test_invalid_options_are_refused(version: int, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         StreamDecoder(version, **options)
 
@@ -62,12 +62,12 @@ def test_two_phase_messages_in_an_earlier_version(version: int) -> None:
         StreamDecoder(version, two_phase=True).decode("b")  # type: ignore[arg-type]
 
 
-def test_two_phase_brings_nothing_else_of_later_versions() -> None:
+def test_two_phase_adds_no_other_messages_of_later_versions() -> None:
     with pytest.raises(DecodeError, match=r"^protocol version 1 has no Stream Start"):
         StreamDecoder(1, two_phase=True).decode(v4.encode(m.StreamStart(1, True)))
 
 
-def test_blocks_decide_whether_there_is_an_xid() -> None:
+def test_messages_have_an_xid_in_stream_blocks_only() -> None:
     decoder = StreamDecoder(2, streaming="on")
     insert, streamed = m.Insert(1, ("a",)), m.Insert(1, ("a",), xid=7)
     assert insert == decoder.decode(v4.encode(insert))
@@ -77,11 +77,11 @@ def test_blocks_decide_whether_there_is_an_xid() -> None:
     assert insert == decoder.decode(v4.encode(insert))
 
 
-def test_blocks_do_not_nest_and_an_error_leaves_the_state() -> None:
+def test_stream_blocks_do_not_nest_and_errors_leave_the_state_unchanged() -> None:
     decoder = StreamDecoder(4, streaming="on")
     with pytest.raises(StreamError, match=r"^StreamStop: no stream block is open$"):
         decoder.decode(b"E")
-    assert decoder.decode(v4.encode(insert("a"))) == insert("a")  # outside a block, still
+    assert decoder.decode(v4.encode(insert("a"))) == insert("a")  # still outside a stream block
     decoder.decode(v4.encode(m.StreamStart(7, True)))
     with pytest.raises(StreamError, match=r"^StreamStart: a stream block is open already") as caught:
         decoder.decode(v4.encode(m.StreamStart(8, True)))
@@ -104,7 +104,7 @@ def test_relations_and_types_are_replaced() -> None:
     assert {20_000: mood} == decoder.types
 
 
-def test_stream_abort_follows_the_option() -> None:
+def test_stream_abort_has_lsn_and_time_with_streaming_parallel() -> None:
     short, long = m.StreamAbort(1, 1), m.StreamAbort(1, 1, 2, 3)
     assert short == StreamDecoder(4, streaming="on").decode(v4.encode(short))
     assert long == StreamDecoder(4, streaming="parallel").decode(v4.encode(long))
@@ -116,7 +116,7 @@ def test_stream_abort_follows_the_option() -> None:
 
 
 class Feed:
-    """Transactions behind a decoder that knows the relations 1 and 2."""
+    """Transactions with a decoder that has the relations 1 and 2."""
 
     def __init__(self) -> None:
         self.decoder = StreamDecoder(4, streaming="on")
@@ -125,7 +125,7 @@ class Feed:
             self(known)
 
     def __call__(self, *fed: Message) -> list[Transaction]:
-        """The transactions that these messages commit, after their way over the wire."""
+        """Encode, decode and feed the messages; return the transactions that they commit."""
         found = [self.transactions.feed(self.decoder.decode(v4.encode(message))) for message in fed]
         return [transaction for transaction in found if transaction is not None]
 
@@ -138,30 +138,32 @@ def changes(transaction: Transaction) -> list[Message]:
     return [change.message for change in transaction.changes]
 
 
-def test_a_transaction_with_origin_truncate_and_message() -> None:
+def test_a_transaction_with_origin_truncate_and_logical_message() -> None:
     feed = Feed()
     truncate = m.Truncate(1, (2, 1))
     logical = m.LogicalMessage(1, 5, "p", b"x")
     origin = m.Origin(9, "o")
-    (made,) = feed(m.Begin(10, 11, 7), origin, insert("a"), truncate, logical, m.Commit(10, 12, 11))
+    (committed,) = feed(m.Begin(10, 11, 7), origin, insert("a"), truncate, logical, m.Commit(10, 12, 11))
     t2 = relation("id", oid=2)
     expected = [Change(insert("a"), (T,)), Change(truncate, (t2, T)), Change(logical, ())]
-    assert Transaction(7, 10, 12, 11, expected, origin) == made
+    assert Transaction(7, 10, 12, 11, expected, origin) == committed
     assert feed.transactions.open == 0
 
 
-def test_a_change_keeps_the_relation_of_its_time() -> None:
+def test_a_change_keeps_the_relation_in_effect() -> None:
     feed = Feed()
     later = relation("id", "v", "w")
-    (made,) = feed(m.Begin(1, 2, 7), insert("a"), later, m.Insert(1, ("b", None, None)), m.Commit(1, 2, 3))
-    assert [(T,), (later,)] == [change.relations for change in made.changes]
+    (committed,) = feed(
+        m.Begin(1, 2, 7), insert("a"), later, m.Insert(1, ("b", None, None)), m.Commit(1, 2, 3)
+    )
+    assert [(T,), (later,)] == [change.relations for change in committed.changes]
 
 
 def test_empty_transactions() -> None:
     feed = Feed()
     assert [
-        changes(made)
-        for made in feed(
+        changes(committed)
+        for committed in feed(
             m.Begin(1, 2, 7),
             m.Commit(1, 2, 3),
             m.StreamStart(8, True),
@@ -170,17 +172,17 @@ def test_empty_transactions() -> None:
         )
     ] == [[], []]
     assert feed(m.BeginPrepare(1, 2, 3, 9, "g"), m.Prepare(1, 2, 3, 9, "g")) == []
-    assert [made.gid for made in feed(m.CommitPrepared(1, 2, 3, 9, "g"))] == ["g"]
+    assert [committed.gid for committed in feed(m.CommitPrepared(1, 2, 3, 9, "g"))] == ["g"]
 
 
-def test_messages_outside_transactions_belong_to_none() -> None:
+def test_non_transactional_messages_belong_to_no_transaction() -> None:
     feed = Feed()
     assert feed(m.LogicalMessage(0, 1, "p", b"x"), T, m.Type(20_000, "", "t")) == []
-    (made,) = feed(m.Begin(1, 2, 7), m.LogicalMessage(0, 1, "p", b"x"), m.Commit(1, 2, 3))
-    assert made.changes == []
+    (committed,) = feed(m.Begin(1, 2, 7), m.LogicalMessage(0, 1, "p", b"x"), m.Commit(1, 2, 3))
+    assert committed.changes == []
 
 
-def test_blocks_interleave_with_each_other_and_with_transactions() -> None:
+def test_stream_blocks_interleave_with_each_other_and_with_transactions() -> None:
     feed = Feed()
     assert feed(m.StreamStart(7, True), insert("7a", 7), m.StreamStop()) == []
     assert feed(m.StreamStart(8, True), insert("8a", 8), m.StreamStop()) == []
@@ -196,34 +198,34 @@ def test_blocks_interleave_with_each_other_and_with_transactions() -> None:
     assert feed.transactions.open == 0
 
 
-def test_a_rolled_back_savepoint_takes_its_changes_and_leaves_its_messages() -> None:
+def test_rolling_back_a_savepoint_drops_its_changes_and_keeps_its_logical_messages() -> None:
     feed = Feed()
     logical = m.LogicalMessage(1, 1, "p", b"x", xid=7)
     feed(m.StreamStart(7, True), insert("a", 7), insert("b", 70), logical, insert("c", 71), m.StreamStop())
     assert feed(m.StreamAbort(7, 70), m.StreamAbort(7, 99)) == []
     assert feed.transactions.open == 1
     feed(m.StreamStart(7, False), insert("d", 70), m.StreamStop())
-    (made,) = feed(m.StreamCommit(7, 1, 2, 3))
-    assert [insert("a", 7), logical, insert("c", 71), insert("d", 70)] == changes(made)
+    (committed,) = feed(m.StreamCommit(7, 1, 2, 3))
+    assert [insert("a", 7), logical, insert("c", 71), insert("d", 70)] == changes(committed)
 
 
-def test_a_rolled_back_savepoint_of_a_transaction_that_was_not_streamed_is_nothing() -> None:
+def test_stream_abort_of_a_savepoint_that_was_not_streamed_is_ignored() -> None:
     feed = Feed()
     assert feed(m.StreamAbort(7, 8)) == []
     assert feed.transactions.open == 0
 
 
-def test_a_whole_abort_ends_the_transaction() -> None:
+def test_stream_abort_of_the_transaction_ends_it() -> None:
     feed = Feed()
     assert feed(m.StreamStart(7, True), insert("a", 7), m.StreamStop(), m.StreamAbort(7, 7)) == []
     assert feed.transactions.open == 0
     with pytest.raises(StreamError, match=r"^StreamCommit: transaction 7 has not had its first block$"):
         feed(m.StreamCommit(7, 1, 2, 3))
-    (made,) = feed(m.StreamStart(7, True), insert("b", 7), m.StreamStop(), m.StreamCommit(7, 1, 2, 3))
-    assert [insert("b", 7)] == changes(made)
+    (committed,) = feed(m.StreamStart(7, True), insert("b", 7), m.StreamStop(), m.StreamCommit(7, 1, 2, 3))
+    assert [insert("b", 7)] == changes(committed)
 
 
-def test_prepared_transactions_wait_under_their_gid() -> None:
+def test_prepared_transactions_end_by_their_gid() -> None:
     feed = Feed()
     feed(m.BeginPrepare(1, 2, 3, 7, "a"), insert("a"), m.Prepare(1, 2, 3, 7, "a"))
     feed(m.StreamStart(8, True), insert("b", 8), m.StreamStop(), m.StreamPrepare(1, 2, 3, 8, "b"))
@@ -237,12 +239,12 @@ def test_prepared_transactions_wait_under_their_gid() -> None:
     assert feed.transactions.open == 0
 
 
-def test_a_rollback_of_what_was_never_prepared_here_is_no_error() -> None:
-    """As apply_handle_rollback_prepared: the prepare may lie before the slot's start."""
+def test_rollback_prepared_of_an_unknown_gid_is_accepted() -> None:
+    """The Prepare may precede the slot's start (apply_handle_rollback_prepared)."""
     assert Feed()(m.RollbackPrepared(1, 2, 3, 4, 7, "unknown")) == []
 
 
-def test_open_counts_what_has_not_ended() -> None:
+def test_open_counts_unfinished_transactions() -> None:
     feed = Feed()
     counts = []
     for message in (
@@ -290,10 +292,10 @@ MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
     (
         BEGUN,
         m.Prepare(1, 2, 3, 7, "g"),
-        "Prepare: it ends what BeginPrepare opens, but Begin has opened 7",
+        "Prepare: must follow BeginPrepare, but Begin opened transaction 7",
     ),
-    (PREPARING, m.Commit(1, 2, 3), "Commit: it ends what Begin opens, but BeginPrepare has opened 7"),
-    (BLOCK, m.Commit(1, 2, 3), "Commit: it ends what Begin opens, but StreamStart has opened 7"),
+    (PREPARING, m.Commit(1, 2, 3), "Commit: must follow Begin, but BeginPrepare opened transaction 7"),
+    (BLOCK, m.Commit(1, 2, 3), "Commit: must follow Begin, but StreamStart opened transaction 7"),
     (BLOCK, m.Begin(1, 2, 8), "Begin: transaction 7 is still open"),
     (BLOCK, m.StreamCommit(7, 1, 2, 3), "StreamCommit: transaction 7 is still open"),
     (BLOCK, m.StreamAbort(7, 7), "StreamAbort: transaction 7 is still open"),
@@ -320,7 +322,9 @@ MISPLACED: list[tuple[tuple[Message, ...], Message, str]] = [
 @pytest.mark.parametrize(
     ("before", "message", "text"), MISPLACED, ids=[f"{i}-{row[2]}" for i, row in enumerate(MISPLACED)]
 )
-def test_a_message_where_no_server_sends_it(before: tuple[Message, ...], message: Message, text: str) -> None:
+def test_an_out_of_place_message_raises_stream_error(
+    before: tuple[Message, ...], message: Message, text: str
+) -> None:
     feed = Feed()
     feed(*before)
     open_before = feed.transactions.open
@@ -328,7 +332,9 @@ def test_a_message_where_no_server_sends_it(before: tuple[Message, ...], message
         feed.transactions.feed(message)
     assert type(message).__name__ == caught.value.message
     assert open_before == feed.transactions.open
-    with pytest.raises(StreamError, match=f"^{re.escape(text)}$"):  # not taken: it fails again, and alike
+    with pytest.raises(
+        StreamError, match=f"^{re.escape(text)}$"
+    ):  # not processed: fails again with the same error
         feed.transactions.feed(message)
 
 
@@ -339,14 +345,14 @@ def rows(table: Table) -> list[tuple[Cell, ...]]:
     return sorted((tuple(row.values()) for row in table), key=repr)
 
 
-def applied(shape: m.Relation, *made: m.Insert | m.Update | m.Delete) -> Table:
-    table = Table(shape)
-    for message in made:
-        table.apply(message, shape)
+def applied(relation: m.Relation, *messages: m.Insert | m.Update | m.Delete) -> Table:
+    table = Table(relation)
+    for message in messages:
+        table.apply(message, relation)
     return table
 
 
-def test_rows_are_found_by_their_key() -> None:
+def test_rows_are_found_by_key() -> None:
     table = applied(
         T,
         m.Insert(1, ("1", "a")),
@@ -366,7 +372,7 @@ def test_an_update_may_change_the_key() -> None:
     assert rows(table) == [("1", "a"), ("9", "b")]
 
 
-def test_unchanged_values_stay() -> None:
+def test_unchanged_values_are_kept() -> None:
     table = applied(
         T,
         m.Insert(1, ("1", "long")),
@@ -376,13 +382,13 @@ def test_unchanged_values_stay() -> None:
     assert rows(table) == [("2", "long")]
 
 
-def test_unchanged_values_come_from_the_old_row_if_it_is_sent() -> None:
+def test_unchanged_values_come_from_the_old_tuple_if_sent() -> None:
     full = relation("id", "v", key=("id", "v"), identity="f")
     table = applied(full, m.Insert(1, ("1", "long")), m.Update(1, ("2", UNCHANGED), old=("1", "long")))
     assert rows(table) == [("2", "long")]
 
 
-def test_equal_rows_are_told_apart_by_nothing_but_their_number() -> None:
+def test_equal_rows_are_kept_as_often_as_inserted() -> None:
     full = relation("id", "v", key=("id", "v"), identity="f")
     same = m.Insert(1, ("1", None))
     table = applied(full, same, same, same, m.Delete(1, old=("1", None)))
@@ -391,13 +397,13 @@ def test_equal_rows_are_told_apart_by_nothing_but_their_number() -> None:
     assert rows(table) == [("1", "x"), ("1", None)]
 
 
-def test_rows_without_columns_are_counted() -> None:
+def test_rows_without_columns_are_kept() -> None:
     empty = relation(key=(), identity="f")
     table = applied(empty, m.Insert(1, ()), m.Insert(1, ()), m.Insert(1, ()), m.Delete(1, old=()))
     assert rows(table) == [(), ()]
 
 
-def test_a_relation_without_identity_keeps_all_rows() -> None:
+def test_a_relation_without_replica_identity_keeps_all_rows() -> None:
     nothing = relation("id", "v", key=(), identity="n")
     same = m.Insert(1, ("1", "a"))
     assert rows(applied(nothing, same, same)) == [("1", "a")] * 2
@@ -409,7 +415,7 @@ def test_null_empty_text_and_binary_are_different_keys() -> None:
     assert rows(table) == [(None,), (b"",)]
 
 
-def test_an_update_of_an_unseen_row_adds_it_and_a_delete_does_nothing() -> None:
+def test_an_update_of_an_unknown_row_inserts_it_and_a_delete_is_ignored() -> None:
     table = applied(
         T,
         m.Update(1, ("1", "a")),
@@ -420,7 +426,7 @@ def test_an_update_of_an_unseen_row_adds_it_and_a_delete_does_nothing() -> None:
     assert rows(table) == [("1", "a"), ("2", UNCHANGED), ("4", "d")]
 
 
-def test_columns_come_and_go() -> None:
+def test_columns_may_be_added_and_dropped() -> None:
     wider, narrower = relation("id", "v", "w"), relation("id", "w")
     table = applied(T, m.Insert(1, ("1", "a")))
     table.apply(m.Insert(1, ("2", "b", "c")), wider)
@@ -430,7 +436,7 @@ def test_columns_come_and_go() -> None:
     assert narrower is table.relation
 
 
-def test_the_key_changes_with_the_relation() -> None:
+def test_rows_are_reindexed_when_the_key_changes() -> None:
     by_v = relation("id", "v", key=("v",), identity="i")
     full = relation("id", "v", key=("id", "v"), identity="f")
     table = applied(T, m.Insert(1, ("1", "a")), m.Insert(1, ("2", "b")))
@@ -440,7 +446,7 @@ def test_the_key_changes_with_the_relation() -> None:
     assert rows(table) == [("3", "b")]
 
 
-def test_truncate_clears_the_relations_that_it_names_and_messages_change_nothing() -> None:
+def test_truncate_clears_its_relations_and_logical_messages_change_nothing() -> None:
     t2, t3 = relation("id", oid=2), relation("id", oid=3)
     tables = Tables()
     tables.apply(

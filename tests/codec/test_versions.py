@@ -1,4 +1,4 @@
-"""Versions 1 to 4 differ where the spec says so, and nowhere else. What is expected is written by hand."""
+"""Protocol versions 1 to 4 differ only where the spec says so. The expected values are written by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SINCE: dict[type[Message], int] = {
     m.RollbackPrepared: 3,
     m.StreamPrepare: 3,
 }
-"""The first version that has a message."""
+"""First version that defines a message."""
 
 XID_IN_STREAM = (m.LogicalMessage, m.Relation, m.Type, m.Insert, m.Update, m.Delete, m.Truncate)
 XID_SINCE = 2
@@ -47,7 +47,7 @@ Sample = tuple[bytes, Message, bool, Streaming]
 
 
 def samples() -> list[Sample]:
-    """Messages of the servers and of the table, with the context that makes them what they are."""
+    """Return captured messages and cases, with the context needed to decode them."""
     found: dict[Sample, None] = {}
     for sample in corpus.distinct_samples():
         found[sample.data, sample.message, sample.in_stream, sample.streaming] = None
@@ -60,7 +60,7 @@ def samples() -> list[Sample]:
 
 
 def since(sample: Sample) -> int:
-    """The first version that can decode this sample in its context."""
+    """Return the first version that can decode the sample in its context."""
     _, message, in_stream, _ = sample
     if isinstance(message, m.StreamAbort) and message.abort_lsn is not None:
         return ABORT_TAIL_SINCE
@@ -70,7 +70,7 @@ def since(sample: Sample) -> int:
 
 
 def context(sample: Sample, version: int) -> tuple[bool, Streaming]:
-    """The sample's context, as far as the version has it."""
+    """Return the sample's context, reduced to what the version supports."""
     _, _, in_stream, streaming = sample
     if STREAMING_SINCE[streaming] > version:
         streaming = "on" if version >= STREAMING_SINCE["on"] else "off"
@@ -85,15 +85,15 @@ def outcome(sample: Sample, version: int) -> Message | str:
 
 
 @pytest.mark.parametrize(("earlier", "later"), list(combinations(CODECS, 2)))
-def test_a_pair_of_versions(earlier: int, later: int) -> None:
-    """Either both refuse, or only the earlier one, or both decode to the same."""
+def test_two_versions_agree_or_the_earlier_refuses(earlier: int, later: int) -> None:
+    """Both refuse, only the earlier refuses, or both decode to the same message."""
     counts = {"both refuse": 0, "only the later decodes": 0, "both decode": 0}
     for sample in samples():
         first = since(sample)
         data, message, _, _ = sample
         in_earlier, in_later = outcome(sample, earlier), outcome(sample, later)
         if later < first:
-            # without its xid a change may by chance be one of version 1, but never the same one
+            # a change with xid may by chance decode in version 1, but to another message
             assert message != in_earlier
             assert message != in_later
             counts["both refuse"] += 1
@@ -118,11 +118,11 @@ PAIRS = {
     (2, 4): (False, True, True),
     (3, 4): (False, True, True),
 }
-"""Whether a pair has samples of each of the three kinds; nothing is tested in vain."""
+"""Whether a pair of versions has samples of each of the three outcomes."""
 
 
 @pytest.mark.parametrize("version", CODECS)
-def test_encode_takes_the_fields_that_the_version_has(version: int) -> None:
+def test_encode_refuses_fields_of_other_versions(version: int) -> None:
     encode = CODECS[version].encode
     for _, message, _, _ in samples():
         has_xid = isinstance(message, XID_IN_STREAM) and message.xid is not None
@@ -140,8 +140,8 @@ def test_encode_takes_the_fields_that_the_version_has(version: int) -> None:
 
 
 @pytest.mark.parametrize("message_type", SINCE)
-def test_xid_is_there_in_a_stream_and_nowhere_else(message_type: type[Message]) -> None:
-    """Between Stream Start and Stream Stop seven messages are four bytes longer; all others are the same."""
+def test_xid_is_present_in_stream_blocks_only(message_type: type[Message]) -> None:
+    """In stream blocks seven messages are four bytes longer; all others are unchanged."""
     for case in CASES:
         if type(case.message) is not message_type or not case.versions:
             continue
@@ -155,7 +155,7 @@ def test_xid_is_there_in_a_stream_and_nowhere_else(message_type: type[Message]) 
             assert case.bytes[5:] == CODECS[4].encode(outside)[1:]
 
 
-def test_the_tail_of_stream_abort_follows_streaming_not_the_version() -> None:
+def test_stream_abort_fields_depend_on_streaming_not_on_the_version() -> None:
     short = bytes.fromhex("41 0000000a 0000000b")
     long = short + bytes.fromhex("0000000000000001 0000000000000002")
     assert m.StreamAbort(10, 11) == CODECS[4].decode(short, streaming="on")

@@ -1,4 +1,4 @@
-"""A copy of the spec to make mistakes in, and the generator as a command."""
+"""Fixtures: copies of the spec that tests may change, and the command `python -m codegen`."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 import pytest
 
 from codegen.__main__ import main
-from tests.codegen.spec_copy import ROOT, Done, Run, SpecCopy
+from tests.codegen.spec_copy import ROOT, Result, Run, SpecCopy
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> SpecCopy:
-    """The spec as it is."""
+def whole_spec(tmp_path: Path) -> SpecCopy:
+    """A copy of the whole spec."""
     folder = tmp_path / "spec"
     shutil.copytree(ROOT / "spec", folder)
     return SpecCopy(folder)
 
 
 @pytest.fixture
-def spec(whole: SpecCopy) -> SpecCopy:
-    """The spec with few of its built-in types, which are many."""
-    text = whole.read("types.yaml")
-    whole.write(text[: text.index("\n  char:") + 1], "types.yaml")
-    return whole
+def spec(whole_spec: SpecCopy) -> SpecCopy:
+    """A copy of the spec with only the first built-in types, for speed."""
+    text = whole_spec.read("types.yaml")
+    whole_spec.write(text[: text.index("\n  char:") + 1], "types.yaml")
+    return whole_spec
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `python -m codegen`."""
+    """A function that runs `python -m codegen` with arguments."""
 
-    def run(*arguments: str | Path) -> Done:
+    def run(*arguments: str | Path) -> Result:
         monkeypatch.setattr("sys.argv", ["codegen", *map(str, arguments)])
         with pytest.raises(SystemExit) as exit_:
             main()
-        said = capsys.readouterr()
+        output = capsys.readouterr()
         code = exit_.value.code
-        return Done(code if isinstance(code, int) else 0, said.out, said.err)
+        return Result(code if isinstance(code, int) else 0, output.out, output.err)
 
     return run

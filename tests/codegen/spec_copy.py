@@ -1,4 +1,4 @@
-"""A copy of the spec that a test may change, text for text."""
+"""A copy of the spec whose text a test may change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 ROOT = Path(__file__).parents[2]
 
 
-class Done(NamedTuple):
-    """What a command said, and its exit code."""
+class Result(NamedTuple):
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -17,11 +17,13 @@ class Done(NamedTuple):
 
 
 class Run(Protocol):
-    def __call__(self, *arguments: str | Path) -> Done: ...
+    """Type of the fixture `run`."""
+
+    def __call__(self, *arguments: str | Path) -> Result: ...
 
 
 class SpecCopy:
-    """A spec that a test may change, text for text."""
+    """A copy of the spec's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,13 +35,13 @@ class SpecCopy:
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def replace(self, old: str, new: str, name: str = "pgoutput.yaml") -> None:
-        """Replace the one place where `old` stands."""
+        """Replace a text that occurs exactly once."""
         text = self.read(name)
-        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {name}"
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {name}"
         self.write(text.replace(old, new), name)
 
     def add(self, key: str, block: str, name: str = "pgoutput.yaml") -> None:
-        """Put lines at the end of what the line `key` begins."""
+        """Append lines to the YAML block that starts with the line `key`."""
         lines = self.read(name).splitlines(keepends=True)
         start = lines.index(key + "\n")
         depth = len(key) - len(key.lstrip())

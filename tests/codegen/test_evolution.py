@@ -1,4 +1,4 @@
-"""What may change: differences in words, and the rules that guard released versions."""
+"""`python -m codegen diff`, and the evolution rules that protect released versions."""
 
 # ruff: noqa: E501  (a change is a line of its table)
 
@@ -25,13 +25,13 @@ ADDED = "      - {name: added, type: lsn, doc: X.}\n"
 
 @pytest.fixture
 def old(spec: SpecCopy) -> Path:
-    """The spec as it was before the change."""
+    """A copy of the spec before the change."""
     folder = spec.folder.with_name("old")
     shutil.copytree(spec.folder, folder)
     return folder
 
 
-def test_between_versions_3_and_4(run: Run) -> None:
+def test_diff_of_versions_3_and_4(run: Run) -> None:
     expected = (
         "StreamAbort.abort_lsn is new: Int64 (XLogRecPtr), unsigned, when streaming = parallel\n"
         "StreamAbort.abort_time is new: Int64 (TimestampTz), signed, when streaming = parallel\n"
@@ -39,47 +39,47 @@ def test_between_versions_3_and_4(run: Run) -> None:
     assert run("diff", "v3", "v4", "--spec", ROOT / "spec") == (0, expected, "")
 
 
-def test_between_versions_1_and_2(run: Run) -> None:
-    done = run("diff", "v1", "v2", "--spec", ROOT / "spec")
+def test_diff_of_versions_1_and_2(run: Run) -> None:
+    result = run("diff", "v1", "v2", "--spec", ROOT / "spec")
     xid = "xid is new: Int32 (TransactionId), unsigned, when in_stream"
     names = ["LogicalMessage", "Relation", "Type", "Insert", "Update", "Delete", "Truncate"]
-    assert done.out.splitlines()[: len(names)] == [f"{name}.{xid}" for name in names]
-    assert (done.code, done.err) == (0, "")
+    assert result.out.splitlines()[: len(names)] == [f"{name}.{xid}" for name in names]
+    assert (result.code, result.err) == (0, "")
 
 
-def test_between_a_version_and_itself(run: Run) -> None:
+def test_diff_of_a_version_with_itself(run: Run) -> None:
     assert run("diff", "v2", "v2", "--spec", ROOT / "spec") == NOTHING
 
 
-def test_between_equal_specs(run: Run, spec: SpecCopy, old: Path) -> None:
+def test_diff_of_equal_specs(run: Run, spec: SpecCopy, old: Path) -> None:
     assert run("diff", old, spec.folder) == NOTHING
 
 
-def test_words_are_not_on_the_wire(run: Run, spec: SpecCopy, old: Path) -> None:
+def test_documentation_is_not_part_of_the_diff(run: Run, spec: SpecCopy, old: Path) -> None:
     spec.replace("    doc: A row was inserted.\n", "    doc: A row is new.\n")
     spec.replace("    title: Begin\n", "    title: Start\n")
     spec.replace("    source: logicalrep_write_insert\n", "    source: somewhere\n")
     assert run("diff", old, spec.folder) == NOTHING
 
 
-def test_versions_that_do_not_exist(run: Run) -> None:
+def test_diff_refuses_an_unknown_version(run: Run) -> None:
     expected = (1, "", "there is no version 7; the versions are 1, 2, 3, 4\n")
     assert run("diff", "v1", "v7", "--spec", ROOT / "spec") == expected
 
 
-def test_a_version_and_a_folder(run: Run) -> None:
+def test_diff_refuses_a_version_and_a_folder(run: Run) -> None:
     expected = (1, "", "compare two versions (v3 v4) or two spec folders, not one of each\n")
     assert run("diff", "v1", ROOT / "spec") == expected
 
 
-def _replaced(spec: SpecCopy, old: str, new: str, after: str) -> None:
+def _replace_after(spec: SpecCopy, old: str, new: str, after: str) -> None:
     text = spec.read()
     start = text.index(old, text.index(after))
     spec.write(text[:start] + new + text[start + len(old) :])
 
 
-# rule, after what, what, by what, and the first line that says so
-BROKEN = [
+# rule, text before the change, old text, new text, start of the error
+VIOLATIONS = [
     ("released-message-removed", "", "    tag: O\n", "    tag: O\n    versions_: x\n", "v1 is released: Origin is gone"),
     ("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "v1 is released: Ping is new: Byte1('!'), then no fields"),
     ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
@@ -88,7 +88,7 @@ BROKEN = [
     ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_segment was Int8, is Int8, unsigned"),
     ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_segment, xid"),
     ("released-version-removed", "  4:", "    released: true", "    released: false", "v4 is released, and now gone or no longer released"),
-    # What else is on the wire
+    # Other parts of the wire format
     ("released-field-changed", "  TupleData:", "count: uint16", "count: uint32", "v1 is released: Insert.new was Byte1('N'), TupleData 2 {n null 0, u unchanged 0, t text 4, b binary 4}, is Byte1('N'), TupleData 4"),
     ("released-field-changed", "  TupleData:", "tag: b", "tag: B", "v1 is released: Insert.new was"),
     ("released-field-changed", "  TupleData:", "length: uint32", "length: uint16", "v1 is released: Insert.new was"),
@@ -103,36 +103,46 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "after", "what", "by", "words"), BROKEN)
-def test_rules(
-    run: Run, spec: SpecCopy, old: Path, tmp_path: Path, rule: str, after: str, what: str, by: str, words: str
+@pytest.mark.parametrize(("rule", "after", "before", "new", "words"), VIOLATIONS)
+def test_a_change_of_a_released_version_is_refused(
+    run: Run,
+    spec: SpecCopy,
+    old: Path,
+    tmp_path: Path,
+    rule: str,
+    after: str,
+    before: str,
+    new: str,
+    words: str,
 ) -> None:
-    if "versions_" in by:  # the whole message goes
+    if "versions_" in new:  # remove the whole message
         text = spec.read()
         spec.write(text[: text.index("  Origin:\n")] + text[text.index("  Relation:\n") :])
     else:
-        _replaced(spec, what, by, after)
+        _replace_after(spec, before, new, after)
     out = tmp_path / "out"
     lock = spec.read("released.json")
-    for done in (run("diff", old, spec.folder), run("--spec", spec.folder, "--out", out)):
-        assert done.code == 1
-        assert done.err.startswith(f"{rule}: {words}")
+    for result in (run("diff", old, spec.folder), run("--spec", spec.folder, "--out", out)):
+        assert result.code == 1
+        assert result.err.startswith(f"{rule}: {words}")
     assert not out.exists()
     assert spec.read("released.json") == lock
 
 
-def test_a_version_that_is_gone(run: Run, spec: SpecCopy, old: Path) -> None:
+def test_removing_a_released_version_is_refused(run: Run, spec: SpecCopy, old: Path) -> None:
     text = spec.read()
     text = text.replace("versions: 4+", "versions: 3+")
     start = text.index("  4:\n")
     spec.write(text[:start] + text[text.index("\n# What a client asks for") :])
-    done = run("diff", old, spec.folder)
-    assert done.code == 1
-    assert "v4 is gone\n" in done.out
-    assert "released-version-removed: v4 is released, and now gone or no longer released\n" in done.err
+    result = run("diff", old, spec.folder)
+    assert result.code == 1
+    assert "v4 is gone\n" in result.out
+    assert "released-version-removed: v4 is released, and now gone or no longer released\n" in result.err
 
 
-def test_a_new_version_breaks_nothing(run: Run, spec: SpecCopy, old: Path, tmp_path: Path) -> None:
+def test_a_new_version_may_change_until_it_is_released(
+    run: Run, spec: SpecCopy, old: Path, tmp_path: Path
+) -> None:
     spec.add("versions:", VERSION_5)
     spec.add("  Commit:", "      - {name: added, type: lsn, versions: 5+, doc: X.}\n")
     spec.add("messages:", PING.replace("fields", "versions: 5+, fields"))
@@ -146,16 +156,16 @@ def test_a_new_version_breaks_nothing(run: Run, spec: SpecCopy, old: Path, tmp_p
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     assert spec.read("released.json") == lock
 
-    # Until it is released, it may change; then it may not.
+    # Until version 5 is released, it may change.
     spec.replace("versions: 5+, fields: []", f"versions: 5+, fields: [{ADDED.strip().removeprefix('- ')}]")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     spec.replace(VERSION_5, VERSION_5.replace("false", "true"))
-    done = run("--spec", spec.folder, "--out", tmp_path / "out")
-    assert (done.code, done.out.splitlines()[0]) == (0, f"wrote {spec.folder}/released.json")
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert (result.code, result.out.splitlines()[0]) == (0, f"wrote {spec.folder}/released.json")
     spec.replace("'!'", "'?'")
-    done = run("--spec", spec.folder, "--out", tmp_path / "out")
-    assert done.code == 1
-    assert done.err == "released-tag-changed: v5 is released: Ping.tag was Byte1('!'), is Byte1('?')\n"
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert result.code == 1
+    assert result.err == "released-tag-changed: v5 is released: Ping.tag was Byte1('!'), is Byte1('?')\n"
 
 
 def test_the_protocol_without_versions_may_grow_but_not_change(
@@ -164,9 +174,9 @@ def test_the_protocol_without_versions_may_grow_but_not_change(
     spec.add("messages:", PING, "replication.yaml")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     spec.replace("    tag: k\n", "    tag: z\n", "replication.yaml")
-    done = run("--spec", spec.folder, "--out", tmp_path / "out")
-    assert done.code == 1
-    assert done.err.startswith("released-tag-changed: replication is released: PrimaryKeepalive.tag was")
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert result.code == 1
+    assert result.err.startswith("released-tag-changed: replication is released: PrimaryKeepalive.tag was")
 
 
 LOCKS = [
@@ -180,7 +190,7 @@ LOCKS = [
 
 @pytest.mark.parametrize(("lock", "words"), LOCKS)
 @pytest.mark.parametrize("check", [[], ["--check"]])
-def test_a_broken_lock(
+def test_a_missing_or_damaged_lock_is_refused(
     run: Run, spec: SpecCopy, tmp_path: Path, lock: str | None, words: str, check: list[str]
 ) -> None:
     path = spec.folder / "released.json"
@@ -188,22 +198,22 @@ def test_a_broken_lock(
         path.unlink()
     else:
         path.write_text(lock)
-    done = run(*check, "--spec", spec.folder, "--out", tmp_path / "out")
-    assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"{path}:1: {words}")
-    assert done.err.count("\n") == 1
+    result = run(*check, "--spec", spec.folder, "--out", tmp_path / "out")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith(f"{path}:1: {words}")
+    assert result.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert path.exists() == (lock is not None)
 
 
-def test_a_new_lock(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_an_empty_lock_is_filled(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     lock = spec.read("released.json")
     spec.write("{}", "released.json")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     assert spec.read("released.json") == lock
 
 
-def test_wire_form() -> None:
+def test_wire_form_describes_each_field() -> None:
     spec = load(ROOT / "spec")
     form = evolution.wire_form(resolve(spec, spec.protocols["pgoutput"], 2))
     assert list(form["StreamCommit"].items()) == [

@@ -1,6 +1,6 @@
-"""A mistake in the spec is one line: file, line, and what is wrong."""
+"""A mistake in the spec gives a one-line error with file, line, and description."""
 
-# ruff: noqa: E501  (a mistake is a line of its table)
+# ruff: noqa: E501  (each mistake is one line of the table)
 
 from __future__ import annotations
 
@@ -45,15 +45,21 @@ RELATION_NAME = "      - {name: name, type: string, doc: Relation name.}"
 
 
 class Mistake(NamedTuple):
-    """Replace `old` by `new`. The mistake is where `@` stands in `new`, else where `at` stands then."""
+    """A replacement of `old` by `new` in a spec file, and the error that it causes.
+
+    The error must name the line of the mark `@` in `new`. Without a mark, it must name the line of `at`, or the
+    first replaced line.
+    """
 
     name: str
     old: str
     new: str
     words: str
+    """Start of the error's description."""
     after: str = ""
-    """Where `old` stands more than once: the first after this."""
+    """Text before the place, if `old` occurs several times."""
     at: str = ""
+    """Text whose line the error must name, if `new` has no mark `@`."""
     file: str = "pgoutput.yaml"
 
 
@@ -208,60 +214,63 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-def edit(spec: SpecCopy, mistake: Mistake) -> int:
-    """Make the mistake, and return the line that the error must name."""
+def make_mistake(spec: SpecCopy, mistake: Mistake) -> int:
+    """Make a mistake in a copy of the spec; return the line that the error must name."""
     text = spec.read(mistake.file)
-    assert mistake.after or text.count(mistake.old) == 1, "say after what"
+    assert mistake.after or text.count(mistake.old) == 1, "`old` is ambiguous: set `after`"
     start = text.index(mistake.old, text.index(mistake.after))
     new = mistake.new.replace("@", "")
     text = text[:start] + new + text[start + len(mistake.old) :]
     spec.write(text, mistake.file)
     if mistake.at:
-        where = text.index(mistake.at)
+        position = text.index(mistake.at)
     else:
-        where = start + max(mistake.new.find("@"), 0)
-    return text.count("\n", 0, where) + 1
+        position = start + max(mistake.new.find("@"), 0)
+    return text.count("\n", 0, position) + 1
 
 
-def state(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name.replace(" ", "-"))
-def test_a_mistake_is_one_line(run: Run, spec: SpecCopy, tmp_path: Path, mistake: Mistake) -> None:
-    line = edit(spec, mistake)
-    before = state(spec.folder)
-    done = run("--spec", spec.folder, "--out", tmp_path / "out")
-    assert (done.code, done.out) == (1, "")
-    place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", done.err).groups()  # type: ignore[union-attr]
+def test_a_mistake_gives_one_line_with_its_place(
+    run: Run, spec: SpecCopy, tmp_path: Path, mistake: Mistake
+) -> None:
+    line = make_mistake(spec, mistake)
+    before = read_files(spec.folder)
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert (result.code, result.out) == (1, "")
+    place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", result.err).groups()  # type: ignore[union-attr]
     assert place == f"{spec.folder / mistake.file}:{line}"
     assert text.startswith(mistake.words)
     assert not (tmp_path / "out").exists()
-    assert state(spec.folder) == before
+    assert read_files(spec.folder) == before
 
 
-def refused(run: Run, spec: SpecCopy, tmp_path: Path) -> str:
-    done = run("--spec", spec.folder, "--out", tmp_path / "out")
-    assert (done.code, done.out) == (1, "")
+def error_of(run: Run, spec: SpecCopy, tmp_path: Path) -> str:
+    """Run the generator, check that it refuses the spec and writes nothing, and return its error."""
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert (result.code, result.out) == (1, "")
     assert not (tmp_path / "out").exists()
-    return done.err
+    return result.err
 
 
-def test_the_spec_itself_has_no_mistake(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_the_unchanged_spec_is_accepted(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
 
 
-def test_a_message_in_two_files(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_a_message_in_two_files_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     spec.replace("  XLogData:\n", "  Begin:\n", "replication.yaml")
     line = spec.read("replication.yaml").split("  Begin:\n")[0].count("\n") + 1
     expected = f"{spec.folder}/replication.yaml:{line}: messages: duplicate `Begin`, already in "
-    assert refused(run, spec, tmp_path) == f"{expected}{spec.folder}/pgoutput.yaml\n"
+    assert error_of(run, spec, tmp_path) == f"{expected}{spec.folder}/pgoutput.yaml\n"
 
 
-def test_not_utf_8(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     (spec.folder / "types.yaml").write_bytes(b"types:\n  caf\xe9:\n")
     expected = f"{spec.folder}/types.yaml:2: not UTF-8 text: invalid continuation byte\n"
-    assert refused(run, spec, tmp_path) == expected
+    assert error_of(run, spec, tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -274,45 +283,45 @@ def test_not_utf_8(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     ],
     ids=["open", "deep", "surrogate", "huge"],
 )
-def test_yaml_that_is_too_much(run: Run, spec: SpecCopy, tmp_path: Path, text: str, what: str) -> None:
+def test_hostile_yaml_is_refused(run: Run, spec: SpecCopy, tmp_path: Path, text: str, what: str) -> None:
     spec.write(text, "types.yaml")
-    assert what in refused(run, spec, tmp_path)
+    assert what in error_of(run, spec, tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])
-def test_an_empty_file(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
+def test_an_empty_file_is_refused(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
     spec.write(text, "types.yaml")
-    assert refused(run, spec, tmp_path) == f"{spec.folder}/types.yaml:1: the file is empty\n"
+    assert error_of(run, spec, tmp_path) == f"{spec.folder}/types.yaml:1: the file is empty\n"
 
 
 @pytest.mark.parametrize("text", ["- a\n", "words\n"])
-def test_a_file_that_is_no_mapping(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_refused(run: Run, spec: SpecCopy, tmp_path: Path, text: str) -> None:
     spec.write(text, "types.yaml")
     expected = f"{spec.folder}/types.yaml:1: the top of the file must be a mapping\n"
-    assert refused(run, spec, tmp_path) == expected
+    assert error_of(run, spec, tmp_path) == expected
 
 
-def test_a_protocol_without_messages(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_a_protocol_without_messages_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     spec.write("protocol: pgoutput\n" + spec.read("types.yaml"), "types.yaml")
-    assert refused(run, spec, tmp_path).endswith("a protocol without messages\n")
+    assert error_of(run, spec, tmp_path).endswith("a protocol without messages\n")
 
 
-def test_a_missing_protocol(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_a_missing_protocol_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     (spec.folder / "replication.yaml").unlink()
     expected = f"{spec.folder}/pgoutput.yaml:1: no file has the messages of the protocol `replication`\n"
-    assert refused(run, spec, tmp_path) == expected
+    assert error_of(run, spec, tmp_path) == expected
 
 
-def test_no_released_version(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
+def test_a_spec_without_a_released_version_is_refused(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
     spec.write(spec.read().replace("released: true", "released: false"))
-    assert refused(run, spec, tmp_path).endswith(": no version is released; version 1 must be\n")
+    assert error_of(run, spec, tmp_path).endswith(": no version is released; version 1 must be\n")
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_folder_without_a_spec(run: Run, tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_without_a_spec_is_refused(run: Run, tmp_path: Path, exists: bool) -> None:
     folder = tmp_path / "spec"
-    if there:
+    if exists:
         folder.mkdir()
-    done = run("--spec", folder, "--out", tmp_path / "out")
+    result = run("--spec", folder, "--out", tmp_path / "out")
     expected = f"{folder}: no spec here: a folder with *.yaml files is wanted\n"
-    assert done == (1, "", expected)
+    assert result == (1, "", expected)

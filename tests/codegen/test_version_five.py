@@ -1,4 +1,4 @@
-"""A new protocol version needs YAML only: the worked example of spec/README.md, carried out."""
+"""A new protocol version needs YAML only: runs the worked example of spec/README.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = {"versions": "versions:", "messages": "messages:", "Commit": "  Commit:"}
 
 
 def add_version_five(spec: SpecCopy) -> None:
-    """Put the YAML of the example where its first line says."""
+    """Add the example's YAML blocks to the spec; the first line of a block names its section."""
     example = README[README.index("## A new version, step by step") :]
     blocks = re.findall(r"```yaml\n# (\w+)\n(.*?)```", example, re.DOTALL)
     assert sorted(key for key, _ in blocks) == sorted(KEYS)
@@ -28,6 +28,7 @@ def add_version_five(spec: SpecCopy) -> None:
 
 
 def generate(spec: SpecCopy, out: Path) -> None:
+    """Generate code from a spec into a folder."""
     done = subprocess.run(
         [sys.executable, "-m", "codegen", "--spec", spec.folder, "--out", out],
         cwd=ROOT,
@@ -37,13 +38,13 @@ def generate(spec: SpecCopy, out: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def python(out: Path, code: str) -> None:
-    """Run code that sees `out` in place of generated/."""
-    # An installed pgoutput may bring the generated/ of this repository along.
-    only = f"import sys\nsys.path[:] = [p for p in sys.path if p != {str(ROOT / 'generated')!r}]\n"
+def run_python(out: Path, code: str) -> None:
+    """Run Python code with the generated modules of `out` instead of those in generated/."""
+    # An editable install adds generated/ to sys.path.
+    prelude = f"import sys\nsys.path[:] = [p for p in sys.path if p != {str(ROOT / 'generated')!r}]\n"
     path = os.pathsep.join([str(out), str(ROOT / "runtime")])
     done = subprocess.run(
-        [sys.executable, "-c", only + textwrap.dedent(code)],
+        [sys.executable, "-c", prelude + textwrap.dedent(code)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -52,7 +53,7 @@ def python(out: Path, code: str) -> None:
 
 
 def check_types(out: Path) -> None:
-    """The generated modules are what mypy, as strict as here, and ruff accept."""
+    """Check that mypy and ruff accept the generated modules under this project's configuration."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"),
@@ -84,7 +85,7 @@ def check_types(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that was generated from the spec with version 5."""
+    """The folder generated from the spec with version 5."""
     folder = tmp_path_factory.mktemp("five")
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")
@@ -95,14 +96,14 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "generated"
 
 
-def test_the_difference_in_words(run: Run, spec: SpecCopy) -> None:
+def test_diff_describes_the_new_version(run: Run, spec: SpecCopy) -> None:
     add_version_five(spec)
     words = README.split("to see it in words:\n\n```\n")[1].split("```")[0]
     assert run("diff", "v4", "v5", "--spec", spec.folder) == (0, words, "")
 
 
-def test_it_reads_and_writes(five: Path) -> None:
-    python(
+def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
+    run_python(
         five,
         """
         from pgoutput import messages, v5
@@ -126,9 +127,9 @@ def test_it_reads_and_writes(five: Path) -> None:
     )
 
 
-def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
-    """JSON, Spark's rows and recorded streams: of version 5, and of the versions before it."""
-    python(
+def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -> None:
+    """The packages built on the codecs support version 5, and still support version 4."""
+    run_python(
         five,
         """
         import json
@@ -137,7 +138,7 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
         import pyarrow as pa
         from pgoutput import messages, v4, v5
         from pgoutput.capturefile import CaptureFile, Header, write_header, write_record
-        from pgoutput.cli.encoding import to_capture
+        from pgoutput.cli.encoding import to_capture_file
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
         from pgoutput.recording import SegmentReader, record_capture_file
@@ -173,14 +174,14 @@ def test_what_is_built_on_the_codecs_follows(five: Path) -> None:
             with tempfile.NamedTemporaryFile("w") as file:
                 file.write("".join(json.dumps(to_json(m)) + chr(10) for m in stream))
                 file.flush()
-                written = list(to_capture(Path(file.name), version, "off"))
+                written = list(to_capture_file(Path(file.name), version, "off"))
             assert written[1:] == lines
         """,
     )
 
 
-def test_version_4_refuses_it_by_name(five: Path) -> None:
-    python(
+def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
+    run_python(
         five,
         """
         from pgoutput import messages, v4, v5
@@ -223,12 +224,12 @@ for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel")):
 """
 
 
-def test_its_strategies_round_trip(five: Path) -> None:
-    python(five, ROUND_TRIP)
+def test_messages_of_the_new_strategies_round_trip(five: Path) -> None:
+    run_python(five, ROUND_TRIP)
 
 
-def test_schemas_layouts_and_reference_have_it(five: Path) -> None:
-    python(
+def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) -> None:
+    run_python(
         five,
         """
         import pyarrow as pa
@@ -251,20 +252,20 @@ def test_schemas_layouts_and_reference_have_it(five: Path) -> None:
     assert "## 4 to 5" in (five / "reference/changes.md").read_text(encoding="utf-8")
 
 
-def test_earlier_codecs_stay_as_they_are(five: Path) -> None:
+def test_codecs_of_earlier_versions_do_not_change(five: Path) -> None:
     for name in ("v1", "v2", "v3", "envelope"):
         old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
-        # But for the refusal of the new field.
+        # Earlier codecs only refuse the new field.
         assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
 
 
 @pytest.mark.slow
-def test_type_checker_and_linter_accept_it(five: Path) -> None:
+def test_mypy_and_ruff_accept_the_new_version(five: Path) -> None:
     check_types(five)
 
 
-# What else a version may bring, all at once: every kind of field where old messages did not have it.
-HARDER = """\
+# A message with every kind of field.
+EVERY_FIELD_KIND = """\
   Everything:
     tag: V
     title: Everything
@@ -339,7 +340,7 @@ COLLATION = """\
       - {name: collation, type: string, versions: 5+, doc: Name of the collation.}
 """
 
-MORE_OF_ORIGIN = """\
+NEW_FIELDS_OF_ORIGIN = """\
       - {name: node, type: string, versions: 5+, doc: Text.}
       - {name: mood, type: Mood, versions: 5+, when: in_stream, doc: An enum under a condition.}
       - {name: mark, type: Mark, versions: 5+, doc: Flags.}
@@ -351,12 +352,13 @@ MORE_OF_ORIGIN = """\
 
 
 @pytest.fixture(scope="module")
-def harder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("harder")
+def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder generated from a spec with fields of every kind, and removed fields and messages."""
+    folder = tmp_path_factory.mktemp("every_kind")
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")
     add_version_five(spec)
-    spec.add("messages:", HARDER)
+    spec.add("messages:", EVERY_FIELD_KIND)
     spec.add("enums:", MOOD)
     spec.add("flags:", MARK)
     tuples = spec.read().split("\ntuples:\n")[1].split("\nstructs:")[0].replace("TupleData:", "WideData:")
@@ -364,7 +366,7 @@ def harder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec.add("tuples:", tuples + "\n")
     spec.add("structs:", PAIR)
     spec.add("  RelationColumn:", COLLATION)
-    spec.add("  Origin:", MORE_OF_ORIGIN)
+    spec.add("  Origin:", NEW_FIELDS_OF_ORIGIN)
     spec.add("  HotStandbyFeedback:", PAIRS, "replication.yaml")
     spec.replace("{name: final_lsn, type: lsn, doc", "{name: final_lsn, type: lsn, versions: 1-4, doc")
     spec.replace(
@@ -375,13 +377,13 @@ def harder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "generated"
 
 
-def test_all_kinds_of_fields_round_trip(harder: Path) -> None:
-    python(harder, ROUND_TRIP)
+def test_messages_with_all_kinds_of_fields_round_trip(every_kind: Path) -> None:
+    run_python(every_kind, ROUND_TRIP)
 
 
-def test_what_a_version_dropped(harder: Path) -> None:
-    python(
-        harder,
+def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
+    run_python(
+        every_kind,
         """
         from pgoutput import _protocols, messages, v4, v5
         from pgoutput.errors import EncodeError
@@ -407,9 +409,9 @@ def test_what_a_version_dropped(harder: Path) -> None:
     )
 
 
-def test_a_field_in_a_struct_is_refused_by_older_versions(harder: Path) -> None:
-    python(
-        harder,
+def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> None:
+    run_python(
+        every_kind,
         """
         from pgoutput import messages, v4, v5
         from pgoutput.errors import EncodeError
@@ -435,5 +437,5 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(harder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_type_checker_and_linter_accept_all_kinds_of_fields(harder: Path) -> None:
-    check_types(harder)
+def test_mypy_and_ruff_accept_all_kinds_of_fields(every_kind: Path) -> None:
+    check_types(every_kind)

@@ -1,4 +1,4 @@
-"""A new protocol version needs YAML only, and the kernel compiled anew."""
+"""The kernel of a new protocol version is generated from YAML only."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 import hatch_build
 from pgoutput import compiled
 from tests.codegen.spec_copy import ROOT, SpecCopy
-from tests.codegen.test_version_five import add_version_five, generate, python
+from tests.codegen.test_version_five import add_version_five, generate, run_python
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
-def test_the_kernel_follows(tmp_path: Path) -> None:
+def test_the_kernel_supports_the_new_version(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "spec", tmp_path / "spec")
     spec = SpecCopy(tmp_path / "spec")
     add_version_five(spec)
     out = tmp_path / "generated"
     generate(spec, out)
     hatch_build.build(out / "pgoutput/_kernel.pyx", out / "pgoutput")
-    python(
+    run_python(
         out,
         """
         from pgoutput import compiled, v4, v5

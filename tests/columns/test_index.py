@@ -25,7 +25,7 @@ from pgoutput.testing import Stream, streams
 from pgoutput.values import arrow_type
 from tests.codec import corpus, fuzz
 from tests.columns.odd import ODD
-from tests.values import in_binary, in_text
+from tests.values import binary_samples, text_samples
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -191,16 +191,18 @@ def test_odd_cells_of_every_type() -> None:
     assert_same_values(ODD, [*TYPES, (1007, -1), (99999, -1)])
 
 
-@pytest.mark.parametrize("name", sorted(in_text.TEXTS))
+@pytest.mark.parametrize("name", sorted(text_samples.TEXTS))
 def test_values_in_text(name: str) -> None:
     builtin = catalog.BY_NAME[name]
-    assert_same_values(in_text.TEXTS[name], [type_ for type_ in TYPES if type_[0] == builtin.oid])
+    assert_same_values(text_samples.TEXTS[name], [type_ for type_ in TYPES if type_[0] == builtin.oid])
 
 
-@pytest.mark.parametrize("name", sorted(in_binary.BYTES))
+@pytest.mark.parametrize("name", sorted(binary_samples.BYTES))
 def test_values_in_binary(name: str) -> None:
     builtin = catalog.BY_NAME[name]
-    assert_same_values(list(in_binary.BYTES[name]), [type_ for type_ in TYPES if type_[0] == builtin.oid])
+    assert_same_values(
+        list(binary_samples.BYTES[name]), [type_ for type_ in TYPES if type_[0] == builtin.oid]
+    )
 
 
 TYPED = [type_ for type_ in TYPES if arrow_type(*type_) != pa.string()]

@@ -1,7 +1,7 @@
-"""Tables whose publications are altered while they are recorded.
+"""A workload that alters publications while they are recorded.
 
-Each table has a publication of its own, which is altered once: what a recorder has missed is not hidden by
-what it has noticed at another time.
+Each table has its own publication, which is altered once. So a missed alteration is not hidden by another one
+that the recorder has noticed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TABLES: Final = 12
 PUBLICATIONS: Final = tuple(f"moving_{number}" for number in range(TABLES))
 ROWS: Final = 200
 
-OFTEN: Final = 0.03
-"""The share of steps that alter a publication."""
+ALTERATION_SHARE: Final = 0.03
+"""Share of steps that alter a publication."""
 
 PAUSES: Final = 0, 0.05, 0.5, 3
-"""Seconds between an alteration and the one that takes it back."""
+"""Seconds between an alteration and its reversal, one of which is chosen."""
 
-_ALL: Final = {10: "insert, update, delete", 11: "insert, update, delete, truncate"}
+_ALL_OPERATIONS: Final = {10: "insert, update, delete", 11: "insert, update, delete, truncate"}
 
 CHANGES: Final = {
     10: [
@@ -40,7 +40,7 @@ CHANGES: Final = {
         ("SET TABLE {table} (id, n)", "SET TABLE {table}"),
     ],
 }
-"""How publications are altered, and back, on servers of these versions and newer ones."""
+"""Clauses of ALTER PUBLICATION and their reversals, by the first server version that supports them."""
 
 
 def prepare(connection: Connection) -> None:
@@ -54,16 +54,16 @@ def prepare(connection: Connection) -> None:
 
 
 class Publisher:
-    """Changes rows of the tables, and alters their publications.
+    """A writer that changes rows of the tables, and alters their publications.
 
     Attributes:
-        altered: The tables whose publications were altered, with their schema, and how.
+        altered: Alterations of publications, by the name of the table with its schema.
         steps: Number of transactions.
 
     Args:
         version: Major version of the server.
-        random: What it does.
-        altering: Is set when publications may be altered.
+        random: Random numbers that decide the steps.
+        altering: Set when publications may be altered.
     """
 
     def __init__(self, version: int, random: Random, altering: Event) -> None:
@@ -73,15 +73,15 @@ class Publisher:
         self._altering = altering
         self._last_id = ROWS
         self._left = random.sample(range(TABLES), TABLES)
-        self._all = max((since, names) for since, names in _ALL.items() if since <= version)[1]
+        self._all = max((since, names) for since, names in _ALL_OPERATIONS.items() if since <= version)[1]
         self._changes = [change for since, some in CHANGES.items() if since <= version for change in some]
 
     def settle(self, connection: Connection) -> None:
-        """Nothing is left."""
+        """Do nothing: this writer leaves no prepared transactions."""
 
     def step(self, connection: Connection) -> None:
-        """Make a transaction, or alter a publication."""
-        if self._altering.is_set() and self._left and self._random.random() < OFTEN:
+        """Run a transaction, or alter a publication."""
+        if self._altering.is_set() and self._left and self._random.random() < ALTERATION_SHARE:
             self._alter(connection, self._left.pop())
         elif self._altering.is_set():
             self._change(connection, self._random.randrange(TABLES))
@@ -89,12 +89,12 @@ class Publisher:
         time.sleep(self._random.uniform(0.02, 0.1))
 
     def _alter(self, connection: Connection, number: int) -> None:
-        there, back = self._random.choice(self._changes)
-        self._publish(connection, number, there)
+        clause, reversal = self._random.choice(self._changes)
+        self._publish(connection, number, clause)
         self._change(connection, number)
         if self._random.random() < 0.7:
             time.sleep(self._random.choice(PAUSES))
-            self._publish(connection, number, back)
+            self._publish(connection, number, reversal)
             self._change(connection, number)
 
     def _publish(self, connection: Connection, number: int, change: str) -> None:

@@ -1,9 +1,9 @@
-"""A recorder that dies at a chosen moment.
+"""A recorder process that kills itself at a given moment.
 
 `python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS FAILOVER UNTIL DIE_AT BYTES SECONDS`
 
-BYTES and SECONDS are the size and age at which a segment ends. It ends with its parent, whose end of the pipe
-is its standard input.
+BYTES and SECONDS are the size and age at which a segment ends. The process exits when its standard input, a
+pipe from its parent, is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PUBLICATION: Final = "crash"
 
 def main() -> None:
     dsn, folder, options, publications, failover, until, die_at, size, seconds = sys.argv[1:]
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     recorder = Recorder(
         dsn,
         SLOT,
@@ -35,26 +35,26 @@ def main() -> None:
         failover=failover == "failover",
         segment_bytes=int(size),
         segment_seconds=float(seconds),
-        on_event=tell,
+        on_event=print_event,
     )
     signal.signal(signal.SIGTERM, lambda number, frame: recorder.stop())
     if int(die_at):
-        die_when_files_are_touched(folder, int(die_at))
+        die_at_file_operation(folder, int(die_at))
     recorder.run(until="now" if until == "now" else None)
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     os.write(1, msgspec.json.encode(event) + b"\n")
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     os.read(0, 1)
     os._exit(1)
 
 
-def die_when_files_are_touched(folder: str, times: int) -> None:
-    """Die at the n-th time that something in the folder is opened, renamed, made, listed or removed."""
-    left = times
+def die_at_file_operation(folder: str, number: int) -> None:
+    """Kill the process at the n-th time that a file in the folder is opened, renamed, created or removed."""
+    left = number
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal left
@@ -68,7 +68,7 @@ def die_when_files_are_touched(folder: str, times: int) -> None:
 
 
 def _name(path: object, folder: str) -> str:
-    """The path inside the folder, if it is there."""
+    """Return a path relative to the folder, or an empty text if it is not in the folder."""
     text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
     return f".{text.removeprefix(folder)}" if text.startswith(folder) else ""
 

@@ -1,4 +1,4 @@
-"""What a recording says that a server's tables hold, and what they do hold."""
+"""Comparison of a recording with the server's tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEDGER: Final = "public.ledger"
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A recording beside the server."""
+    """Result of comparing a recording with the server's tables."""
 
     messages: int
     transactions: int
@@ -32,35 +32,36 @@ class Comparison(msgspec.Struct, frozen=True):
     sessions: int
     timelines: int
     lost: int
-    """Rows of the ledger that were committed, and are in no transaction of the recording."""
-    doubled: int
-    """Rows of the ledger that are in several transactions, or more than once in one."""
+    """Number of committed rows of the ledger that are in no transaction of the recording."""
+    duplicated: int
+    """Number of rows of the ledger that the recording has more than once."""
     invented: int
-    """Rows of the ledger that the recording has, and the server does not."""
+    """Number of rows of the ledger that the recording has and the server has not."""
     different: tuple[str, ...]
-    """Tables that are not the same, and that the recording lists as incomplete."""
+    """Tables that differ, and that the recording lists as incomplete."""
     silent: tuple[str, ...]
-    """Tables that are not the same, and that the recording does not list as incomplete."""
+    """Tables that differ, although the recording does not list them as incomplete."""
     unfounded: tuple[str, ...]
-    """Tables that the recording lists as incomplete, with its reason, although they were published all the
-    time."""
+    """Tables that the recording lists as incomplete, with its reason, although no publication was altered."""
     gaps: tuple[str, ...]
     tables: int
     rows: int
 
     @property
     def equal(self) -> bool:
-        """Whether the recording is right about all tables."""
-        return not (self.lost or self.doubled or self.invented or self.silent or self.unfounded or self.gaps)
+        """Whether all tables are equal, or listed as incomplete for a reason."""
+        return not (
+            self.lost or self.duplicated or self.invented or self.silent or self.unfounded or self.gaps
+        )
 
 
 def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {}) -> Comparison:
-    """Replay a recording, and compare it with the tables of the server as they are now.
+    """Replay a recording, and compare the result with the current tables of the server.
 
     Args:
-        folder: The recording.
-        server: Where the tables are.
-        altered: Tables of which more or less was published for a time, with their schema, and what was done.
+        folder: Folder of the recording.
+        server: Server of the tables.
+        altered: Alterations of publications, by the name of the table with its schema.
     """
     metadata = [read_metadata(path) for path in list_segments(folder)]
     tables, inserted, transactions = Tables(), Counter[object](), 0
@@ -78,14 +79,14 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
     schemas = ["public", *([publisher.SCHEMA] if publisher.PUBLICATIONS[0] in source.publications else [])]
     with server.connect() as connection:
         names = _names(connection, schemas)
-        truth = {oid: _rows(connection, name, source.options.get("binary") == "on") for oid, name in names}
-    (ledger,) = (Counter(row[0] for row in truth[oid].elements()) for oid, name in names if name == LEDGER)
+        expected = {oid: _rows(connection, name, source.options.get("binary") == "on") for oid, name in names}
+    (ledger,) = (Counter(row[0] for row in expected[oid].elements()) for oid, name in names if name == LEDGER)
     listed = {one.oid: one.reason for one in metadata[-1].incomplete}
     differences = {
         oid: f"{name} ({', '.join(altered.get(name, ['not altered']))}):"
-        f" lacks {_some(truth[oid] - rows)}, has {_some(rows - truth[oid])}"
+        f" lacks {_some(expected[oid] - rows)}, has {_some(rows - expected[oid])}"
         for oid, name in names
-        if (rows := replayed.get(oid, Counter())) != truth[oid]
+        if (rows := replayed.get(oid, Counter())) != expected[oid]
     }
     return Comparison(
         messages=sum(one.messages for one in metadata),
@@ -94,7 +95,7 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
         sessions=max(one.session for one in metadata),
         timelines=len({one.source.timeline for one in metadata}),
         lost=len(ledger - inserted),
-        doubled=sum(1 for times in inserted.values() if times > 1),
+        duplicated=sum(1 for times in inserted.values() if times > 1),
         invented=len(inserted - ledger),
         different=tuple(text for oid, text in differences.items() if oid in listed),
         silent=tuple(text for oid, text in differences.items() if oid not in listed),
@@ -102,13 +103,13 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
             f"{name}: {listed[oid]}" for oid, name in names if oid in listed and name not in altered
         ),
         gaps=tuple(find_gaps(metadata)),
-        tables=len(truth),
-        rows=sum(rows.total() for rows in truth.values()),
+        tables=len(expected),
+        rows=sum(rows.total() for rows in expected.values()),
     )
 
 
 def _names(connection: psycopg.Connection, schemas: list[str]) -> list[tuple[int, str]]:
-    """The OIDs of the tables in some schemas, and their names with the schema."""
+    """Return OIDs and full names of the tables in schemas."""
     rows = connection.execute(
         "SELECT oid::int8, relnamespace::regnamespace || '.' || relname FROM pg_class"
         " WHERE relkind = 'r' AND relnamespace = ANY (%s::regnamespace[])",
@@ -118,7 +119,7 @@ def _names(connection: psycopg.Connection, schemas: list[str]) -> list[tuple[int
 
 
 def _rows(connection: psycopg.Connection, name: str, binary: bool) -> Rows:
-    """The rows of a table as the server sends them."""
+    """Return the rows of a table in the format of the stream."""
     names = connection.execute(
         "SELECT quote_ident(attname) FROM pg_attribute"
         " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -132,7 +133,7 @@ def _rows(connection: psycopg.Connection, name: str, binary: bool) -> Rows:
 
 
 def _bytes(cell: Cell) -> object:
-    """A cell as the server has sent it."""
+    """Return a cell as the bytes that the server has sent."""
     return cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell
 
 

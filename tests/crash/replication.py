@@ -1,4 +1,4 @@
-"""A replica follows many tables at work, while its recorder and its Spark are killed again and again.
+"""Crash test of a replica: recorder and Spark are killed repeatedly while many tables change.
 
 `python -m tests.crash.replication --tables 200 --minutes 10 --seed 1`
 """
@@ -35,28 +35,28 @@ ROOT = Path(__file__).parents[2]
 REPLICATE = sys.executable, "-m", "pgoutput.cli", "replicate"
 
 SEGMENTS = str(4 << 20), "1"
-"""Their bytes and seconds, at most."""
+"""Size and age at which segments end: bytes and seconds, as arguments."""
 
 PATIENCE = 900
-"""Seconds for the last run to catch up."""
+"""Seconds that the last run has to catch up."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What was done, and what came of it."""
+    """Result of a crash test."""
 
     kills: dict[str, int]
-    """By who was killed."""
+    """Number of kills, by process."""
     steps: int
-    """Of the writers."""
+    """Number of steps of the writers."""
     segments: int
     tables: int
     rows: int
     different: tuple[str, ...]
-    """Tables that are not the same."""
+    """Tables of the replica that differ from the source, with the difference."""
     seconds: float
 
     def __str__(self) -> str:
-        kills = ", ".join(f"{who} {times} times" for who, times in sorted(self.kills.items()))
+        kills = ", ".join(f"{name} {times} times" for name, times in sorted(self.kills.items()))
         return (
             f"killed: {kills}; {self.steps:,} steps of writers, {self.segments:,} segments,"
             f" {self.seconds:.0f} s\n"
@@ -65,12 +65,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Process:
-    """A program that is started again whenever it ends.
+    """A program that can be started repeatedly.
 
     Args:
-        name: What to call it.
-        command: The program.
-        log: Where what it prints goes.
+        name: Name of the program in reports.
+        command: Command line.
+        log: File for the output of the program.
     """
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
@@ -80,7 +80,7 @@ class Process:
 
     @contextmanager
     def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run it; at the end it and its children are gone."""
+        """Run the program; kill it and its descendants at the end of the context."""
         with (
             self._log.open("ab") as log,
             subprocess.Popen(
@@ -98,23 +98,26 @@ class Process:
                 _kill_all(process.pid)
 
     def finish(self, *more: str) -> None:
-        """Run it to its end."""
+        """Run the program until it exits with code 0."""
         with self.started(*more) as process:
-            assert process.wait(PATIENCE) == 0, self.said
+            assert process.wait(PATIENCE) == 0, self.output
 
     @property
-    def said(self) -> str:
-        """The end of what it printed."""
+    def output(self) -> str:
+        """The last 4000 characters of the log."""
         return self._log.read_text(errors="replace")[-4000:]
 
 
 class Killer:
-    """Kills a process again and again, in a thread.
+    """A thread that starts and kills a program repeatedly; a context manager.
+
+    Attributes:
+        kills: Number of kills, by process.
 
     Args:
-        process: The process.
-        random: When.
-        between: Seconds that it lives, at least and at most.
+        process: The program.
+        random: Random numbers that decide the lifetimes.
+        between: Shortest and longest lifetime, in seconds.
     """
 
     def __init__(self, process: Process, random: Random, between: tuple[float, float]) -> None:
@@ -139,32 +142,32 @@ class Killer:
             while not self._stop.is_set():
                 with self._process.started() as running:
                     self._stop.wait(self._random.uniform(*self._between))
-                    assert running.poll() is None, f"{self._process.name} ended: {self._process.said}"
+                    assert running.poll() is None, f"{self._process.name} ended: {self._process.output}"
                     if not self._stop.is_set():
                         self.kills[self._kill(running.pid)] += 1
         except BaseException as failure:
             self._failure = failure
 
     def _kill(self, pid: int) -> str:
-        """Kill the process, or one of its descendants; give what it was."""
+        """Kill the process, or the Java process that it has started; return which."""
         others = [child for child in _descendants(pid) if _name(child) == "java"]
         if others and self._random.random() < 0.5:
             os.kill(others[0], signal.SIGKILL)
-            time.sleep(1)  # the one that lost it may try to go on
+            time.sleep(1)  # the process may try to continue without Java
             return "java"
         os.kill(pid, signal.SIGKILL)
         return self._process.name
 
 
 def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: float = 100) -> Outcome:
-    """Do it all.
+    """Run the crash test.
 
     Args:
-        folder: Where recording and replica go.
-        tables: How many tables.
-        seconds: How long writers are at work.
-        seed: What happens; when it does depends on the machine.
-        longest: Seconds that Spark lives, at most.
+        folder: Folder for recording and replica.
+        tables: Number of tables.
+        seconds: Duration of the workload, in seconds.
+        seed: Seed of all random decisions. Their timing depends on the machine.
+        longest: Longest lifetime of Spark, in seconds.
     """
     began = time.monotonic()
     random = Random(seed)
@@ -204,14 +207,14 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
             time.sleep(seconds)
         recorder.finish("now", "0", *SEGMENTS)
         spark.finish()
-        truth = shop.true_tables(server)
+        expected = shop.true_tables(server)
     return Outcome(
         kills=one.kills + other.kills,
         steps=work.steps,
         segments=len(find_segments(locate(recording))),
-        tables=len(truth),
-        rows=sum(len(table.rows) for table in truth),
-        different=tuple(different(target, truth)),
+        tables=len(expected),
+        rows=sum(len(table.rows) for table in expected),
+        different=tuple(different(target, expected)),
         seconds=time.monotonic() - began,
     )
 
@@ -231,18 +234,18 @@ def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
 
 
 def _recording(process: Process) -> Process:
-    """The recorder, as it records without end."""
+    """Return the recorder without an end."""
     return Process(process.name, [*process._command, "", "0", *SEGMENTS], process._log)
 
 
 def _descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that they did."""
+    """Return the descendants of a process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 stat = (entry / "stat").read_text()
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 continue
             parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
     found = [pid]
@@ -259,7 +262,7 @@ def _name(pid: int) -> str:
 
 
 def _kill_all(pid: int) -> None:
-    """End a process and all that it started, in whatever group they are now."""
+    """Kill a process and its descendants, in any process group."""
     for one in [pid, *_descendants(pid)]:
         try:
             os.kill(one, signal.SIGKILL)
@@ -272,11 +275,11 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    print(f"seed {given.seed}", flush=True)
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
+    print(f"seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pgoutput-replica-") as folder:
-        outcome = replicate(Path(folder), given.tables, 60 * given.minutes, given.seed)
+        outcome = replicate(Path(folder), arguments.tables, 60 * arguments.minutes, arguments.seed)
     print(outcome)
     if outcome.different:
         raise SystemExit("\n".join(["FAILED", *outcome.different]))

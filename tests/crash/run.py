@@ -1,4 +1,4 @@
-"""A recorder is killed again and again, and its server restarted, while writers are at work.
+"""Crash test of the recorder: it is killed repeatedly, and its server restarted, while writers run.
 
 `python -m tests.crash.run --version 18 --kills 50 --restarts 10 --seed 1`
 """
@@ -30,61 +30,61 @@ from tests.crash.workload import Workload, prepare
 from tests.server import WHEEL_VERSION, Server, Standby
 
 SMALL_SEGMENTS = "262144", "0.3"
-"""Their bytes and seconds, at most."""
+"""Size and age at which segments end: bytes and seconds, as arguments."""
 
 PATIENCE = 120
-"""Seconds for the last run to catch up, and for a restarted server to be there."""
+"""Seconds that the last run has to catch up, and a restarted server to accept connections."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What was done, and what came of it."""
+    """Result of a crash test."""
 
     kills: dict[str, int]
-    """By what the recorder was about."""
+    """Number of kills, by phase of the recorder."""
     restarts: int
     crashes: int
-    """Restarts of which the server was not told."""
+    """Number of restarts after an immediate shutdown."""
     failovers: int
     alterations: int
-    """Tables of which more or less was published for a time."""
-    tried: int
-    """Steps of the writers."""
+    """Number of tables whose publication was altered."""
+    steps: int
+    """Number of steps of the writers."""
     reconnects: int
-    """Of the writers."""
+    """Number of reconnections of the writers."""
     seconds: float
     comparison: Comparison
 
     def __str__(self) -> str:
         found = self.comparison
-        kills = ", ".join(f"{times} while {what}" for what, times in sorted(self.kills.items()))
+        kills = ", ".join(f"{times} while {phase}" for phase, times in sorted(self.kills.items()))
         return (
             f"{sum(self.kills.values())} kills ({kills}), {self.restarts} restarts of the server "
             f"({self.crashes} of them crashes), {self.failovers} failovers, {self.alterations} altered "
-            f"publications, {self.tried:,} steps of writers, {self.seconds:.0f} s\n"
+            f"publications, {self.steps:,} steps of writers, {self.seconds:.0f} s\n"
             f"{found.messages:,} messages, {found.transactions:,} transactions, {found.sessions} sessions, "
             f"{found.timelines} timelines, {found.segments} segments; {found.tables} tables with "
             f"{found.rows:,} rows, {len(found.different)} of them listed as incomplete and different, "
             f"{len(found.unfounded)} listed without a reason\n"
-            f"{found.lost} lost, {found.doubled} doubled, {found.invented} invented, "
+            f"{found.lost} lost, {found.duplicated} duplicated, {found.invented} invented, "
             f"{len(found.silent)} silent; {len(found.gaps)} gaps"
         )
 
 
 class Crash:
-    """One run of the test; a context manager that ends its servers.
+    """One run of the crash test; a context manager that ends its servers.
 
     Args:
         version: Major version of the server.
-        folder: Where the recording goes.
-        seed: What happens, and when; also which options the recorder has.
+        folder: Folder of the recording.
+        seed: Seed of all random decisions, including the options of the recorder.
         rows: Number of rows of the ledger before the recording begins.
-        longest: Seconds that a recorder lives, at most.
+        longest: Longest lifetime of a recorder, in seconds.
 
     Attributes:
-        server: The server that takes writes.
+        server: The server that accepts writes.
         workload: The writers.
-        options: What the recorder asks the server for.
-        kills: Number of kills, by what the recorder was about.
+        options: Options of the recorder.
+        kills: Number of kills, by phase of the recorder.
     """
 
     def __init__(self, version: int, folder: Path, seed: int, *, rows: int, longest: float) -> None:
@@ -108,11 +108,11 @@ class Crash:
         self._servers.close()
 
     def kill(self, *, early: bool, event: str = "") -> None:
-        """Start a recorder, and kill it; restart or replace the server meanwhile, or not.
+        """Start a recorder, and kill it; maybe restart or replace the server meanwhile.
 
         Args:
-            early: Let it not come far, so that the snapshot is hit.
-            event: `restart`, `failover` or nothing.
+            early: Whether to kill it early, during the snapshot.
+            event: `restart`, `failover`, or empty for neither.
         """
         random = self._random
         standby = self._add_standby() if event == "failover" else None
@@ -132,33 +132,33 @@ class Crash:
             finally:
                 timer.cancel()
             if recorder.returncode != -signal.SIGKILL:
-                # A recorder that loses the server at its start says so and ends.
-                assert event, f"the recorder ended by itself: {self._said()}"
-                assert "ConnectionLost" in self._said(), self._said()
+                # A recorder that loses the server at its start ends with an error.
+                assert event, f"the recorder ended by itself: {self._output()}"
+                assert "ConnectionLost" in self._output(), self._output()
                 return self.kill(early=early)
             self.kills[self.phase] += 1
 
     def record(self, seconds: float) -> None:
-        """Record for a while, and stop in good order."""
+        """Record for some seconds, and stop the recorder with SIGTERM."""
         with self._recording():
             time.sleep(seconds)
 
     def finish(self) -> None:
-        """Record what is left; one row more, so that there is a segment behind all that happened."""
+        """Record to the end of the WAL, with one more row, so that a last segment is written."""
         with self.server.connect() as connection:
             connection.execute("INSERT INTO ledger VALUES (0)")
         with self._recorder(until="now") as recorder:
-            assert recorder.wait(PATIENCE) == 0, self._said()
+            assert recorder.wait(PATIENCE) == 0, self._output()
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """A recorder that is at work, and stopped in good order."""
+        """Run a recorder, and stop it with SIGTERM at the end of the context."""
         with self._recorder() as recorder:
-            while recorder.poll() is None and self.phase != "recording":  # it listens to signals by then
+            while recorder.poll() is None and self.phase != "recording":  # it handles signals by then
                 time.sleep(0.1)
             yield
             recorder.terminate()
-            assert recorder.wait(PATIENCE) == 0, self._said()
+            assert recorder.wait(PATIENCE) == 0, self._output()
 
     @contextmanager
     def _recorder(
@@ -204,7 +204,7 @@ class Crash:
         server.start()
 
     def _add_standby(self) -> Standby:
-        """A standby with a usable copy of the slot, without which nothing is recorded from now on."""
+        """Start a standby with a usable copy of the slot; from now on, the slot waits for the standby."""
         standby = self._servers.enter_context(Standby(self.server, sync_replication_slots="on"))
         deadline = time.monotonic() + PATIENCE
         with self._recording(), self.server.connect() as connection:
@@ -219,7 +219,7 @@ class Crash:
         return standby
 
     def _fail_over(self, standby: Standby) -> None:
-        """Destroy the primary, and promote the standby."""
+        """Crash the primary, and promote the standby."""
         random = self._random
         time.sleep(random.uniform(0.2, 2.0))
         self.failovers += 1
@@ -231,18 +231,18 @@ class Crash:
 
     @property
     def phase(self) -> str:
-        """What the recorder is, or was, about."""
+        """Phase of the current or last recorder: snapshotting, connecting or recording."""
         with suppress(FileNotFoundError):
             if json.loads((self.folder / "_recording.json").read_bytes())["snapshot"] == "complete":
                 return "recording" if b'"connected"' in self._log.read_bytes() else "connecting"
         return "snapshotting"
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
 
 
 def draw_options(version: int, random: Random) -> RecorderOptions:
-    """What a recorder asks a server of this version for."""
+    """Return random options that a server of this version supports."""
     return RecorderOptions(
         binary=version >= 14 and random.random() < 0.5,
         two_phase=version >= 15 and random.random() < 0.5,
@@ -262,7 +262,7 @@ def crash(
     rows: int = 200_000,
     longest: float = 3.0,
 ) -> Outcome:
-    """Make a server, and do it all; the recording is left in the folder."""
+    """Run the crash test on a new server; leave the recording in the folder."""
     began = time.monotonic()
     early = kills // 5
     with Crash(version, folder / "recording", seed, rows=rows, longest=longest) as run:
@@ -283,7 +283,7 @@ def crash(
             crashes=run.crashes,
             failovers=run.failovers,
             alterations=len(workload.altered),
-            tried=workload.transactions,
+            steps=workload.transactions,
             reconnects=workload.reconnects,
             seconds=time.monotonic() - began,
             comparison=compare(run.folder, run.server, workload.altered),
@@ -297,13 +297,17 @@ def main() -> None:
     parser.add_argument("--restarts", type=int, default=10)
     parser.add_argument("--failovers", type=int, default=3, help="on servers whose standbys keep slots")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="an empty one, to keep the recording in")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="an empty folder to keep the recording in"
+    )
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders are removed
-    failovers = given.failovers if given.version == WHEEL_VERSION else 0
+    failovers = arguments.failovers if arguments.version == WHEEL_VERSION else 0
     with tempfile.TemporaryDirectory(prefix="pgoutput-crash-") as temporary:
-        folder = given.keep or Path(temporary)
-        outcome = crash(folder, given.version, given.kills, given.restarts, failovers, given.seed)
+        folder = arguments.keep or Path(temporary)
+        outcome = crash(
+            folder, arguments.version, arguments.kills, arguments.restarts, failovers, arguments.seed
+        )
     print(outcome)
     found = outcome.comparison
     if not found.equal:

@@ -1,4 +1,4 @@
-"""Many tables at work whose columns come, go and change their types: what a replica has to follow."""
+"""A workload with many tables whose columns are added, dropped and retyped."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ VALUES: Final = {
     "date": "CASE id % 5 WHEN 0 THEN 'infinity' ELSE current_date END",
     "uuid": "md5(id::text)::uuid",
 }
-"""Types that columns may have, and values of them."""
+"""Types of added columns, with SQL for their values."""
 
 WIDER: Final = {"int4": "int8", "numeric(8, 2)": "numeric(12, 4)", "int8": "text", "uuid": "text"}
-"""What the type of a column may become."""
+"""New types of retyped columns, by old type."""
 
 
 class Tables:
-    """Tables, and writers that change them; a context manager.
+    """Tables, and threads that write to them; a context manager.
+
+    Attributes:
+        steps: Number of steps of all writers, after the end of the context.
 
     Args:
-        dsn: The server.
-        count: How many tables.
-        seed: What the writers do. When they do it depends on the machine.
+        dsn: DSN of the server.
+        count: Number of tables.
+        seed: Seed of the writers' decisions. Their timing depends on the machine.
     """
 
     def __init__(self, dsn: str, count: int, seed: int) -> None:
@@ -55,14 +58,14 @@ class Tables:
         self._dsn = dsn
         self._stop = Event()
         self._failures: list[BaseException] = []
-        # Each writer has tables of its own, so that no two wait for each other.
+        # Each writer has its own tables, so that writers do not wait for each other.
         self._writers = [
             Writer(range(first, count, WRITERS), Random(f"{seed} {first}")) for first in range(WRITERS)
         ]
         self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
 
     def create(self) -> None:
-        """Make the tables, with some rows, and the publication."""
+        """Create the tables, with some rows, and the publication."""
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             for writer in self._writers:
                 writer.create(connection)
@@ -94,14 +97,14 @@ class Tables:
 
 
 class Writer:
-    """Changes some tables, one step after the other."""
+    """A writer that changes its tables in random steps."""
 
     def __init__(self, numbers: range, random: Random) -> None:
         self.steps = 0
         self._random = random
         self._names = [f"t{number:03}" for number in numbers]
         self._full = {name for number, name in zip(numbers, self._names, strict=True) if number % 10 == 9}
-        """Tables that have REPLICA IDENTITY FULL and no key."""
+        """Tables with REPLICA IDENTITY FULL and without a key."""
         self._columns: dict[str, dict[str, str]] = {name: {} for name in self._names}
         self._last = ROWS
         self._actions: dict[Callable[[Connection, str], None], int] = {
@@ -120,7 +123,7 @@ class Writer:
         }
 
     def create(self, connection: Connection) -> None:
-        """Make the tables."""
+        """Create the tables of this writer."""
         for name in self._names:
             key = "" if name in self._full else " PRIMARY KEY"
             _run(
@@ -135,14 +138,14 @@ class Writer:
             )
 
     def step(self, connection: Connection) -> None:
-        """Make a transaction."""
+        """Run a random transaction."""
         (action,) = self._random.choices(list(self._actions), list(self._actions.values()))
         action(connection, self._random.choice(self._names))
         self.steps += 1
         time.sleep(self._random.uniform(0, 0.03))
 
     def settle(self, connection: Connection) -> None:
-        """Touch each table, so that the stream tells its last shape."""
+        """Insert into each table, so that the stream describes its latest columns."""
         for name in self._names:
             self._insert(connection, name)
 
@@ -162,7 +165,7 @@ class Writer:
         _run(connection, f"UPDATE {name} SET note = 'updated {self.steps}'{new} WHERE {self._some()}")
 
     def _unchanged(self, connection: Connection, name: str) -> None:
-        """The large values stay, and are not sent."""
+        """Update rows without their TOASTed values, which are then not sent."""
         _run(connection, f"UPDATE {name} SET amount = amount + 1 WHERE {self._some()}")
 
     def _new_key(self, connection: Connection, name: str) -> None:
@@ -172,7 +175,7 @@ class Writer:
         _run(connection, f"DELETE FROM {name} WHERE {self._some()}")
 
     def _several(self, connection: Connection, name: str) -> None:
-        """Several changes of the same rows, some of them rolled back."""
+        """Change the same rows several times, with a savepoint that may be rolled back."""
         with connection.transaction():
             self._insert(connection, name)
             self._unchanged(connection, name)
@@ -194,7 +197,7 @@ class Writer:
         _run(connection, f"{self._random.choice(['COMMIT', 'COMMIT', 'ROLLBACK'])} PREPARED '{gid}'")
 
     def _big(self, connection: Connection, name: str) -> None:
-        """A transaction that is streamed while in progress."""
+        """Run a large transaction, which is streamed while in progress."""
         with connection.transaction():
             self._last += 1_000
             _run(
@@ -231,7 +234,7 @@ class Writer:
                 return
 
     def _some(self) -> str:
-        """Which rows: about one in so many."""
+        """Return a condition for about a seventh of the rows."""
         return f"abs(id) % 7 = {self._random.randint(0, 6)}"
 
 

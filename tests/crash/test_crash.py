@@ -1,6 +1,6 @@
-"""What is recorded is what was committed, whatever dies meanwhile.
+"""Crash tests of the recorder, in small: `make crash` runs large ones.
 
-The real size is `make crash`; PGOUTPUT_TEST_VERSION chooses the server, as `make matrix` does.
+PGOUTPUT_TEST_VERSION chooses the version of the server, as `make matrix` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.server import WHEEL_VERSION, Server
 VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
 
 
-def test_kills_and_restarts_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_and_restarts_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     failovers = int(VERSION == WHEEL_VERSION)
     outcome = crash(tmp_path, VERSION, 6, 2, failovers, seed=1, rows=20_000, longest=1.5)
     print(outcome)
@@ -31,7 +31,7 @@ def test_kills_and_restarts_lose_nothing_and_double_nothing(tmp_path: Path) -> N
     assert outcome.comparison.equal, outcome.comparison
 
 
-def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path) -> None:
+def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     with Server(VERSION) as server:
         with server.connect() as connection:
@@ -40,23 +40,23 @@ def test_a_capture_with_a_snapshot_begun_under_load_is_the_tables(tmp_path: Path
         command += ["--publication", PUBLICATION, "--out", str(folder), "--snapshot", "--log", "json"]
         with (
             Workload(server.dsn, VERSION, 2) as workload,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as capture,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recorder,
         ):
-            timer = Timer(60, capture.kill)
+            timer = Timer(60, recorder.kill)
             timer.start()
             try:
-                assert capture.stdout is not None
-                for line in capture.stdout:
+                assert recorder.stdout is not None
+                for line in recorder.stdout:
                     if b'"connected"' in line:
                         workload.altering.set()
                         time.sleep(1)
-                        capture.send_signal(signal.SIGINT)
+                        recorder.send_signal(signal.SIGINT)
                         break
-                _, said = capture.communicate()
-                assert capture.returncode == 0, said.decode()
+                _, errors = recorder.communicate()
+                assert recorder.returncode == 0, errors.decode()
             finally:
                 timer.cancel()
-                capture.kill()
+                recorder.kill()
         subprocess.run([*command, "--until", "now"], check=True, capture_output=True, timeout=60)
         comparison = compare(folder, server, workload.altered)
     assert comparison.sessions == 2, comparison

@@ -1,4 +1,4 @@
-"""A large transaction does not take more memory than a small one: `python -m benchmarks.memory` has 1 GB."""
+"""A large transaction takes no more memory than a small one; `python -m benchmarks.memory` tests 1 GB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction that was prepared while the slot was being created, and is streamed after its Prepare."""
+"""A transaction that is prepared while the slot is created, and streamed after its Prepare."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_transaction_older_than_the_slot_is_recorded_when_it_is_committed(
             connection.execute("PREPARE TRANSACTION 'early'")
             second.execute("COMMIT")
             creation.join()
-        # Memory gets short, and it is the largest, when what the slot gives has begun.
+        # After the slot has begun, memory becomes short, and this transaction is the largest.
         connection.execute("INSERT INTO t SELECT g FROM generate_series(2001, 2300) g")
         connection.execute("COMMIT PREPARED 'early'")
         Recorder(
@@ -64,7 +64,7 @@ def _create_slot(server: Server) -> None:
 
 
 def _await_waiting(connection: psycopg.Connection, holder: psycopg.Connection) -> None:
-    """Until the creation of the slot waits for the end of another's transaction."""
+    """Wait until the creation of the slot waits for the transaction of `holder`."""
     deadline = time.monotonic() + 30
     query = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
     while not connection.execute(query, [holder.info.backend_pid]).fetchall():

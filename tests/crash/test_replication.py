@@ -1,4 +1,4 @@
-"""A small run of the replication test; `make replica` is the large one."""
+"""A small crash test of a replica; `make replica` runs a large one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.crash.replication import replicate
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_a_replica_whose_makers_are_killed_equals_its_source(tmp_path: Path) -> None:
+def test_a_replica_equals_its_source_after_kills_of_recorder_and_spark(tmp_path: Path) -> None:
     outcome = replicate(tmp_path, tables=10, seconds=25, seed=5, longest=24)
     assert outcome.different == ()
     assert outcome.kills["recorder"] > 2

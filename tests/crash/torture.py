@@ -1,7 +1,7 @@
-"""Random rounds of all the faults that a recording must survive or report, until the time is over.
+"""Random rounds of every fault that a recording must survive or report, for a given time.
 
-`python -m tests.crash.torture --minutes 60 --seed 1`, and to repeat a round what a failure prints:
-`python -m tests.crash.torture --round crash --seed 17`.
+`python -m tests.crash.torture --minutes 60 --seed 1`. A failure prints the command that repeats its
+round, such as `python -m tests.crash.torture --round crash --seed 17`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.recorder.lab import Lab
 from tests.server import WHEEL_VERSION, Server
 
 LONGEST: Final = 1800
-"""Seconds that a round may take."""
+"""Longest duration of a round, in seconds."""
 
 COMMAND: Final = sys.executable, "-m", "tests.crash.torture"
 
@@ -39,17 +39,17 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """The servers there are: of the wheel, and those from 14 on in the folder PGOUTPUT_SERVERS."""
+    """Return the versions of available servers: of the wheel, and since 14 those in PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
 
 
-# Rounds: each returns what came of it, in one line, and raises an error if that is wrong
+# Rounds: each returns its result as one line, and raises an error if the result is wrong
 
 
 def crash_round(random: Random, folder: Path) -> str:
-    """Kills, restarts, failovers and altered publications."""
+    """Run the crash test with kills, restarts, failovers and altered publications."""
     version, kills = random.choice(versions()), random.randint(6, 30)
     failovers = random.randint(0, 3) if version == WHEEL_VERSION else 0
     seed, longest = random.randrange(1 << 30), random.choice([1.0, 3.0, 6.0])
@@ -59,7 +59,7 @@ def crash_round(random: Random, folder: Path) -> str:
 
 
 def replica_round(random: Random, folder: Path) -> str:
-    """A replica whose recorder and Spark are killed."""
+    """Run the crash test of a replica."""
     seconds, tables = random.choice([25, 60]), random.randint(5, 30)
     outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), longest=seconds - 1)
     assert not outcome.different, outcome
@@ -67,7 +67,7 @@ def replica_round(random: Random, folder: Path) -> str:
 
 
 def stand_in_round(random: Random, folder: Path) -> str:
-    """A stand-in server with network faults: what is recorded is what it was given, or no more than read."""
+    """Record a stand-in server with network faults; compare the recording with its stream."""
     often = random.randint(5_000, 15_000)
     faults = random.choice(
         [
@@ -101,23 +101,23 @@ def stand_in_round(random: Random, folder: Path) -> str:
             try:
                 recorder.run(until="now")
                 break
-            except DecodeError:  # the message is not recorded, and comes undamaged the next time
+            except DecodeError:  # the message is not recorded, and sent again undamaged
                 refusals += 1
-    found, wanted = committed(recorded), committed(made)
-    assert len(found) == len(wanted)
-    assert faults.flip_bit or found == wanted, "other transactions than the stand-in's"
-    return f"{faults}, streaming {streaming}: {len(found)} transactions, {refusals} messages refused"
+    actual, expected = committed(recorded), committed(made)
+    assert len(actual) == len(expected)
+    assert faults.flip_bit or actual == expected, "other transactions than the stand-in's"
+    return f"{faults}, streaming {streaming}: {len(actual)} transactions, {refusals} messages refused"
 
 
 def damage_round(random: Random, folder: Path) -> str:
-    """Flipped bits in segments: readers name the file, or read the same."""
+    """Flip bits in segments: a reader must name the file, or read the same."""
     with Server() as server, Lab(server, folder) as lab:
         prepare(lab)
         lab.record()
         for _ in range(8):
             change(random, lab)
             lab.record()
-        segments, wanted = list_segments(lab.folder), committed(lab.folder)
+        segments, expected = list_segments(lab.folder), committed(lab.folder)
         named = 0
         for _ in range(200):
             path = random.choice(segments)
@@ -126,7 +126,7 @@ def damage_round(random: Random, folder: Path) -> str:
             damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
             path.write_bytes(damaged)
             try:
-                assert committed(lab.folder) == wanted, f"a flipped bit in {path.name} was not noticed"
+                assert committed(lab.folder) == expected, f"a flipped bit in {path.name} was not noticed"
             except PgoutputError as error:
                 if path.name not in str(error):
                     raise AssertionError("the error does not name the damaged segment") from error
@@ -137,7 +137,7 @@ def damage_round(random: Random, folder: Path) -> str:
 
 
 def disturbance_round(random: Random, folder: Path) -> str:
-    """Something happens to the folder, the disk or the clock while a recorder is at work."""
+    """Disturb the folder, the disk or the clock while a recorder runs."""
     name = random.choice(list(DISTURBANCES))
     with Server(random.choice(versions())) as server, Lab(server, folder) as lab:
         prepare(lab)
@@ -154,35 +154,35 @@ ROUNDS: Final[dict[str, tuple[int, Callable[[Random, Path], str]]]] = {
     "damage": (2, damage_round),
     "disturbance": (6, disturbance_round),
 }
-"""The rounds, and how often each comes."""
+"""Rounds by name, with relative frequencies."""
 
 
 # Disturbances
 
 
 def move(random: Random, lab: Lab) -> None:
-    """Move the folder of a recorder at work, and put it back when the recorder has ended."""
+    """Move the folder of a running recorder, and put it back when the recorder has ended."""
     place = lab.folder.with_name("moved")
-    at_work(random, lab, lambda: lab.folder.rename(place))
+    record_while(random, lab, lambda: lab.folder.rename(place))
     shutil.rmtree(lab.folder, ignore_errors=True)
     place.rename(lab.folder)
 
 
 def remove(random: Random, lab: Lab) -> None:
-    """Remove the folder of a recorder at work."""
-    at_work(random, lab, lambda: shutil.rmtree(lab.folder))
+    """Remove the folder of a running recorder."""
+    record_while(random, lab, lambda: shutil.rmtree(lab.folder))
 
 
 def delete(random: Random, lab: Lab) -> None:
     """Delete a segment; often the last one."""
-    at_work(random, lab, lambda: None)
+    record_while(random, lab, lambda: None)
     segments = list_segments(lab.folder)
     random.choice([segments[-1], *segments]).unlink()
 
 
 def rename(random: Random, lab: Lab) -> None:
-    """Give a segment the name of another one, or a name behind the last."""
-    at_work(random, lab, lambda: None)
+    """Rename a segment to the name of another, or to the next free name."""
+    record_while(random, lab, lambda: None)
     segments = list_segments(lab.folder)
     names = [*segments, segments[-1].with_stem(f"{int(segments[-1].stem) + 1:010}")]
     one, other = random.sample(names, 2)
@@ -191,7 +191,7 @@ def rename(random: Random, lab: Lab) -> None:
 
 
 def fill(random: Random, lab: Lab) -> None:
-    """Record on a disk that takes only small files."""
+    """Record with a limit on the size of files."""
     limit = random.randint(1_000, 30_000)
     for _ in range(5):
         change(random, lab)
@@ -203,14 +203,14 @@ def fill(random: Random, lab: Lab) -> None:
 
 
 def turn_clock(random: Random, lab: Lab) -> None:
-    """Let the clock jump by up to a day, back and forth."""
+    """Record while the clock jumps by up to a day in both directions."""
     clock = time.time_ns
 
     def jump() -> int:
         return clock() + random.randint(-86_400, 86_400) * 10**9
 
     with mock.patch("time.time_ns", jump):
-        at_work(random, lab, lambda: None)
+        record_while(random, lab, lambda: None)
 
 
 DISTURBANCES: Final[dict[str, Callable[[Random, Lab], None]]] = {
@@ -223,13 +223,13 @@ DISTURBANCES: Final[dict[str, Callable[[Random, Lab], None]]] = {
 }
 
 
-def at_work(random: Random, lab: Lab, disturb: Callable[[], object]) -> None:
-    """Disturb a recorder between changes; it goes on, or ends with an error of its own."""
+def record_while(random: Random, lab: Lab, disturb: Callable[[], object]) -> None:
+    """Disturb a recorder between changes; the recorder continues, or ends with an error."""
     try:
         with lab.recording(segment_seconds=random.choice([0.05, 0.3])) as recording:
             recording.wait(Connected)
             for number in range(6):
-                stored = len(recording.told(Stored))
+                stored = len(recording.events_of(Stored))
                 if number == 3:
                     disturb()
                 change(random, lab)
@@ -253,7 +253,7 @@ def change(random: Random, lab: Lab) -> None:
 
 
 def judge(lab: Lab) -> str:
-    """Record what is left; return what the recording or its recorder say, which must be true."""
+    """Record to the end of the WAL, check the result against the tables, and return it as a text."""
     try:
         lab.record()
         metadata = [read_metadata(path) for path in list_segments(lab.folder)]
@@ -268,13 +268,13 @@ def judge(lab: Lab) -> str:
 
 
 def run_cli(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `pgoutput`."""
+    """Run the command line `pgoutput`."""
     command = [sys.executable, "-m", "pgoutput.cli", *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, **options)
 
 
 def committed(folder: Path) -> list[tuple[object, ...]]:
-    """The transactions of a recording."""
+    """Return the transactions of a recording."""
     with RecordingReader(folder) as segments:
         return [
             (one.xid, one.commit_lsn, one.commit_time, one.gid, [change.message for change in one.changes])
@@ -294,17 +294,19 @@ def run_round(name: str, seed: int) -> None:
 
 
 def run_rounds(minutes: float, seed: int) -> None:
-    """Run rounds, each in a process of its own, until the time is over or one fails."""
+    """Run rounds, each in a new process, until the time is over or a round fails."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     end = time.monotonic() + 60 * minutes
     names, weights = list(ROUNDS), [weight for weight, _ in ROUNDS.values()]
     while time.monotonic() < end:
         (name,) = Random(seed).choices(names, weights)
         began = time.monotonic()
-        code, said = finish([*COMMAND, "--round", name, "--seed", str(seed)])
-        print(f"{name} {seed}, {time.monotonic() - began:.0f} s: {'; '.join(said.splitlines())}", flush=True)
+        code, output = finish([*COMMAND, "--round", name, "--seed", str(seed)])
+        print(
+            f"{name} {seed}, {time.monotonic() - began:.0f} s: {'; '.join(output.splitlines())}", flush=True
+        )
         if code != 0:
-            print(said)
+            print(output)
             raise SystemExit(
                 f"FAILED; to repeat it: python {' '.join(COMMAND[1:])} --round {name} --seed {seed}"
             )
@@ -312,23 +314,23 @@ def run_rounds(minutes: float, seed: int) -> None:
 
 
 def finish(command: list[str]) -> tuple[int, str]:
-    """Run a program in a session of its own; return its exit code and output. Nothing of it is left."""
+    """Run a program in a new session; return its exit code and output. All its processes are ended."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True
     ) as process:
         try:
-            said, _ = process.communicate(timeout=LONGEST)
+            output, _ = process.communicate(timeout=LONGEST)
         except BaseException as error:
             process.terminate()
             try:
-                said, _ = process.communicate(timeout=60)
+                output, _ = process.communicate(timeout=60)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                said, _ = process.communicate()
+                output, _ = process.communicate()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            return 1, f"{said}\nit did not end within {LONGEST} seconds"
-        return process.returncode, said
+            return 1, f"{output}\nit did not end within {LONGEST} seconds"
+        return process.returncode, output
 
 
 def main() -> None:
@@ -336,11 +338,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--round", choices=ROUNDS, help="run this one only")
-    given = parser.parse_args()
-    if given.round is not None:
-        run_round(given.round, given.seed)
+    arguments = parser.parse_args()
+    if arguments.round is not None:
+        run_round(arguments.round, arguments.seed)
     else:
-        run_rounds(given.minutes, given.seed)
+        run_rounds(arguments.minutes, arguments.seed)
 
 
 if __name__ == "__main__":

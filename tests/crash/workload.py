@@ -1,4 +1,4 @@
-"""Writers that keep a server busy with all that a stream can hold, and go on when it was restarted."""
+"""A workload with every kind of change that a stream can have; it continues after restarts of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.crash import publisher
 from tests.crash.publisher import Publisher
 from tests.crash.recorder import PUBLICATION
 
-logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns when a server goes away, and here they do
+logging.getLogger("psycopg").setLevel(
+    logging.ERROR
+)  # it warns about lost connections, which are intended here
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -24,11 +26,11 @@ WRITERS: Final = 3
 ACCOUNTS: Final = 300
 
 SCHEMAS_SINCE: Final = 15
-"""The first version that publishes schemas; a table is added to the publication of older servers."""
+"""First version with FOR TABLES IN SCHEMA; on older servers, tables are added to the publication."""
 
 SCHEMA: Final[tuple[LiteralString, ...]] = (
     "CREATE DOMAIN positive AS int8 CHECK (VALUE > 0)",
-    # Rows are only ever added, each with an id of its own: no key can hide one that is there twice.
+    # Rows are only inserted, with unique ids and without a key, which would hide duplicates.
     "CREATE TABLE ledger (id int8, pad text)",
     "CREATE TABLE accounts (id int PRIMARY KEY, note text, amount numeric, big text)",
     "ALTER TABLE accounts ALTER big SET STORAGE EXTERNAL",
@@ -42,7 +44,7 @@ BIG_TEXT: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_ser
 
 
 def prepare(connection: Connection, version: int, rows: int) -> None:
-    """Make the tables, with some rows in each, and the publications."""
+    """Create the tables, with some rows, and the publications."""
     publisher.prepare(connection)
     for statement in SCHEMA:
         connection.execute(statement)
@@ -64,20 +66,21 @@ def prepare(connection: Connection, version: int, rows: int) -> None:
 
 
 class Workload:
-    """Writers at work; a context manager that ends them, with no transaction left prepared.
+    """Threads that write to a server; a context manager that ends them, and their prepared transactions.
 
     Attributes:
-        dsn: The server. It can be set to another server that continues the first one.
-        altering: To be set when the slot is there: from then on schemas change as well. If a server creates
-            a slot while TRUNCATE or ALTER TABLE is under way, it may not be able to decode what follows
-            (18.4: "could not map filenumber … to relation OID", at every attempt).
+        dsn: DSN of the server. May be set to another server after a failover.
+        altering: Set it after the slot was created, to allow changes of schemas. If a server creates a slot
+            during TRUNCATE or ALTER TABLE, it may be unable to decode later changes (18.4: "could not map
+            filenumber … to relation OID", at every attempt).
+        reconnects: Number of reconnections of the writers.
 
     Args:
-        dsn: The server.
-        version: Its major version.
-        seed: What the writers do. When they do it depends on the machine.
-        retyping: Whether columns become int8 from int4 and back. The stream does not say that the values
-            of the table's rows have another binary format then.
+        dsn: DSN of the server.
+        version: Major version of the server.
+        seed: Seed of the writers' decisions. Their timing depends on the machine.
+        retyping: Whether columns are changed from int4 to int8 and back. The stream does not report that
+            existing rows then have another binary format.
     """
 
     def __init__(self, dsn: str, version: int, seed: int, *, retyping: bool = True) -> None:
@@ -97,12 +100,12 @@ class Workload:
 
     @property
     def transactions(self) -> int:
-        """How many were tried."""
+        """Number of transactions that were attempted."""
         return sum(writer.steps for writer in self._writers)
 
     @property
     def altered(self) -> dict[str, list[str]]:
-        """The tables of which more or less was published for a time, and what was done."""
+        """Alterations of publications, by the name of the table with its schema."""
         return self._publisher.altered | {table: ["created"] for table in self._architect.added}
 
     def __enter__(self) -> Workload:
@@ -128,7 +131,7 @@ class Workload:
                     writer.settle(connection)
                     while not self._stop.is_set():
                         writer.step(connection)
-            except psycopg.OperationalError:  # a restart, or now and then a deadlock
+            except psycopg.OperationalError:  # a restart, or a deadlock
                 self.reconnects += 1
                 self._stop.wait(0.05)
             except BaseException as failure:
@@ -137,7 +140,7 @@ class Workload:
 
 
 class Writer:
-    """Does ordinary work, and has some rows that no other writer changes."""
+    """A writer of ordinary transactions, with some rows that no other writer changes."""
 
     def __init__(self, number: int, version: int, random: Random) -> None:
         self.steps = 0
@@ -154,14 +157,14 @@ class Writer:
         }
 
     def step(self, connection: Connection) -> None:
-        """Make a transaction, or a few."""
+        """Run one or several transactions."""
         (action,) = self._random.choices(list(self._actions), list(self._actions.values()))
         action(connection)
         self.steps += 1
         time.sleep(self._random.uniform(0, 0.02))
 
     def settle(self, connection: Connection) -> None:
-        """End what was left prepared."""
+        """End the prepared transactions of this writer."""
         left = connection.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s", [f"{self._number} %"]
         )
@@ -201,7 +204,7 @@ class Writer:
         self._finish(connection, gid)
 
     def _big(self, connection: Connection) -> None:
-        """Thousands of rows, in steps, so that those of several connections come in turns."""
+        """Write thousands of rows in steps, interleaved with those of other connections."""
         connection.execute("BEGIN")
         for _ in range(self._random.randint(8, 25)):
             with _savepoint(connection, self._random.random() < 0.2):
@@ -236,11 +239,11 @@ class Writer:
         )
 
     def _change(self, connection: Connection) -> None:
-        """Change a row of this writer's, or add some that others may remove."""
+        """Change a row of this writer, or add rows that others may delete."""
         account = self._random.randrange(self._number, ACCOUNTS, WRITERS)
         execute = connection.execute
         match self._random.randint(0, 7):
-            case 0 | 1:  # the big text is not changed
+            case 0 | 1:  # the TOASTed text does not change
                 execute(
                     "UPDATE accounts SET note = %s, amount = amount + 0.01 WHERE id = %s",
                     [str(self._last_id), account],
@@ -254,7 +257,7 @@ class Writer:
                     f"INSERT INTO accounts VALUES (%s, 'again', 'NaN', {BIG_TEXT}) ON CONFLICT DO NOTHING",
                     [account],
                 )
-            case 5:  # rows that are equal to others
+            case 5:  # duplicate rows
                 execute("INSERT INTO audit SELECT %s, 'b' FROM generate_series(1, 3)", [self._number])
             case 6:
                 execute(
@@ -269,7 +272,7 @@ class Writer:
 
 
 class Architect:
-    """Changes schemas, truncates, makes tables and checkpoints."""
+    """A writer that alters, truncates and creates tables, and runs checkpoints."""
 
     def __init__(self, version: int, random: Random, altering: Event, retyping: bool) -> None:
         self.steps = 0
@@ -283,10 +286,10 @@ class Architect:
         self._last_id = 1000
 
     def settle(self, connection: Connection) -> None:
-        """Nothing is left."""
+        """Do nothing: this writer leaves no prepared transactions."""
 
     def step(self, connection: Connection) -> None:
-        """Make a transaction."""
+        """Run a transaction."""
         action = self._random.choices(
             [self._reshape, self._rewrite, self._truncate, self._create, self._checkpoint],
             [40, 5 * self._retyping, 20, 3, 5],
@@ -297,7 +300,7 @@ class Architect:
         time.sleep(self._random.uniform(0.05, 0.3))
 
     def _reshape(self, connection: Connection) -> None:
-        """Columns that come and go, also in a transaction that is streamed or rolled back."""
+        """Add and drop columns in a transaction, which may be streamed or rolled back."""
         columns = self._shape(connection)
         self._columns += 1
         new = f"c{self._columns}"
@@ -336,7 +339,7 @@ class Architect:
     def _create(self, connection: Connection) -> None:
         self._tables += 1
         connection.execute(f"CREATE TABLE more_{self._tables} (id int PRIMARY KEY, a text)")
-        # A table of a published schema may have come from another schema, with rows: it is listed as well.
+        # The recorder lists it as incomplete: it might have come from another schema, with rows.
         self.added.add(f"public.more_{self._tables}")
         if self._version < SCHEMAS_SINCE:
             connection.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more_{self._tables}")

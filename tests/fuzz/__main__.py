@@ -1,8 +1,8 @@
-"""Fuzzes the compiled kernel, guided by which of its blocks run: python -m tests.fuzz SECONDS [TARGET …].
+"""Fuzz the compiled kernel with coverage guidance: python -m tests.fuzz SECONDS [TARGET …].
 
-atheris, which brings libFuzzer, makes inputs out of those that ran what none had run before; they are kept in
-`.fuzz`, where the next run goes on. Sanitizers watch the kernel, and what it gives is compared with what
-Python gives. An input at fault is left in `.fuzz` too: `python -m tests.fuzz 0 TARGET FILE` tries it again.
+atheris (libFuzzer) mutates the inputs that reached new basic blocks. These inputs are kept in `.fuzz` and
+reused by the next run. Sanitizers check the kernel, and its results are compared with those of the Python
+implementation. A failing input is written to `.fuzz`; `python -m tests.fuzz 0 TARGET FILE` runs it again.
 """
 
 from __future__ import annotations
@@ -15,30 +15,32 @@ from hatch_build import build
 from tests import instrumented
 from tests.fuzz.targets import TARGETS
 
-KEPT = Path(".fuzz")
+CORPUS = Path(".fuzz")
 ATHERIS = Path(sys.prefix, "fuzz")
 COVERAGE = Path("tests/fuzz/_coverage.pyx")
 FLAGS = "-fsanitize-coverage=trace-pc"
 
 
 def main() -> int:
-    """The command line: how long in all, and what."""
-    seconds, *chosen = sys.argv[1:] or ["120"]
-    files = [name for name in chosen if name not in TARGETS]
-    targets = [name for name in chosen if name in TARGETS] or list(TARGETS)
+    """Run the command line: total seconds, and names of targets or input files."""
+    seconds, *arguments = sys.argv[1:] or ["120"]
+    files = [name for name in arguments if name not in TARGETS]
+    targets = [name for name in arguments if name in TARGETS] or list(TARGETS)
     try:
         if not ATHERIS.exists():
-            raise instrumented.Unable("there is no atheris for this Python: see tests/fuzz/requirements.txt")
-        with TemporaryDirectory() as folder, instrumented.python(FLAGS) as environment:
+            raise instrumented.ToolMissing(
+                "atheris is not available for this Python: see tests/fuzz/requirements.txt"
+            )
+        with TemporaryDirectory() as folder, instrumented.instrumented_environment(FLAGS) as environment:
             build(COVERAGE, Path(folder))
             environment["PYTHONPATH"] += f":{folder}:{ATHERIS}"
             failed = 0
             for name in targets:
                 print(f"==> {name}", flush=True)
-                arguments = [name, str(int(seconds) // len(targets)), *files]
-                failed |= instrumented.call("tests.fuzz.run", arguments, environment)
+                run_arguments = [name, str(int(seconds) // len(targets)), *files]
+                failed |= instrumented.run_module("tests.fuzz.run", run_arguments, environment)
             return failed
-    except instrumented.Unable as error:
+    except instrumented.ToolMissing as error:
         print(f"skipped: {error}", file=sys.stderr)
         return 0
 

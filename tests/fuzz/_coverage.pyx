@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Counts which blocks of the kernel run, for libFuzzer to see.
+"""Coverage counters of the kernel's basic blocks for libFuzzer.
 
-gcc and clang call `__sanitizer_cov_trace_pc` in each block (-fsanitize-coverage=trace-pc); the counters that
-libFuzzer reads are made by clang only. So here is one for each address that calls, or nearly so.
+gcc and clang call `__sanitizer_cov_trace_pc` in each block (-fsanitize-coverage=trace-pc), but only clang
+creates the counters that libFuzzer reads. This module counts calls by a hash of the caller's address.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -22,5 +22,5 @@ cdef public void __sanitizer_cov_trace_pc() noexcept nogil:
 
 
 def counters():
-    """Where they are, and how many."""
+    """Return the address and the number of the counters."""
     return <uint64_t>&_counters[0], 1 << _POWER

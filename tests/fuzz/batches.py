@@ -1,4 +1,4 @@
-"""Batches of messages, and their cells by column."""
+"""Fuzz targets for batches of messages and their cells by column."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.codec.cases import CONTEXTS
 from tests.columns.odd import ODD
 from tests.columns.test_index import TYPES, assert_same_columns, both
 from tests.columns.ways import pure
-from tests.fuzz.source import Source, array, exact
-from tests.values import in_binary, in_text
+from tests.fuzz.input_reader import InputReader, array, exact
+from tests.values import binary_samples, text_samples
 
 _VERSIONS = [(version, *context) for version, contexts in CONTEXTS.items() for context in contexts]
 
 
-def _batch(source: Source) -> pa.Array | None:
-    """A batch of messages, or None where its offsets lie; the kernel has looked at them."""
-    start, is_large, has_nulls = source.integer() % 9, source.boolean(), source.boolean()
-    rows = source.integer() % 64
-    offsets = source.offsets(start + rows, np.int64 if is_large else np.int32)
-    validity = source.bitmap(start + rows) if has_nulls else None
-    content = exact(source.rest())
+def _batch(reader: InputReader) -> pa.Array | None:
+    """Read a batch of messages and pass it to the kernel. Return None if its offsets are invalid."""
+    start, is_large, has_nulls = reader.integer() % 9, reader.boolean(), reader.boolean()
+    rows = reader.integer() % 64
+    offsets = reader.offsets(start + rows, np.int64 if is_large else np.int32)
+    validity = reader.bitmap(start + rows) if has_nulls else None
+    content = exact(reader.rest())
     try:
         compiled.kernel.Index(offsets[start:], content, validity, start, bytes(256), False, 0)  # type: ignore[union-attr]
     except (OverflowError, ValueError):
@@ -41,29 +41,29 @@ def _batch(source: Source) -> pa.Array | None:
     return array(pa.large_binary() if is_large else pa.binary(), start, offsets, content, validity)
 
 
-def _packed(messages: list[bytes]) -> bytes:
-    """Bytes that are read as this batch."""
+def _pack_batch(messages: list[bytes]) -> bytes:
+    """Return the input that `_batch` reads as these messages."""
     return bytes([0, 1, 0, len(messages), 0]) + b"".join(
         [*(len(one).to_bytes(2) for one in messages), *messages]
     )
 
 
 def index(data: bytes) -> None:
-    """A batch of messages, and its cells as of some type."""
-    source = Source(data)
-    version, begins_in_stream, streaming = source.choice(_VERSIONS)
-    type_, contexts = source.choice(TYPES), source.take(source.integer() % 64)
-    batch = _batch(source)
+    """Index an arbitrary batch of messages and convert its cells to some type."""
+    reader = InputReader(data)
+    version, begins_in_stream, streaming = reader.choice(_VERSIONS)
+    type_, contexts = reader.choice(TYPES), reader.take(reader.integer() % 64)
+    batch = _batch(reader)
     if batch is None:
         return
-    given = [bool(one) for one in contexts] if len(contexts) == len(batch) and version > 1 else None
+    in_stream = [bool(one) for one in contexts] if len(contexts) == len(batch) and version > 1 else None
     pure_index, fast = both(
         batch,
         version=version,
         streaming=streaming,
         two_phase=True,
-        begins_in_stream=begins_in_stream and given is None,
-        in_stream=given,
+        begins_in_stream=begins_in_stream and in_stream is None,
+        in_stream=in_stream,
     )
     assert_same_columns(pure_index, fast, np.arange(-1, len(fast.kinds)), [type_])
 
@@ -72,7 +72,7 @@ _PLACES = {(version, streaming): i for i, (version, _, streaming) in reversed([*
 
 
 def _windows(size: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Some messages that follow each other, of every capture, and where their version and option stand."""
+    """Return consecutive messages of every capture, with the index of their version and options."""
     for name in corpus.CAPTURES:
         header, _, samples = corpus.read(name)
         starts = [i for i, one in enumerate(samples) if isinstance(one.message, m.Relation | m.StreamStart)]
@@ -84,15 +84,15 @@ def _windows(size: int) -> Iterator[tuple[int, list[bytes]]]:
 def batches() -> Iterator[bytes]:
     for i, (place, messages) in enumerate(_windows(6)):
         contexts = bytes(len(messages)) if i % 2 else b""
-        yield bytes([place, i % len(TYPES), len(contexts)]) + contexts + _packed(messages)
+        yield bytes([place, i % len(TYPES), len(contexts)]) + contexts + _pack_batch(messages)
 
 
 def columns(data: bytes) -> None:
-    """A stream in two batches, and all of its tuples."""
-    source = Source(data)
-    version, _, streaming = source.choice(_VERSIONS)
-    first = source.integer() % 8
-    batch = _batch(source)
+    """Decode an arbitrary stream in two batches and convert all of its tuples."""
+    reader = InputReader(data)
+    version, _, streaming = reader.choice(_VERSIONS)
+    first = reader.integer() % 8
+    batch = _batch(reader)
     if batch is None:
         return
 
@@ -106,7 +106,7 @@ def columns(data: bytes) -> None:
 
 
 def _outcome(decoder: ColumnDecoder, batch: pa.Array) -> Any:
-    """What a decoder makes of it; as text, in which NaN is NaN."""
+    """Return the decoded batch as text, in which NaN equals NaN, or the error."""
     try:
         decoded = decoder.decode(batch)
     except DecodeError as error:
@@ -125,17 +125,17 @@ def _outcome(decoder: ColumnDecoder, batch: pa.Array) -> Any:
 
 def streams() -> Iterator[bytes]:
     for i, (place, messages) in enumerate(_windows(8)):
-        yield bytes([place, i % 8]) + _packed(messages)
+        yield bytes([place, i % 8]) + _pack_batch(messages)
 
 
 def cells(data: bytes) -> None:
-    """Cells of a type, each at the end of a message, the last one at the end of memory."""
-    source = Source(data)
-    type_ = source.choice(TYPES)
+    """Convert arbitrary cells of a type. The last cell ends at the end of its memory."""
+    reader = InputReader(data)
+    type_ = reader.choice(TYPES)
     cells: list[Cell] = []
-    while source and len(cells) < 40:
-        size = source.integer()
-        raw = source.take(size & 0x7F)
+    while reader and len(cells) < 40:
+        size = reader.integer()
+        raw = reader.take(size & 0x7F)
         cells.append(raw if size & 0x80 else raw.decode("utf-8", "surrogateescape"))
     messages = [v1.encode(m.Insert(1, (cell,))) for cell in cells]
     offsets = np.cumsum([0, *map(len, messages)], dtype=np.int32)
@@ -147,7 +147,7 @@ def cells(data: bytes) -> None:
 def values() -> Iterator[bytes]:
     for i, (oid, _) in enumerate(TYPES):
         name = catalog.BY_OID[oid].name
-        for cells in (in_text.TEXTS.get(name, [])[:30], in_binary.BYTES.get(name, [])[:30], ODD):
+        for cells in (text_samples.TEXTS.get(name, [])[:30], binary_samples.BYTES.get(name, [])[:30], ODD):
             packed = b""
             for cell in cells:
                 raw = cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell

@@ -1,4 +1,4 @@
-"""Arrow columns to messages."""
+"""Fuzz target for encoding Arrow columns as messages."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pgoutput import columns as c
 from pgoutput import compiled
 from tests.columns.test_index import both
 from tests.columns.ways import outcome, pure
-from tests.fuzz.source import Source, array, exact, is_sound
+from tests.fuzz.input_reader import InputReader, array, exact, is_sound
 
 _MOST = (1 << 31) - 1
 
 
 def encode(data: bytes) -> None:
-    """Columns to messages; arrays that keep no rules are refused."""
-    source = Source(data)
-    kind, rows = source.integer() % len(_CALLS), source.integer() % 16
-    xid = [None, 7, pa.array([source.integer(4) for _ in range(rows)], pa.int64())][source.integer() % 3]
+    """Encode arbitrary Arrow columns as messages. Invalid arrays are rejected."""
+    reader = InputReader(data)
+    kind, rows = reader.integer() % len(_CALLS), reader.integer() % 16
+    xid = [None, 7, pa.array([reader.integer(4) for _ in range(rows)], pa.int64())][reader.integer() % 3]
     columns, masks = [], []
-    for _ in range(1 + source.integer() % 4):
-        if (column := _column(source, rows)) is None:
+    for _ in range(1 + reader.integer() % 4):
+        if (column := _column(reader, rows)) is None:
             return
         columns.append(column)
-        start = source.integer() % 9
+        start = reader.integer() % 9
         mask = pa.Array.from_buffers(
-            pa.bool_(), rows, [None, pa.py_buffer(source.bitmap(start + rows))], offset=start
+            pa.bool_(), rows, [None, pa.py_buffer(reader.bitmap(start + rows))], offset=start
         )
-        masks.append(mask if source.boolean() else None)
+        masks.append(mask if reader.boolean() else None)
 
     def call() -> pa.Array:
         return _CALLS[kind](columns, masks, xid)
@@ -44,14 +44,14 @@ def encode(data: bytes) -> None:
         assert not fast.errors
 
 
-def _column(source: Source, rows: int) -> pa.Array | None:
-    """An array, or None where its offsets lie; the kernel has looked at it."""
-    type_ = source.choice([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
+def _column(reader: InputReader, rows: int) -> pa.Array | None:
+    """Read an array and pass it to the kernel. Return None if the array is invalid."""
+    type_ = reader.choice([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
     is_large = type_ in (pa.large_string(), pa.large_binary())
-    start, has_nulls, is_cell = source.integer() % 9, source.boolean(), source.boolean()
-    offsets = source.offsets(start + rows, np.int64 if is_large else np.int32)
-    validity = source.bitmap(start + rows) if has_nulls else None
-    content = exact(source.take(source.integer(2)))
+    start, has_nulls, is_cell = reader.integer() % 9, reader.boolean(), reader.boolean()
+    offsets = reader.offsets(start + rows, np.int64 if is_large else np.int32)
+    validity = reader.bitmap(start + rows) if has_nulls else None
+    content = exact(reader.take(reader.integer(2)))
     is_refused = False
     if not is_large:
         part = start, [validity, offsets, content], *((ord("t"), has_nulls, None) if is_cell else ())

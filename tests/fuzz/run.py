@@ -1,4 +1,4 @@
-"""Fuzzes one target, in a process that `python -m tests.fuzz` has made ready."""
+"""Fuzz one target, in a process prepared by `python -m tests.fuzz`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from pathlib import Path
 import numpy as np
 
 _flags = sys.getdlopenflags()
-sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)  # the kernel calls it
+sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)  # the kernel calls its functions
 _coverage = importlib.import_module("_coverage")
 sys.setdlopenflags(_flags)
 
 import atheris  # noqa: E402
 
 from tests import instrumented  # noqa: E402
-from tests.fuzz.__main__ import KEPT  # noqa: E402
+from tests.fuzz.__main__ import CORPUS  # noqa: E402
 from tests.fuzz.targets import TARGETS  # noqa: E402
 
 
 def main() -> None:
-    """The command line: a target, seconds, and files to try instead."""
+    """Run the command line: a target, seconds, and optional input files to run instead."""
     name, seconds, *files = sys.argv[1:]
     target = TARGETS[name]
-    instrumented.without_pool()
+    instrumented.disable_buffer_pool()
     _register_counters()
-    inputs, seeds = KEPT / name, KEPT / f"{name}-seeds"
+    inputs, seeds = CORPUS / name, CORPUS / f"{name}-seeds"
     for folder in inputs, seeds:
         folder.mkdir(parents=True, exist_ok=True)
     for seed in target.seeds():
         (seeds / sha1(seed).hexdigest()).write_bytes(seed)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-timeout=30", "-malloc_limit_mb=256"]
-    options += [f"-artifact_prefix={KEPT}/{name}-", "-print_final_stats=1", "-reload=0", "-verbosity=0"]
+    options += [f"-artifact_prefix={CORPUS}/{name}-", "-print_final_stats=1", "-reload=0", "-verbosity=0"]
 
     def run(data: bytes) -> None:
         try:
             target.run(data)
         except BaseException:
-            (KEPT / f"{name}-crash-{sha1(data).hexdigest()}").write_bytes(data)
+            (CORPUS / f"{name}-crash-{sha1(data).hexdigest()}").write_bytes(data)
             raise
 
     atheris.Setup([name, *options, *(files or [str(inputs), str(seeds)])], run)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _register_counters() -> None:
-    """Give libFuzzer the counters, each with the number that its block has among them."""
+    """Register the coverage counters and their block numbers with libFuzzer."""
     start, count = _coverage.counters()
     _register_counters.blocks = np.arange(2 * count, dtype=np.uintp) & ~np.uintp(1)  # type: ignore[attr-defined]
     (core,) = Path(atheris.__file__).parent.glob("core_with_libfuzzer*.so")

@@ -1,4 +1,4 @@
-"""Single messages: of pgoutput, and what a walsender puts around them."""
+"""Fuzz targets for single messages and envelopes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.codec import fuzz
-from tests.codec.test_kernel import assert_both_ways
+from tests.codec.test_kernel import assert_codecs_agree
 from tests.columns import test_envelopes
-from tests.fuzz.source import Source, exact
+from tests.fuzz.input_reader import InputReader, exact
 
 _CODECS = [*fuzz.VERSIONED, fuzz.OUTER]
 
 
 def decode(data: bytes) -> None:
-    """A message, or none, in one of the contexts."""
-    source = Source(data)
-    context = source.choice(_CODECS)
-    message = source.rest()
-    assert_both_ways(context[0], message, *context[2:])
+    """Decode arbitrary bytes as a message of some version and context."""
+    reader = InputReader(data)
+    context = reader.choice(_CODECS)
+    message = reader.rest()
+    assert_codecs_agree(context[0], message, *context[2:])
     fuzz.accepts(message, context)
 
 
@@ -31,11 +31,11 @@ def messages() -> Iterator[bytes]:
 
 
 def envelopes(data: bytes) -> None:
-    """What a walsender sends, a CopyData each."""
-    source = Source(data)
+    """Decode a batch of arbitrary CopyData payloads as envelopes."""
+    reader = InputReader(data)
     payloads: list[Any] = []
-    while source:
-        is_exact, payload = source.boolean(), source.take(source.integer())
+    while reader:
+        is_exact, payload = reader.boolean(), reader.take(reader.integer())
         payloads.append(exact(payload) if is_exact else payload)
     test_envelopes.same(payloads)
 

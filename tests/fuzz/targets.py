@@ -1,6 +1,6 @@
-"""What the fuzzer is pointed at: what the kernel does with any bytes at all, Python does as well.
+"""Fuzz targets: functions that raise if the kernel and the Python implementation disagree on an input.
 
-A target takes what a fuzzer gives, and raises where that is not so. It has seeds, made of what servers sent.
+The seeds of each target are made from the captures of real servers.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from tests.fuzz import batches, encoding, single
 
 
 class Target(NamedTuple):
-    """What is fuzzed."""
+    """A fuzz target."""
 
     run: Callable[[bytes], None]
+    """Runs the target on an input of the fuzzer."""
     seeds: Callable[[], Iterator[bytes]]
+    """Returns the initial inputs."""
 
 
 TARGETS = {

@@ -1,4 +1,4 @@
-"""The targets of the fuzzer hold for what they begin with, and for what is nearly that."""
+"""The fuzz targets accept their seeds and mutations of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 100
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_target(name: str) -> None:
+def test_a_target_accepts_its_seeds_and_mutations(name: str) -> None:
     random = Random(name)
     seeds = list(TARGETS[name].seeds())
     for seed in random.sample(seeds, min(COUNT, len(seeds))):

@@ -1,4 +1,4 @@
-"""A server for all tests of a run, and a database of its own for each."""
+"""Fixtures: one server for all tests of a run, and a new database for each test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.recorder.lab import Lab, wait_until
 from tests.server import WHEEL_VERSION, Server
 
 VERSION = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
-"""The major version that is tested."""
+"""Major version of the tested server."""
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def guarded() -> Iterator[Server]:
-    """A server that asks `scram` and `plain` for passwords, and rejects `stranger`."""
+    """Start a server that asks the roles `scram` and `plain` for passwords, and rejects `stranger`."""
     with Server(VERSION) as server:
         path = server.data / "pg_hba.conf"
         rules = "local all stranger reject\nlocal all scram scram-sha-256\nlocal all plain password\n"
@@ -49,19 +49,20 @@ def guarded() -> Iterator[Server]:
 
 
 Command = Callable[..., tuple[object, str, str]]
+"""Runs `pgoutput record` with arguments; returns exit code, standard output and standard error."""
 
 
 @pytest.fixture
-def capture(lab: Lab, run: Run) -> Iterator[Command]:
-    """Run `pgoutput record` in this process; give the exit code and what it has written."""
+def record_cli(lab: Lab, run: Run) -> Iterator[Command]:
+    """Return a function that runs `pgoutput record` in this process."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def capture(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
+    def record_cli(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
         settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": lab.folder} | options
-        given = [f"--{name}={value}" for name, value in settings.items()]
-        ended = run("record", *given, *arguments)
-        return ended.code, ended.out, ended.err
+        flags = [f"--{name}={value}" for name, value in settings.items()]
+        done = run("record", *flags, *arguments)
+        return done.code, done.out, done.err
 
-    yield capture
+    yield record_cli
     for number, handler in handlers.items():
         signal.signal(number, handler)

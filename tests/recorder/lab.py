@@ -1,12 +1,13 @@
-"""A database of its own, recordings of it, and whether they equal its tables.
+"""A lab: a test database, recordings of it, and comparisons of recordings with the tables.
 
-What is compared shares no code with the recorder: the server's values are asked for on a connection of our
-own, in text and in binary format.
+Comparisons share no code with the recorder: they read the server's values on another connection, in text and
+in binary format.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from pgoutput.recorder import Event, Recorder, Stored
+from pgoutput.recorder import Event, Recorder
 from pgoutput.recording import Metadata, RecordingReader, find_gaps, list_segments, read_metadata
 from pgoutput.stream import Tables
 from pgoutput.wire import UNCHANGED, parse_lsn
@@ -26,7 +27,7 @@ from tests.server import Server
 E = TypeVar("E", bound=Event)
 
 PATIENCE = 30.0
-"""Seconds that a condition may take; none takes long unless something is broken."""
+"""Seconds to wait for a condition before a test fails."""
 
 _NUMBERS = itertools.count(1)
 
@@ -36,10 +37,11 @@ _SETTINGS = (
 
 
 class Recording:
-    """A recorder at work in a thread.
+    """A recorder that runs in a thread.
 
     Attributes:
-        events: What it has told.
+        events: Events that the recorder has reported.
+        recorder: The recorder.
     """
 
     def __init__(self, recorder: Callable[..., Recorder], **run: Any) -> None:
@@ -50,12 +52,12 @@ class Recording:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop it; raise what it raised."""
+        """Stop the recorder; raise its error if it has failed."""
         self.recorder.stop()
         self.join()
 
     def join(self) -> None:
-        """Wait for its end; raise what it raised."""
+        """Wait until the recorder has ended; raise its error if it has failed."""
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         if self._failure is not None:
@@ -63,14 +65,14 @@ class Recording:
             raise failure
 
     def wait(self, kind: type[E], count: int = 1) -> E:
-        """Wait until it has told so many events of a kind; the last of them."""
-        wait_until(lambda: len(self.told(kind)) >= count or not self._thread.is_alive())
+        """Wait for a number of events of a class; return the last of them."""
+        wait_until(lambda: len(self.events_of(kind)) >= count or not self._thread.is_alive())
         if self._failure is not None:
             self.join()
-        return self.told(kind)[-1]
+        return self.events_of(kind)[-1]
 
-    def told(self, kind: type[E]) -> list[E]:
-        """The events of a kind."""
+    def events_of(self, kind: type[E]) -> list[E]:
+        """Return the reported events of a class."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def _run(self, **run: Any) -> None:
@@ -81,18 +83,19 @@ class Recording:
 
 
 class Lab:
-    """A database, and a folder for recordings of it; a context manager.
+    """A test database with a replication slot and a folder for recordings; a context manager.
 
     Args:
-        server: Where the database is created.
-        folder: A folder for its recordings.
-        options: RecorderOptions of CREATE DATABASE.
+        server: Server to create the database on.
+        folder: Folder for the recordings.
+        options: Options of CREATE DATABASE.
 
     Attributes:
-        server: Where the database is.
-        version: Its major version.
-        name: Of the database, and of the slot.
-        folder: Where `recorder` records to.
+        server: Server of the database.
+        version: Major version of the server.
+        name: Name of the database.
+        slot: Name of the replication slot.
+        folder: Folder of the recording that `recorder` writes.
     """
 
     def __init__(self, server: Server, folder: Path, options: str = "") -> None:
@@ -133,16 +136,16 @@ class Lab:
         return self.server.dsn.replace("dbname=postgres", f"dbname={self.name}")
 
     def connect(self) -> psycopg.Connection:
-        """A connection in autocommit mode."""
+        """Return a new connection in autocommit mode."""
         return psycopg.connect(self.dsn, autocommit=True, options=_SETTINGS)
 
     def reconnect(self) -> None:
-        """After the server was started anew."""
+        """Replace the connection, after the server was restarted."""
         self._connection.close()
         self._connection = self.connect()
 
     def run(self, *statements: str) -> None:
-        """Run SQL, each statement in a transaction of its own."""
+        """Run SQL statements, each in its own transaction."""
         for statement in statements:
             self._connection.execute(statement.encode())
 
@@ -153,27 +156,33 @@ class Lab:
         return self.rows(query)[0][0]
 
     def lsn(self) -> int:
-        """The end of the server's WAL."""
+        """Return the end of the server's WAL."""
         return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()"))
 
     def confirmed_lsn(self) -> int:
-        """What the slot was told to be stored."""
+        """Return the LSN that the slot has confirmed."""
         query = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
         return parse_lsn(self.value(query))
 
     def slots(self) -> list[str]:
-        """The slots of the database."""
+        """Return the names of the database's slots."""
         query = f"SELECT slot_name FROM pg_replication_slots WHERE database = '{self.name}'"
         return [row[0] for row in self.rows(query)]
 
     def recorder(self, *publications: str, **options: Any) -> Recorder:
-        """A recorder that creates its slot, and ends segments soon."""
+        """Return a recorder that creates its slot, and ends segments after 0.1 seconds."""
         settings: dict[str, Any] = {"create_slot": True, "segment_seconds": 0.1} | options
         place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "folder": self.folder}
         return Recorder(publications=publications or ("p",), **(place | settings))
 
+    def command(self, *options: str) -> list[str]:
+        """Return a command line that runs `pgoutput record` in a new process."""
+        settings = {"dsn": self.dsn, "slot": self.slot, "publication": "p", "out": self.folder}
+        arguments = [f"--{name}={value}" for name, value in settings.items()]
+        return [sys.executable, "-m", "pgoutput.cli", "record", *arguments, *options]
+
     def record(self, *publications: str, **options: Any) -> list[Event]:
-        """Record up to now; give what was told."""
+        """Record up to the current end of the WAL; return the events."""
         events: list[Event] = []
         self.recorder(*publications, on_event=events.append, **options).run(until="now")
         return events
@@ -182,7 +191,7 @@ class Lab:
     def recording(
         self, *publications: str, run: dict[str, Any] | None = None, **options: Any
     ) -> Iterator[Recording]:
-        """A recorder at work."""
+        """Run a recorder in a thread until the context ends."""
 
         def recorder(on_event: Callable[[Event], None]) -> Recorder:
             return self.recorder(*publications, on_event=on_event, **options)
@@ -196,13 +205,13 @@ class Lab:
         recording.stop()
 
     def segments(self, folder: Path | None = None) -> list[Metadata]:
-        """The metadata of the recording's segments, which join without a gap."""
+        """Return the metadata of the segments; check that none is missing."""
         metadata = [read_metadata(path) for path in list_segments(folder or self.folder)]
         assert list(find_gaps(metadata)) == []
         return metadata
 
     def replay(self, folder: Path | None = None) -> Tables:
-        """The tables that follow from the recording."""
+        """Return the tables that result from the transactions of the recording."""
         self.segments(folder)
         tables = Tables()
         with RecordingReader(folder or self.folder) as segments:
@@ -211,7 +220,7 @@ class Lab:
         return tables
 
     def published(self, publication: str = "p") -> dict[int, tuple[str, str]]:
-        """The published tables by OID: their names, quoted if need be, and the same to select from."""
+        """Return the published tables by OID: their quoted names, and SQL for FROM."""
         query = f"""SELECT DISTINCT relid::int8, relid::regclass::text,
             CASE relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || relid::regclass
             FROM pg_get_publication_tables('{publication}') JOIN pg_class c ON c.oid = relid"""
@@ -225,23 +234,23 @@ class Lab:
         where: dict[str, str] | None = None,
         columns: dict[str, list[str]] | None = None,
     ) -> Tables:
-        """What follows from the recording are the server's tables.
+        """Check that the tables of the recording equal the server's tables; return them.
 
         Args:
-            folder: Where the recording is.
-            publication: Whose tables are compared.
+            folder: Folder of the recording; None for the folder of the lab.
+            publication: Publication of the tables.
             where: Row filters, by table.
-            columns: Column lists, by table; all columns that are not generated elsewhere.
+            columns: Column lists, by table. Other tables are compared without their generated columns.
         """
         tables = self.replay(folder)
         published = self.published(publication)
         assert set(tables) <= set(published)
-        for oid, (name, place) in published.items():
+        for oid, (name, from_) in published.items():
             condition = (where or {}).get(name, "true")
             names, values = self._columns(oid, (columns or {}).get(name))
-            query = f"SELECT {values} FROM {place} WHERE {condition}"
+            query = f"SELECT {values} FROM {from_} WHERE {condition}"
             texts, binaries = self._table(query, 0), self._table(query, 1)
-            if oid not in tables:  # in no message, so it must be empty
+            if oid not in tables:  # without messages, the table must be empty
                 assert texts == [], name
                 continue
             table = tables[oid]
@@ -257,7 +266,12 @@ class Lab:
         return tables
 
     def _columns(self, oid: int, listed: list[str] | None) -> tuple[list[str], str]:
-        """The names of the published columns, and SQL for their values; all but generated ones if None."""
+        """Return the names of the published columns, and SQL for their values.
+
+        Args:
+            oid: OID of the table.
+            listed: Column list; None for all columns that are not generated.
+        """
         generated = "attgenerated <> ''" if self.version >= 12 else "false"
         columns = self.rows(f"""SELECT attname,
             quote_ident(attname) || CASE WHEN typsend = 0 THEN '::text' ELSE '' END, {generated}
@@ -276,7 +290,12 @@ class Lab:
 
 
 def _as_text(cell: object, binaries: dict[bytes | None, bytes | None]) -> object:
-    """A value as the server writes it as text."""
+    """Return a cell in text format.
+
+    Args:
+        cell: Cell in text or binary format.
+        binaries: Values in text format, by the value in binary format.
+    """
     assert cell is not UNCHANGED
     if isinstance(cell, str):
         return cell.encode("utf-8", "surrogateescape")
@@ -287,13 +306,8 @@ def _as_text(cell: object, binaries: dict[bytes | None, bytes | None]) -> object
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for a condition that must come true."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.02)
-
-
-def stored_lsn(recording: Recording) -> int:
-    """The end of what the last segment told has."""
-    return parse_lsn(recording.told(Stored)[-1].end_lsn)

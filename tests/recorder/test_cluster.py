@@ -1,4 +1,4 @@
-"""DSNs that list several servers, and slots that standbys keep."""
+"""DSNs of several servers, failover slots, and standbys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutput.cli.recording import _line
+from pgoutput.cli.recording import event_line
 from pgoutput.recorder import Connected, Stored, Waiting
 from pgoutput.recorder.connection import Connection
 from tests.recorder.conftest import VERSION, Command
@@ -24,7 +24,7 @@ def other_server() -> Iterator[Server]:
 
 @pytest.fixture
 def both(lab: Lab, other_server: Server) -> Iterator[str]:
-    """Give a DSN of two servers: databases of one name, whose tables hold `server` and `other`."""
+    """Return a DSN of two servers, whose databases have the same name, and rows `server` or `other`."""
     lab.run("CREATE PUBLICATION p FOR ALL TABLES")
     with other_server.connect() as connection:
         connection.execute(f"CREATE DATABASE {lab.name}")
@@ -43,7 +43,7 @@ def both(lab: Lab, other_server: Server) -> Iterator[str]:
         connection.execute(f"DROP DATABASE {lab.name}")
 
 
-def test_a_pinned_dsn_names_the_server_that_was_reached(both: str, other_server: Server) -> None:
+def test_a_pinned_dsn_names_the_connected_server(both: str, other_server: Server) -> None:
     for dsn in (both, f"{other_server.dsn} options='-c work_mem=64kB'"):
         with Connection(dsn) as first:
             assert "," not in str(conninfo_to_dict(first.pinned_dsn)["host"])
@@ -53,19 +53,19 @@ def test_a_pinned_dsn_names_the_server_that_was_reached(both: str, other_server:
 
 
 def test_all_connections_of_a_session_go_to_one_server(lab: Lab, both: str) -> None:
-    """Six tables are copied on five connections, each of which would choose a server at random."""
+    """Six tables are copied on five connections; each connection could choose a server at random."""
     lab.recorder(dsn=f"{both} load_balance_hosts=random", snapshot=True).run(until="now")
     names = [row["name"] for table in lab.replay().values() for row in table]
     assert names in (["server"] * 6, ["other"] * 6)
 
 
-# Slots that standbys keep
+# Failover slots
 
 
-def test_a_failover_slot(lab: Lab, capture: Command) -> None:
+def test_the_option_failover_creates_a_failover_slot(lab: Lab, record_cli: Command) -> None:
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     if lab.version < 17:
-        code, _, err = capture("--create-slot", "--failover", "--until=now")
+        code, _, err = record_cli("--create-slot", "--failover", "--until=now")
         assert (code, lab.slots()) == (3, [])
         assert err == (
             f"pgoutput: a slot with the flag failover needs PostgreSQL 17, the server is {lab.version}: "
@@ -73,25 +73,25 @@ def test_a_failover_slot(lab: Lab, capture: Command) -> None:
         )
         return
     lab.run("INSERT INTO t VALUES (1)")
-    assert capture("--snapshot", "--failover", "--until=now")[0] == 0
+    assert record_cli("--snapshot", "--failover", "--until=now")[0] == 0
     assert lab.rows(f"SELECT failover FROM pg_replication_slots WHERE slot_name = '{lab.slot}'") == [(True,)]
     lab.run("INSERT INTO t VALUES (2)")
-    assert capture("--snapshot", "--until=now")[0] == 0  # the flag stays
+    assert record_cli("--snapshot", "--until=now")[0] == 0  # the flag stays
     lab.assert_equal()
 
 
-def test_a_slot_that_lacks_the_flag(lab: Lab, capture: Command) -> None:
+def test_a_slot_without_the_flag_failover_is_refused(lab: Lab, record_cli: Command) -> None:
     if lab.version < 17:
         return
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     lab.record()
-    code, _, err = capture("--create-slot", "--failover", "--until=now")
+    code, _, err = record_cli("--create-slot", "--failover", "--until=now")
     assert code == 3
     command = err.rpartition(": ")[2].strip()
     assert command == f"ALTER_REPLICATION_SLOT {lab.slot} (FAILOVER true)"
     with Connection(lab.dsn, replication=True) as connection:
         connection.query(command)
-    assert capture("--create-slot", "--failover", "--until=now")[0] == 0
+    assert record_cli("--create-slot", "--failover", "--until=now")[0] == 0
 
 
 # Standbys
@@ -102,13 +102,15 @@ def test_a_slot_on_a_standby_waits_for_the_primary(tmp_path: Path) -> None:
         lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
         standby.catch_up()
         with standby.connect() as connection:
-            connection.execute("SELECT pg_wal_replay_pause()")  # or the primary might log by itself
+            connection.execute(
+                "SELECT pg_wal_replay_pause()"
+            )  # otherwise the primary might log them by itself
             dsn = f"{lab.dsn} host={standby.folder} target_session_attrs=standby"
             with lab.recording(dsn=dsn, snapshot=True) as recording:
                 waiting = recording.wait(Waiting)
                 assert (waiting.xid, waiting.gid, waiting.pid) == (None, None, None)
-                assert "run SELECT pg_log_standby_snapshot() there" in _line(waiting)
-                assert recording.told(Connected) == []
+                assert "run SELECT pg_log_standby_snapshot() there" in event_line(waiting)
+                assert recording.events_of(Connected) == []
                 connection.execute("SELECT pg_wal_replay_resume()")
                 lab.run("SELECT pg_log_standby_snapshot()")
                 recording.wait(Connected)

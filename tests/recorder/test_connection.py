@@ -1,4 +1,4 @@
-"""What a connection gives, and then tells, when it ends: against the stand-in."""
+"""A connection that ends: received messages come first, then the error. Tested with the stand-in server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.standin.streams import Repeated
 
 
 class Failing(Repeated):
-    """Fails behind 50 messages, so that an error ends the stream."""
+    """A stream that an error ends after 50 messages."""
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
         for number, one in enumerate(super().stream(after_lsn=after_lsn, **options)):
@@ -30,11 +30,11 @@ class Failing(Repeated):
 
 @contextmanager
 def streaming(server: StandIn) -> Iterator[Connection]:
-    """A connection whose stream has come whole."""
+    """Connect, and wait until the whole stream has arrived."""
     create_slot(server.dsn)
     with Connection(server.dsn, replication=True) as connection:
         connection.start_replication(COMMAND)
-        time.sleep(0.5)  # the end comes with the messages
+        time.sleep(0.5)  # so that the end is received with the messages
         yield connection
 
 
@@ -49,7 +49,7 @@ def payloads(received: list[bytes]) -> list[bytes]:
         (Failing(1), Faults(), ReplicationError, "out of rows"),
     ],
 )
-def test_what_came_before_the_end_is_given(
+def test_messages_before_an_error_are_received_first(
     stream: Repeated, faults: Faults, error: type[ReplicationError], text: str
 ) -> None:
     with StandIn(stream, faults=faults) as server, streaming(server) as connection:
@@ -57,7 +57,7 @@ def test_what_came_before_the_end_is_given(
         while len(received) < 50:
             received += payloads(connection.receive())
         assert received == stream.payloads()[:50]
-        # Whatever is tried next tells what has happened.
+        # Every later use raises the error.
         for use in (
             connection.receive,
             connection.fileno,

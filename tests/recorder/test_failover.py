@@ -1,9 +1,8 @@
-"""A recording continues on a server that has all of it, and is refused by a server that lacks some of it."""
+"""A recording continues on a server that has all its transactions, and is refused on any other server."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from tests.recorder.lab import PATIENCE, Lab, wait_until
 from tests.server import Server, Standby
 
 UNPUBLISHED = "SELECT pg_logical_emit_message(false, '', repeat('x', 3000000))"
-"""Writes WAL that has no transaction and nothing for a publication."""
+"""SQL that writes WAL without a transaction, which no publication sends."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def standby(primary: Server) -> Iterator[Standby]:
 
 @pytest.fixture
 def lab(primary: Server, standby: Standby, tmp_path: Path) -> Iterator[Lab]:
-    """A table, and a failover slot that has recorded its first rows and is usable on the standby."""
+    """Make a lab with a recorded table, whose failover slot is usable on the standby."""
     with Lab(primary, tmp_path) as lab:
         prepare(lab)
         synchronize(lab, standby)
@@ -57,7 +56,7 @@ def insert(lab: Lab, first: int, last: int, text: str = "primary") -> None:
 
 
 def synchronize(lab: Lab, standby: Standby) -> None:
-    """Record, and copy the slot's position to the standby."""
+    """Record, and copy the position of the slot to the standby."""
 
     def usable() -> bool:
         lab.run("SELECT pg_log_standby_snapshot()")  # lets the slot's catalog_xmin advance
@@ -69,22 +68,38 @@ def synchronize(lab: Lab, standby: Standby) -> None:
 
 
 def fail_over(lab: Lab, standby: Standby) -> None:
-    """Promote the standby; the lab's SQL and recorders go there from now on."""
+    """Promote the standby, and connect the lab to it."""
     standby.promote()
     lab.server = standby
     lab.reconnect()
 
 
+def fail_over_behind_acknowledged(lab: Lab, standby: Standby) -> int:
+    """Promote the standby while its WAL ends before the acknowledged LSN; return that LSN.
+
+    The standby lacks WAL without transactions only.
+    """
+    standby.catch_up()
+    standby.cut_off()
+    lab.run(UNPUBLISHED)
+    lab.record()
+    acknowledged = lab.confirmed_lsn()
+    fail_over(lab, standby)
+    insert(lab, 11, 20, "standby")
+    assert lab.lsn() < acknowledged
+    return acknowledged
+
+
 def assert_refused(lab: Lab) -> None:
-    """A recorder ends with an error; the recording and the slot are as before."""
+    """Check that a recorder ends with an error, and changes neither the recording nor the slot."""
     segments = {path: path.read_bytes() for path in list_segments(lab.folder)}
     confirmed = lab.confirmed_lsn()
     with pytest.raises(ReplicationError) as caught:
         lab.record()
     assert not isinstance(caught.value, ConnectionLost)
-    command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", lab.dsn, "--slot", lab.slot]
-    command += ["--publication", "p", "--out", str(lab.folder), "--until", "now"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    ended = subprocess.run(
+        lab.command("--until=now"), check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert ended.returncode == 3, ended.stderr
     assert str(caught.value) in ended.stderr
     assert {path: path.read_bytes() for path in list_segments(lab.folder)} == segments
@@ -116,7 +131,9 @@ def test_a_standby_that_lacks_recorded_transactions_is_refused_before_its_wal_ha
     assert_refused(lab)
 
 
-def test_a_standby_that_has_all_recorded_transactions_is_followed(lab: Lab, standby: Standby) -> None:
+def test_a_standby_that_has_all_recorded_transactions_is_recorded_after_its_promotion(
+    lab: Lab, standby: Standby
+) -> None:
     insert(lab, 11, 20)
     lab.record()
     standby.catch_up()
@@ -127,22 +144,15 @@ def test_a_standby_that_has_all_recorded_transactions_is_followed(lab: Lab, stan
     timelines = [one.source.timeline for one in lab.segments()]
     assert timelines == sorted(timelines)
     assert set(timelines) == {1, 2}
-    # And once more: the switch is in the past, and stays known.
+    # The next run finds the same timelines.
     insert(lab, 31, 40, "standby")
     lab.record()
     lab.assert_equal()
 
 
 def test_positions_without_transactions_may_be_ahead_of_the_standby(lab: Lab, standby: Standby) -> None:
-    """WAL without published changes is acknowledged too. After the failover, other WAL has its positions."""
-    standby.catch_up()
-    standby.cut_off()
-    lab.run(UNPUBLISHED)
-    lab.record()
-    acknowledged = lab.confirmed_lsn()
-    fail_over(lab, standby)
-    insert(lab, 11, 20, "standby")
-    assert lab.lsn() < acknowledged
+    """WAL without published changes is acknowledged too; after the failover, other WAL has its LSNs."""
+    acknowledged = fail_over_behind_acknowledged(lab, standby)
     lab.record()
     lab.assert_equal()
     standby.grow_wal(acknowledged)
@@ -154,14 +164,7 @@ def test_positions_without_transactions_may_be_ahead_of_the_standby(lab: Lab, st
 def test_positions_without_transactions_may_be_ahead_of_a_standby_that_has_outgrown_them(
     lab: Lab, standby: Standby
 ) -> None:
-    standby.catch_up()
-    standby.cut_off()
-    lab.run(UNPUBLISHED)
-    lab.record()
-    acknowledged = lab.confirmed_lsn()
-    fail_over(lab, standby)
-    insert(lab, 11, 20, "standby")
-    assert lab.lsn() < acknowledged
+    acknowledged = fail_over_behind_acknowledged(lab, standby)
     standby.grow_wal(acknowledged)
     insert(lab, 21, 30, "standby")
     lab.record()
@@ -170,7 +173,7 @@ def test_positions_without_transactions_may_be_ahead_of_a_standby_that_has_outgr
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[tuple[Lab, Standby]]:
-    """As `lab` and `standby`, with a primary that may crash."""
+    """Make a lab and a standby, with a primary that the test may crash."""
     with Server() as primary, Standby(primary) as standby, Lab(primary, tmp_path) as lab:
         prepare(lab)
         synchronize(lab, standby)
@@ -179,7 +182,7 @@ def mortal(tmp_path: Path) -> Iterator[tuple[Lab, Standby]]:
 
 def test_a_dsn_of_several_hosts_follows_the_primary(mortal: tuple[Lab, Standby]) -> None:
     lab, standby = mortal
-    with lab.recording(dsn=of_both(lab, standby)) as recording:
+    with lab.recording(dsn=dsn_of_both(lab, standby)) as recording:
         recording.wait(Connected)
         insert(lab, 11, 20)
         recording.wait(Stored)
@@ -188,17 +191,19 @@ def test_a_dsn_of_several_hosts_follows_the_primary(mortal: tuple[Lab, Standby])
         recording.wait(Reconnecting)
         fail_over(lab, standby)
         recording.wait(Connected, 2)
-        stored = len(recording.told(Stored))
+        stored = len(recording.events_of(Stored))
         insert(lab, 21, 30, "standby")
         recording.wait(Stored, stored + 1)
     lab.assert_equal()
     assert lab.segments()[-1].source.timeline == 2
 
 
-def test_a_recorder_at_work_ends_where_the_next_host_lacks_what_it_has(mortal: tuple[Lab, Standby]) -> None:
+def test_a_running_recorder_ends_if_the_next_host_lacks_recorded_transactions(
+    mortal: tuple[Lab, Standby],
+) -> None:
     lab, standby = mortal
     standby.cut_off()
-    with lab.recording(dsn=of_both(lab, standby)) as recording:
+    with lab.recording(dsn=dsn_of_both(lab, standby)) as recording:
         recording.wait(Connected)
         insert(lab, 11, 31)
         recording.wait(Stored)
@@ -212,8 +217,8 @@ def test_a_recorder_at_work_ends_where_the_next_host_lacks_what_it_has(mortal: t
     assert list_segments(lab.folder) == segments
 
 
-def of_both(lab: Lab, standby: Standby) -> str:
-    """A DSN that leads to the one of both servers that takes writes."""
+def dsn_of_both(lab: Lab, standby: Standby) -> str:
+    """Return a DSN of both servers, which leads to the one that accepts writes."""
     hosts = f"{lab.server.folder},{standby.folder}"
     return f"host={hosts} user=postgres dbname={lab.name} target_session_attrs=read-write"
 
@@ -223,7 +228,7 @@ def of_both(lab: Lab, standby: Standby) -> str:
 
 @pytest.fixture
 def restored(tmp_path: Path) -> Iterator[Lab]:
-    """A lab on a server of its own, of which a backup was made after the first rows were recorded."""
+    """Make a lab on its own server, with a backup made after the first rows were recorded."""
     with Server() as server, Lab(server, tmp_path) as lab:
         prepare(lab)
         with stopped(lab):
@@ -254,7 +259,7 @@ def test_a_server_restored_to_before_recorded_transactions_is_refused(restored: 
 
 
 def test_a_server_restored_with_the_same_statements_again_is_refused(restored: Lab) -> None:
-    """Equal positions and transaction ids: only the time of the commits is different."""
+    """LSNs and transaction IDs are equal; only the commit times differ."""
     insert(restored, 11, 31, "recorded")
     restored.record()
     with stopped(restored):
@@ -284,7 +289,7 @@ def test_a_server_restored_to_before_positions_without_transactions_is_followed_
 # Recording from a standby
 
 
-def test_a_recording_from_a_standby_goes_on_when_it_is_promoted(lab: Lab, standby: Standby) -> None:
+def test_a_recording_from_a_standby_continues_after_its_promotion(lab: Lab, standby: Standby) -> None:
     dsn = standby.dsn.replace("dbname=postgres", f"dbname={lab.name}")
     folder = lab.folder.with_name("from standby")
     lab.slot = f"{lab.slot}_of_standby"
@@ -309,7 +314,7 @@ def test_a_recording_from_a_standby_goes_on_when_it_is_promoted(lab: Lab, standb
 
 @contextmanager
 def snapshots_logged(lab: Lab) -> Iterator[None]:
-    """Have the primary log its running transactions, for which a new slot on a standby waits."""
+    """Make the primary log its running transactions, which a new slot on a standby waits for."""
     over = threading.Event()
 
     def log() -> None:

@@ -1,4 +1,4 @@
-"""The folder of a recording says when something is missing from it."""
+"""The state of a recording: missing files are noticed, and concurrent changes are kept."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Begin, Commit, XLogData
-from pgoutput.recorder.alterations import Difference
+from pgoutput.recorder.catalog import Catalog
+from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.folder import Folder, State
-from pgoutput.recorder.opening import note
-from pgoutput.recorder.publications import Published
+from pgoutput.recorder.incomplete import save_changes
 from pgoutput.recording import PublicationChange, SegmentWriter, segment_name
 from pgoutput.stream import encode_for
 from tests.recording.recordings import FIRST, PARALLEL
@@ -20,8 +20,8 @@ from tests.recording.recordings import FIRST, PARALLEL
 WHOSE = (PARALLEL.slot, PARALLEL.system_identifier, PARALLEL.database)
 
 
-def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
-    """The server was told of more than they had, so that nothing else would tell."""
+def test_removed_segments_are_noticed(tmp_path: Path) -> None:
+    """The acknowledged LSN lies after the segments, so that only their number shows the loss."""
     writer = SegmentWriter(tmp_path, PARALLEL, FIRST)
     for lsn in (10, 20):
         transaction = (Begin(lsn, 0, 1), Commit(lsn, lsn + 1, 0))
@@ -48,18 +48,18 @@ def test_segments_that_were_removed_are_missed(tmp_path: Path) -> None:
         folder.save(state)
         (tmp_path / ".1").rename(tmp_path / segment_name(1))
         with pytest.raises(RecordingError, match="segments are missing, up to 0000000002"):
-            folder.claim(*WHOSE)
+            folder.state_for(*WHOSE)
         (tmp_path / ".2").rename(tmp_path / segment_name(2))
-        assert folder.claim(*WHOSE) == state
+        assert folder.state_for(*WHOSE) == state
         assert folder.stored_lsn(state) == 30
         with pytest.raises(RecordingError, match="it is a recording of slot slot, not other"):
-            folder.claim("other", *WHOSE[1:])
+            folder.state_for("other", *WHOSE[1:])
 
 
-def test_a_change_that_is_noted_while_the_state_is_saved_stays(
+def test_a_change_saved_while_the_state_is_saved_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment is stored in another thread, and the disk takes its time."""
+    """Another thread saves that a segment is stored, while the disk is slow."""
     old, new = (
         PublicationChange(publication="p", after_lsn=1, before_lsn=2, time=time, changes=())
         for time in (1, 2)
@@ -68,18 +68,18 @@ def test_a_change_that_is_noted_while_the_state_is_saved_stays(
     with Folder(tmp_path) as folder:
         folder.save(State(slot=slot, system_identifier=system, database=database))
         folder.update(publication_changes=(old,))
-        look = Published(1, 1, (), {}, {})
-        noting = Thread(target=note, args=(folder, look, Difference((new,), ())))
+        catalog = Catalog(1, 1, (), {}, {})
+        noting = Thread(target=save_changes, args=(folder, catalog, CatalogChanges((new,), ())))
         replace = folder.directory.replace
 
         def slow(name: str, content: bytes) -> None:
             if not noting.ident:
                 noting.start()
-                noting.join(0.2)  # it waits for this one
+                noting.join(0.2)  # the other thread waits for this one
             replace(name, content)
 
         monkeypatch.setattr(folder.directory, "replace", slow)
-        folder.update(publication_changes=lambda state: ())  # a segment says it
+        folder.update(publication_changes=lambda state: ())  # a segment has the change
         noting.join()
         assert folder.state is not None
         assert folder.state.publication_changes == (new,)

@@ -16,7 +16,7 @@ SKIPPED = (
 )
 RECREATED = 'the publication "p" was dropped and created anew'
 SINCE = 18
-"""The version since which servers stream on without a publication, and only send a warning."""
+"""First version of servers that skip a missing publication with a warning."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def table(lab: Lab) -> Lab:
 
 
 def recreate_publication(lab: Lab, first: int) -> int:
-    """Insert a row before, while and after the publication is missing; return the LSN of the first loss."""
+    """Drop and recreate the publication, with rows before, between and after; return the LSN between."""
     lab.run(f"INSERT INTO t VALUES ({first})", "DROP PUBLICATION p")
     lost_lsn = lab.lsn()
     lab.run(
@@ -42,12 +42,14 @@ def stored_ids(lab: Lab) -> list[int]:
 
 
 def test_each_text_is_reported_once(lab: Lab) -> None:
-    told: list[Notice] = []
-    with Connection(f"{lab.dsn} options='-c client_min_messages=error'", on_notice=told.append) as connection:
+    notices: list[Notice] = []
+    with Connection(
+        f"{lab.dsn} options='-c client_min_messages=error'", on_notice=notices.append
+    ) as connection:
         for level in ("notice", "warning", "notice"):
             connection.query(f"DO $$ BEGIN RAISE {level} 'disk %', '\u00fc' USING HINT = 'more'; END $$")
         connection.query("DO $$ BEGIN RAISE warning 'another'; END $$")
-    assert [(notice.severity, notice.sqlstate, notice.message) for notice in told] == [
+    assert [(notice.severity, notice.sqlstate, notice.message) for notice in notices] == [
         ("NOTICE", "00000", "disk \u00fc (more)"),
         ("WARNING", "01000", "another"),
     ]
@@ -62,27 +64,27 @@ def test_a_publication_recreated_while_recording(table: Lab) -> None:
         recording.join()
     assert not isinstance(caught.value, ConnectionLost)
     if table.version >= SINCE:
-        assert str(caught.value).startswith((SKIPPED, RECREATED))  # the warning, or a look at the catalogs
-        assert {(one.severity, one.sqlstate) for one in recording.told(Notice)} <= {("WARNING", "55000")}
+        assert str(caught.value).startswith((SKIPPED, RECREATED))  # from the warning, or from the catalogs
+        assert {(one.severity, one.sqlstate) for one in recording.events_of(Notice)} <= {("WARNING", "55000")}
     assert table.confirmed_lsn() <= lost_lsn
     assert stored_ids(table) == [1, 2]
 
 
-def test_a_publication_recreated_while_stopped(table: Lab, capture: Command) -> None:
+def test_a_publication_recreated_while_stopped(table: Lab, record_cli: Command) -> None:
     table.run("INSERT INTO t VALUES (0)")
     table.record()
     recreate_publication(table, 1)
     confirmed_lsn = table.confirmed_lsn()
-    for _ in range(2):  # nothing is acknowledged, so that the next run says so as well
-        code, out, err = capture("--until=now")
+    for _ in range(2):  # nothing is acknowledged, so the next run fails too
+        code, out, err = record_cli("--until=now")
         assert (code, out) == (3, "")
         assert err.startswith(f"pgoutput: {RECREATED} after ")
         assert "Record anew from a new slot and in another folder" in err
         assert table.confirmed_lsn() == confirmed_lsn
 
 
-def test_a_publication_recreated_without_a_change_between(table: Lab) -> None:
-    """The server sends no warning then; the recorder sees the other OID."""
+def test_a_publication_recreated_without_changes_in_between(table: Lab) -> None:
+    """The server sends no warning; the recorder sees the new OID."""
     with pytest.raises(ReplicationError, match=RECREATED), table.recording() as recording:  # noqa: PT012
         recording.wait(Connected)
         table.run("DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE t")

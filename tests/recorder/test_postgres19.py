@@ -1,4 +1,4 @@
-"""What differs in PostgreSQL 19, and in minor releases since August 2026; tested with the stand-in server."""
+"""Settings of PostgreSQL 19, and of minor releases since August 2026; tested with the stand-in server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_logical_decoding_is_switched_on_by_the_first_slot(
         assert record(server, tmp_path) == 201
 
 
-def test_a_wal_level_that_is_not_enough(tmp_path: Path) -> None:
+def test_a_low_wal_level_is_refused(tmp_path: Path) -> None:
     settings = {"wal_level": "minimal", "effective_wal_level": "minimal"}
     with (
         StandIn(PostgreSQL19(2), settings=settings) as server,
@@ -49,7 +49,7 @@ def test_a_wal_level_that_is_not_enough(tmp_path: Path) -> None:
         record(server, tmp_path)
 
 
-def test_a_standby_follows_its_primary(tmp_path: Path) -> None:
+def test_a_standby_needs_logical_decoding_on_its_primary(tmp_path: Path) -> None:
     settings = {"wal_level": "logical", "effective_wal_level": "replica", "in_hot_standby": "on"}
     with (
         StandIn(PostgreSQL19(2), settings=settings) as server,
@@ -61,7 +61,7 @@ def test_a_standby_follows_its_primary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["18.6", "14.23"])
-def test_a_server_that_does_not_allow_the_plugin(version: str, tmp_path: Path) -> None:
+def test_a_server_that_does_not_allow_the_plugin_is_reported(version: str, tmp_path: Path) -> None:
     class Minor(Repeated):
         server_version = version
 

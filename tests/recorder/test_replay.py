@@ -1,4 +1,4 @@
-"""What a recording holds is what the server's tables hold, in every version and with every option."""
+"""Tables replayed from a recording equal the server's, for every protocol version and option."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = {
         "4-all": RecorderOptions(two_phase=True, messages=True, binary=True, streaming="parallel"),
     },
 }
-"""By the first version that can do so."""
+"""Options, by the first server version that supports them."""
 POSSIBLE = {name: one for since, some in OPTIONS.items() if since <= VERSION for name, one in some.items()}
 
 
@@ -33,7 +33,7 @@ POSSIBLE = {name: one for since, some in OPTIONS.items() if since <= VERSION for
 def test_all_changes_are_recorded(lab: Lab, options: RecorderOptions) -> None:
     workload.create(lab)
     workload.work(lab, 1)
-    workload.finish(lab, 1)  # a slot begins when what is prepared has ended
+    workload.finish(lab, 1)  # the slot waits for the end of prepared transactions
     with lab.recording(options=options, snapshot=True) as recording:
         recording.wait(Connected)
         workload.work(lab, 21)

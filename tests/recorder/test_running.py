@@ -1,4 +1,4 @@
-"""A recorder loses nothing and doubles nothing, whatever happens to it, the disk or the server."""
+"""A running recorder loses and duplicates nothing if it is killed, or if the disk or the server fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROTOCOLS = {10: 1, 14: 2, 15: 3, 16: 4}
 
 @pytest.fixture
 def table(lab: Lab) -> Lab:
-    """A table whose rows tell whether a change came twice."""
+    """Make a table without a key, in which a duplicate row is visible."""
     lab.run(
         "CREATE TABLE t (id int, a text)",
         "ALTER TABLE t REPLICA IDENTITY NOTHING",
@@ -44,7 +44,7 @@ def table(lab: Lab) -> Lab:
 
 @contextmanager
 def sender_timeout(lab: Lab, value: str) -> Iterator[None]:
-    """Have the server end connections whose client is silent for so long."""
+    """Set wal_sender_timeout, after which the server disconnects a silent client."""
     set_timeout(lab, f"ALTER SYSTEM SET wal_sender_timeout = '{value}'", value)
     try:
         yield
@@ -61,15 +61,15 @@ def is_confirmed(lab: Lab, lsn: int) -> bool:
     return lab.confirmed_lsn() >= lsn
 
 
-def noted_lsn(folder: Path) -> int:
-    """What the recording says that it has, on the disk."""
+def saved_lsn(folder: Path) -> int:
+    """Return the LSN up to which the files say that everything is stored."""
     state = msgspec.json.decode((folder / "_recording.json").read_bytes(), type=State)
     segments = list(folder.glob("[0-9]*"))
     last = [read_metadata(max(segments)).end_lsn] if segments else []
     return max(state.acknowledged_lsn or 0, *last, 0)
 
 
-def test_the_newest_protocol_is_the_default(table: Lab) -> None:
+def test_the_newest_protocol_version_is_the_default(table: Lab) -> None:
     connected = table.record()[0]
     assert isinstance(connected, Connected)
     newest = PROTOCOLS[max(version for version in PROTOCOLS if version <= table.version)]
@@ -81,7 +81,7 @@ def test_the_newest_protocol_is_the_default(table: Lab) -> None:
 # A slow disk
 
 
-def test_a_slow_disk_does_not_cost_the_connection(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_does_not_lose_the_connection(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     slept = 0
     fsync = os.fsync
 
@@ -100,11 +100,11 @@ def test_a_slow_disk_does_not_cost_the_connection(table: Lab, monkeypatch: pytes
         recording.wait(Stored)
         recording.stop()
         assert slept > 3
-    assert recording.told(Reconnecting) == []
+    assert recording.events_of(Reconnecting) == []
     monkeypatch.undo()
-    acknowledged = parse_lsn(str(recording.told(Stopped)[0].acknowledged_lsn))
+    acknowledged = parse_lsn(str(recording.events_of(Stopped)[0].acknowledged_lsn))
     wait_until(lambda: table.confirmed_lsn() == acknowledged)
-    assert acknowledged <= noted_lsn(table.folder)
+    assert acknowledged <= saved_lsn(table.folder)
     table.record()
     table.assert_equal()
 
@@ -123,13 +123,13 @@ def test_an_idle_slot_is_advanced(table: Lab) -> None:
             elsewhere.execute("INSERT INTO noise SELECT generate_series(1, 1000)")
             table.run(f"INSERT INTO elsewhere VALUES ({n})", "SELECT pg_switch_wal()", "CHECKPOINT")
             wait_until(partial(is_confirmed, table, table.lsn()), 3)
-            assert table.confirmed_lsn() <= noted_lsn(table.folder)
+            assert table.confirmed_lsn() <= saved_lsn(table.folder)
         query = "SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = '{}'"
         wait_until(lambda: parse_lsn(table.value(query.format(table.slot))) > begin)  # WAL can be removed
         elsewhere.execute("DROP TABLE noise")
-    assert recording.told(Reconnecting) == []
+    assert recording.events_of(Reconnecting) == []
     confirmed = table.confirmed_lsn()
-    table.recorder().run(until=1)  # what it has told last is not what the last segment says
+    table.recorder().run(until=1)  # the acknowledged LSN lies after the last segment
     assert table.confirmed_lsn() >= confirmed
     table.run("INSERT INTO t VALUES (2)")
     table.record()
@@ -142,20 +142,20 @@ def test_a_transaction_in_progress_is_not_acknowledged(lab: Lab) -> None:
         recording.wait(Connected)
         other.execute("BEGIN; INSERT INTO t SELECT generate_series(1, 20000)")
         if lab.version >= 14:
-            wait_until(lambda: any(event.open_transactions for event in recording.told(Progress)))
+            wait_until(lambda: any(event.open_transactions for event in recording.events_of(Progress)))
         lab.run("INSERT INTO t VALUES (-1)")
         recording.wait(Stored)
         other.execute("COMMIT")
-        stored = len(recording.told(Stored))
+        stored = len(recording.events_of(Stored))
         recording.wait(Stored, stored + 1)
-        assert lab.confirmed_lsn() <= noted_lsn(lab.folder)
+        assert lab.confirmed_lsn() <= saved_lsn(lab.folder)
     lab.assert_equal()
 
 
 # Ends
 
 
-def test_an_outage_is_waited_for(lab: Lab) -> None:
+def test_the_recorder_reconnects_after_outages(lab: Lab) -> None:
     workload.create(lab)
     with lab.recording(segment_seconds=0.3) as recording:
         recording.wait(Connected)
@@ -174,26 +174,26 @@ def test_an_outage_is_waited_for(lab: Lab) -> None:
         workload.finish(lab, 21)
         recording.wait(Connected, 3)
     lab.record()
-    assert all(event.reason for event in recording.told(Reconnecting))
+    assert all(event.reason for event in recording.events_of(Reconnecting))
     lab.assert_equal()
     assert {one.session for one in lab.segments()} >= {1, 2}
 
 
 def test_pauses_between_attempts_grow(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.attempts._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("pgoutput.recorder.retry._MIN_PAUSE", 0.05)
     with table.recording() as recording:
         recording.wait(Connected)
         table.server.stop()
         recording.wait(Reconnecting, 4)
-        recording.stop()  # which does not wait for the server
+        recording.stop()  # does not wait for the server
     table.server.start()
     table.reconnect()
-    pauses = [event.seconds for event in recording.told(Reconnecting)]
+    pauses = [event.seconds for event in recording.events_of(Reconnecting)]
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[3]
 
 
-def test_a_connection_that_is_cut_is_made_again(table: Lab) -> None:
+def test_a_lost_connection_is_made_again(table: Lab) -> None:
     with table.recording() as recording:
         for n in range(3):
             recording.wait(Connected, n + 1)
@@ -205,7 +205,7 @@ def test_a_connection_that_is_cut_is_made_again(table: Lab) -> None:
     table.assert_equal()
 
 
-KILLED = (
+KILLED_RECORDER = (
     "import os, signal, sys; from pgoutput.recorder import RecorderOptions, Recorder, Stored\n"
     "def kill(event):\n"
     "    if isinstance(event, Stored): os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -213,15 +213,15 @@ KILLED = (
     "    options=RecorderOptions(messages=len(sys.argv) > 4, two_phase=len(sys.argv) > 4),\n"
     "    on_event=kill).run()"
 )
-"""A recorder that is killed when a segment has its name, before the server is told so."""
+"""Program of a recorder that is killed after storing a segment, before acknowledging it."""
 
 
-def test_an_acknowledgement_that_was_lost_doubles_nothing(lab: Lab) -> None:
+def test_a_lost_acknowledgement_duplicates_nothing(lab: Lab) -> None:
     workload.create(lab)
     newest = lab.version >= 15
     options = RecorderOptions(two_phase=newest, messages=newest)
     lab.record(options=options)
-    command = [sys.executable, "-c", KILLED, lab.dsn, lab.slot, str(lab.folder)] + ["x"] * newest
+    command = [sys.executable, "-c", KILLED_RECORDER, lab.dsn, lab.slot, str(lab.folder)] + ["x"] * newest
     for first in (1, 21, 41):
         workload.work(lab, first)
         before = lab.confirmed_lsn()
@@ -233,8 +233,8 @@ def test_an_acknowledgement_that_was_lost_doubles_nothing(lab: Lab) -> None:
     lab.assert_equal()
 
 
-def test_transactions_that_another_run_was_not_to_record_are_not_compared(table: Lab) -> None:
-    """A slot that stands where other publications were recorded: so after a crash of the server."""
+def test_transactions_recorded_with_other_publications_are_not_compared(table: Lab) -> None:
+    """After a crash of the server, the slot may lie before segments of other publications."""
     table.run("CREATE PUBLICATION q FOR TABLE elsewhere")
     table.record()
     statements = ("INSERT INTO t VALUES (1)", "INSERT INTO elsewhere VALUES (1)")
@@ -264,21 +264,21 @@ RECORDING = (
 
 
 def test_pandas_is_not_imported(lab: Lab) -> None:
-    """As much of Arrow does where it is installed: that takes a third of a second and 45 MB."""
+    """Parts of Arrow import pandas if it is installed, which takes a third of a second and 45 MB."""
     workload.create(lab)
     lab.record()
     workload.work(lab, 1)
     arguments = [lab.dsn, lab.slot, str(lab.folder)]
-    subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-c", KILLED_RECORDER, *arguments], check=False, timeout=PATIENCE)
     workload.finish(lab, 1)
-    told = subprocess.run(  # some was stored: it is left out, or made void
+    told = subprocess.run(  # some transactions are stored: they are skipped or rolled back
         [sys.executable, "-c", RECORDING, *arguments], check=True, capture_output=True, timeout=PATIENCE
     )
     assert {b"pyarrow", b"pandas"} & set(told.stdout.split()) == {b"pyarrow"}
     lab.assert_equal()
 
 
-def test_what_is_acknowledged_is_always_stored(table: Lab) -> None:
+def test_everything_acknowledged_is_stored(table: Lab) -> None:
     over = threading.Event()
 
     def write() -> None:
@@ -297,7 +297,7 @@ def test_what_is_acknowledged_is_always_stored(table: Lab) -> None:
         deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline:
             confirmed = table.confirmed_lsn()
-            assert confirmed <= noted_lsn(table.folder)
+            assert confirmed <= saved_lsn(table.folder)
             seen.add(confirmed)
         over.set()
         writer.join()
@@ -310,13 +310,12 @@ def test_what_is_acknowledged_is_always_stored(table: Lab) -> None:
 
 
 def start(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", lab.dsn, "--slot", lab.slot]
-    command += ["--publication", "p", "--out", str(lab.folder), "--create-slot", *arguments]
+    command = lab.command("--create-slot", *arguments)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def events_until(process: subprocess.Popen[str], name: str, messages: int) -> list[dict[str, Any]]:
-    """What it tells until an event of this name and so many messages."""
+    """Return the events up to one with this name and at least so many messages."""
     events: list[dict[str, Any]] = []
     assert process.stdout is not None
     for line in process.stdout:
@@ -327,13 +326,13 @@ def events_until(process: subprocess.Popen[str], name: str, messages: int) -> li
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_all_stored(table: Lab, number: signal.Signals) -> None:
+def test_a_signal_ends_the_command_with_all_stored(table: Lab, number: signal.Signals) -> None:
     with start(table, "--log=json") as process:
         events = events_until(process, "connected", 0)
         table.run("INSERT INTO t SELECT g, 'x' FROM generate_series(1, 100) g")
         commit = table.lsn()
         events += events_until(process, "progress", 100)
-        assert not [event for event in events if event["event"] == "stored"]  # it is not yet due
+        assert not [event for event in events if event["event"] == "stored"]  # the segment is not due yet
         process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, "")
@@ -345,7 +344,7 @@ def test_a_signal_ends_it_with_all_stored(table: Lab, number: signal.Signals) ->
     assert acknowledged >= parse_lsn(stored["end_lsn"])
     assert acknowledged == table.confirmed_lsn() >= commit - 100
     table.assert_equal()
-    # What machines are told
+    # The fields of the events
     connected, progress = events[0], [event for event in events if event["event"] == "progress"][-1]
     assert (connected["session"], connected["slot"]) == (1, table.slot)
     assert connected["start_lsn"]
@@ -356,19 +355,19 @@ def test_a_signal_ends_it_with_all_stored(table: Lab, number: signal.Signals) ->
     assert parse_lsn(progress["acknowledged_lsn"]) > 0
 
 
-def test_until_and_for(table: Lab, capture: Command) -> None:
+def test_the_options_until_and_for_end_the_recorder(table: Lab, record_cli: Command) -> None:
     began = time.monotonic()
-    code, out, err = capture("--create-slot", "--for=0.5", "--log=json")
+    code, out, err = record_cli("--create-slot", "--for=0.5", "--log=json")
     assert (code, err) == (0, "")
     assert time.monotonic() - began >= 0.5
     table.run("INSERT INTO t VALUES (1)")
     lsn = table.lsn()
-    assert capture(f"--until={format_lsn(lsn)}", "--log=json")[0] == 0
+    assert record_cli(f"--until={format_lsn(lsn)}", "--log=json")[0] == 0
     assert table.confirmed_lsn() >= lsn
     table.assert_equal()
     table.run("INSERT INTO t VALUES (2)")
     lsn = table.lsn()
-    code, out, err = capture("--until=now")
+    code, out, err = record_cli("--until=now")
     assert (code, out) == (0, "")
     assert table.confirmed_lsn() >= lsn
     table.assert_equal()
@@ -376,5 +375,5 @@ def test_until_and_for(table: Lab, capture: Command) -> None:
     assert first.startswith(f"pgoutput: recording {table.slot} of PostgreSQL {table.version}.")
     where = format_lsn(table.confirmed_lsn())
     assert re.fullmatch(f"pgoutput: stopped: \\d+ messages, all stored and acknowledged up to {where}", last)
-    # It ends even if nothing comes to an end there.
-    assert capture(f"--until={format_lsn(table.lsn())}")[0] == 0
+    # It ends even if no transaction ends at the LSN.
+    assert record_cli(f"--until={format_lsn(table.lsn())}")[0] == 0

@@ -1,4 +1,4 @@
-"""Passwords and certificates: what is checked, and what happens when they are replaced.
+"""Passwords and certificates: checks, and replacement while recording.
 
 TLS is tested with the stand-in server: the PostgreSQL of the wheel is built without it.
 """
@@ -47,7 +47,7 @@ def test_a_password_that_is_rotated_while_recording(rotating: Lab, tmp_path: Pat
         pid = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{rotating.slot}'"
         rotating.run(f"SELECT pg_terminate_backend(({pid}))")
         recording.wait(Reconnecting, 2)
-        assert "password authentication failed" in recording.told(Reconnecting)[-1].reason
+        assert "password authentication failed" in recording.events_of(Reconnecting)[-1].reason
         write_password("newer")
         recording.wait(Connected, 2)
         rotating.run("INSERT INTO t VALUES (2)")
@@ -86,7 +86,7 @@ def record(dsn: str, folder: Path) -> int:
         return sum(1 for _ in segments.records())
 
 
-def test_a_verified_certificate(tmp_path: Path) -> None:
+def test_a_verified_certificate_is_accepted(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     with authority.server() as server:
         dsn = f"{server.dsn} host=localhost sslmode=verify-full sslrootcert={authority.root}"
@@ -103,7 +103,7 @@ def test_a_verified_certificate(tmp_path: Path) -> None:
         ("passfile=/nowhere/passwords password=", "no password supplied"),
     ],
 )
-def test_what_is_refused_at_once(change: str, reason: str, tmp_path: Path) -> None:
+def test_connections_refused_at_once(change: str, reason: str, tmp_path: Path) -> None:
     authority, other = Authority(tmp_path / "authority"), Authority(tmp_path / "other")
     with authority.server() as server:
         dsn = f"{server.dsn} host=localhost sslmode=verify-full sslrootcert={authority.root}"
@@ -125,8 +125,8 @@ def test_channel_binding(tmp_path: Path) -> None:
         record(f"{server.dsn} {required}", tmp_path / "plain")
 
 
-def test_a_certificate_that_is_not_the_server_s_own(tmp_path: Path) -> None:
-    """Somebody between client and server has a trusted certificate too: the proof does not hold."""
+def test_channel_binding_detects_another_certificate(tmp_path: Path) -> None:
+    """A machine in the middle has a trusted certificate, but another than the server's."""
     authority = Authority(tmp_path / "authority")
     with authority.server(binds_to=b"another certificate") as server:
         dsn = f"{server.dsn} host=localhost sslmode=verify-full sslrootcert={authority.root}"

@@ -1,4 +1,4 @@
-"""When a session acknowledges, and what: with a connection and a disk that do as they are told."""
+"""Acknowledgements of a session, with a fake connection and a disk that the test controls."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ SOURCE = Source(
 )
 
 
-class Fake:
-    """A connection to a server that says what it is told to."""
+class FakeConnection:
+    """A connection whose server sends the messages that the test gives."""
 
     more = False
     ended = False
@@ -62,7 +62,7 @@ class Fake:
 
     @property
     def unheard(self) -> bool:
-        """Whether there is something that was not received yet."""
+        """Whether messages were not received yet."""
         return bool(self._said)
 
     def receive(self) -> list[bytes]:
@@ -86,11 +86,17 @@ class Fake:
 
 
 class Lab:
-    """A session at work in a thread."""
+    """A session that runs in a thread.
+
+    Attributes:
+        saved: LSNs that the session has saved before acknowledging them.
+        stored: Paths of the stored segments.
+        disk: Set while saving an LSN is not blocked.
+    """
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.connection = Fake()
-        self.noted: list[int] = []
+        self.connection = FakeConnection()
+        self.saved: list[int] = []
         self.stored: list[Path] = []
         self.disk = threading.Event()
         self.disk.set()
@@ -108,8 +114,8 @@ class Lab:
             Directory(folder),
             SOURCE,
             start,
-            stored=lambda path, metadata: self._store(path),
-            acknowledging=self._note,
+            on_stored=lambda path, metadata: self._store(path),
+            save_lsn=self._save,
             **(settings | options),
         )
         self.thread = threading.Thread(target=self._run)
@@ -118,9 +124,9 @@ class Lab:
     def _store(self, path: Path) -> None:
         self.stored.append(path)
 
-    def _note(self, lsn: int) -> None:
+    def _save(self, lsn: int) -> None:
         self.disk.wait()
-        self.noted.append(lsn)
+        self.saved.append(lsn)
 
     def _run(self) -> None:
         try:
@@ -130,13 +136,13 @@ class Lab:
 
     @property
     def heard(self) -> list[int]:
-        """What it has acknowledged."""
+        """The acknowledged LSNs, in order."""
         return [status.flushed_lsn for status in self.connection.heard]
 
 
 @pytest.fixture
 def blocked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Files are synchronized when this is set."""
+    """Block os.fsync() until the returned event is set."""
     free = threading.Event()
     monkeypatch.setattr("os.fsync", lambda descriptor: free.wait(10))
     return free
@@ -156,7 +162,7 @@ def at_work(folder: Path, **options: Any) -> Iterator[Lab]:
 
 
 def transaction(lsn: int) -> list[Message]:
-    """One that ends at an LSN."""
+    """Return an empty transaction that ends at an LSN."""
     return sent(Begin(lsn - 10, 0, 7), Commit(lsn - 10, lsn, 0))
 
 
@@ -168,7 +174,7 @@ def keepalive(lsn: int, *, reply: bool = False) -> PrimaryKeepalive:
     return PrimaryKeepalive(lsn, 0, reply)
 
 
-def test_a_keepalive_that_asks_is_answered_at_once(tmp_path: Path) -> None:
+def test_a_keepalive_that_requests_a_reply_is_answered_at_once(tmp_path: Path) -> None:
     with at_work(tmp_path) as lab:
         lab.connection.say(keepalive(90, reply=True))
         wait_until(lambda: lab.heard == [100], 0.2)
@@ -188,27 +194,27 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path, blocke
     assert lab.failure is None
 
 
-def test_an_idle_slot_is_advanced_when_that_is_noted(tmp_path: Path) -> None:
+def test_an_idle_slot_is_advanced_after_the_lsn_is_saved(tmp_path: Path) -> None:
     with at_work(tmp_path) as lab:
         lab.disk.clear()
         lab.connection.say(keepalive(300, reply=True))
         wait_until(lambda: lab.heard == [100])
         lab.disk.set()
         wait_until(lambda: lab.heard[-1] == 300)
-        assert lab.noted == [300]
-        lab.connection.say(keepalive(200, reply=True))  # never back
+        assert lab.saved == [300]
+        lab.connection.say(keepalive(200, reply=True))  # never goes back
         wait_until(lambda: len(lab.heard) == 3)
         assert lab.heard[-1] == 300
 
 
-def test_a_keepalive_is_for_what_came_before_it(tmp_path: Path) -> None:
+def test_a_keepalive_advances_past_earlier_messages_only(tmp_path: Path) -> None:
     with at_work(tmp_path) as lab:
         lab.connection.say(keepalive(300), *transaction(400), keepalive(500), *transaction(600))
         wait_until(lambda: lab.heard[-1:] == [600])
-    assert lab.noted == [300]  # nothing was stored then; at 500 a segment was open
+    assert lab.saved == [300]  # no segment was open at 300; one was open at 500
 
 
-def test_a_keepalive_inside_a_transaction_advances_nothing(tmp_path: Path) -> None:
+def test_a_keepalive_inside_a_transaction_does_not_advance_the_slot(tmp_path: Path) -> None:
     with at_work(tmp_path) as lab:
         begin, _ = transaction(200)
         lab.connection.say(begin, keepalive(300, reply=True), keepalive(350, reply=True))
@@ -216,11 +222,11 @@ def test_a_keepalive_inside_a_transaction_advances_nothing(tmp_path: Path) -> No
         lab.over = True
         lab.thread.join(10)
     assert set(lab.heard) == {100}
-    assert lab.noted == []
+    assert lab.saved == []
 
 
 def fill(lab: Lab) -> int:
-    """Say so much that the session must wait for the disk; the LSN of the end of what it has taken."""
+    """Send transactions until the session waits for the disk; return the end LSN of the received ones."""
     for lsn in range(200, 10_000, 100):
         lab.connection.say(*transaction(lsn))
         deadline = time.monotonic() + 0.5
@@ -228,7 +234,7 @@ def fill(lab: Lab) -> int:
             if time.monotonic() > deadline:
                 return lsn - 100
             time.sleep(0.01)
-    raise AssertionError("it never waits")
+    raise AssertionError("the session does not wait")
 
 
 def test_a_transaction_in_progress_is_not_acknowledged(tmp_path: Path) -> None:
@@ -239,7 +245,7 @@ def test_a_transaction_in_progress_is_not_acknowledged(tmp_path: Path) -> None:
         lab.thread.join(10)
         assert lab.session.open_transactions == 1
     assert lab.heard[-1] == 200
-    assert lab.noted == []
+    assert lab.saved == []
 
 
 def test_an_acknowledgement_never_goes_back(tmp_path: Path) -> None:
@@ -248,7 +254,7 @@ def test_an_acknowledgement_never_goes_back(tmp_path: Path) -> None:
         wait_until(lambda: lab.heard == [150])
 
 
-def test_what_was_stored_before_is_not_stored_again(tmp_path: Path) -> None:
+def test_stored_transactions_are_not_stored_again(tmp_path: Path) -> None:
     with at_work(tmp_path) as lab:
         streamed = sent(StreamStart(8, True), StreamStop(), StreamCommit(8, 80, 90, 0))
         lab.connection.say(*transaction(100), *streamed, *transaction(200))
@@ -258,7 +264,7 @@ def test_what_was_stored_before_is_not_stored_again(tmp_path: Path) -> None:
     assert (metadata.start_lsn, metadata.end_lsn, metadata.transactions) == (100, 200, 1)
 
 
-def test_the_server_hears_from_a_recorder_that_waits_for_the_disk(
+def test_status_updates_are_sent_while_the_recorder_waits_for_the_disk(
     tmp_path: Path, blocked: threading.Event
 ) -> None:
     with at_work(tmp_path, sender_timeout=0.9) as lab:
@@ -270,7 +276,7 @@ def test_the_server_hears_from_a_recorder_that_waits_for_the_disk(
         wait_until(lambda: lab.heard[-1] == last + 100)
 
 
-def test_what_has_come_is_stored_though_the_connection_breaks_while_the_disk_is_slow(
+def test_received_messages_are_stored_if_the_connection_breaks_during_a_slow_write(
     tmp_path: Path, blocked: threading.Event
 ) -> None:
     with at_work(tmp_path, sender_timeout=0.3) as lab:
@@ -286,18 +292,18 @@ def test_what_has_come_is_stored_though_the_connection_breaks_while_the_disk_is_
     assert not list(tmp_path.glob(".*"))
 
 
-def test_all_is_acknowledged_at_the_end(tmp_path: Path) -> None:
+def test_everything_received_is_acknowledged_at_the_end(tmp_path: Path) -> None:
     with at_work(tmp_path, segment_seconds=60.0) as lab:
         lab.connection.say(*transaction(200), keepalive(300))
         wait_until(lambda: lab.session.messages == 2)
         assert lab.stored == []
     assert lab.heard[-1] == 300
-    assert lab.noted == [300]
+    assert lab.saved == [300]
     assert [read_metadata(path).end_lsn for path in lab.stored] == [200]
     assert lab.connection.ended
 
 
-def test_the_server_hears_from_a_recorder_that_ends_on_a_slow_disk(tmp_path: Path) -> None:
+def test_status_updates_are_sent_while_the_end_waits_for_a_slow_disk(tmp_path: Path) -> None:
     with at_work(tmp_path, sender_timeout=0.3) as lab:
         lab.connection.say(*transaction(200))
         wait_until(lambda: lab.heard[-1:] == [200])

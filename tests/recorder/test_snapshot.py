@@ -1,4 +1,4 @@
-"""A recording that begins with the initial contents has all of them, once, as the stream would give them."""
+"""A snapshot has every row once, with the messages that the stream would have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pgoutput.errors import RecordingError, ReplicationError
 from pgoutput.messages import Message
 from pgoutput.recorder import Connected, Event, RecorderOptions, Snapshotted
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.published import PublishedTable, published_tables
+from pgoutput.recorder.published_tables import PublishedTable, published_tables
 from pgoutput.recorder.snapshot import TableCopy
 from pgoutput.recording import SNAPSHOT, RecordingReader, SegmentReader, list_segments
 from tests.recorder import workload
@@ -25,7 +25,7 @@ from tests.recorder.lab import Lab, wait_until
 
 
 def described(folder: Path, *, snapshot: bool) -> dict[int, list[Message]]:
-    """For each relation the first Relation message, and the Type messages before it."""
+    """Return the first Relation message of each relation, with the Type messages before it, by OID."""
     found: dict[int, list[Message]] = {}
     for path in list_segments(folder):
         with SegmentReader(path) as segment:
@@ -90,7 +90,7 @@ def test_relations_and_types_are_those_that_the_server_sends(lab: Lab) -> None:
     lab.assert_equal()
 
 
-def test_rows_written_before_and_meanwhile_come_once(lab: Lab) -> None:
+def test_rows_written_before_and_during_the_snapshot_come_once(lab: Lab) -> None:
     workload.create(lab)
     workload.work(lab)
     workload.finish(lab)
@@ -120,13 +120,13 @@ def test_rows_written_before_and_meanwhile_come_once(lab: Lab) -> None:
     lab.record()
     tables = lab.assert_equal()
     assert done > 20
-    told = recording.told(Snapshotted)
+    told = recording.events_of(Snapshotted)
     assert (told[-1].tables_done, told[-1].tables) == (len(lab.published()), len(lab.published()))
     assert {event.table for event in told} >= {"public.big", "Söme \" scheme.tab\tle '\\ß"}
     assert max(event.rows for event in told if event.table == "public.big") > 30_000
     metadata = lab.segments()
     snapshot = [one for one in metadata if one.kind == "snapshot"]
-    assert len(snapshot) > len(tables)  # `big` has several
+    assert len(snapshot) > len(tables)  # `big` has several segments
     assert all(one.end_lsn == one.start_lsn == snapshot[0].end_lsn for one in snapshot)
 
 
@@ -154,7 +154,7 @@ def test_column_lists_and_row_filters_are_respected(lab: Lab) -> None:
     lab.run("INSERT INTO b VALUES (-1, 'it''s \\', 1)", "DELETE FROM b WHERE id IN (2, 40)")
     lab.record()
     lab.assert_equal(where=where, columns=columns)
-    # A table without rows is known all the same.
+    # An empty table has a Relation message too.
     assert set(described(lab.folder, snapshot=True)) == set(lab.published())
 
 
@@ -280,7 +280,7 @@ def test_a_snapshot_whose_recorder_was_killed_starts_over(lab: Lab) -> None:
         os.kill(process.pid, signal.SIGKILL)
     assert lab.slots() == [lab.slot]
     with pytest.raises(RecordingError):
-        list_segments(lab.folder)  # nothing that is half is to be seen
+        list_segments(lab.folder)  # a partial snapshot is not visible
     lab.run("DELETE FROM a WHERE id < 100", "INSERT INTO a VALUES (-1, 'x')")
     lab.record(snapshot=True)
     assert len(lab.assert_equal()[lab.value("SELECT 'a'::regclass::oid::int8")]) == 59902
@@ -307,7 +307,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing_behind(
     lab.assert_equal()
 
 
-def test_rows_that_a_policy_hides_are_not_left_out_silently(lab: Lab) -> None:
+def test_rows_hidden_by_a_policy_are_an_error(lab: Lab) -> None:
     role = f"{lab.name}_reader"
     lab.run(
         "CREATE TABLE a (id int PRIMARY KEY)",
@@ -327,7 +327,7 @@ def test_rows_that_a_policy_hides_are_not_left_out_silently(lab: Lab) -> None:
         lab.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def test_a_snapshot_needs_a_slot_and_a_folder_of_its_own(lab: Lab) -> None:
+def test_a_snapshot_needs_a_new_slot_and_a_new_folder(lab: Lab) -> None:
     lab.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE a")
     lab.record()
     with pytest.raises(ReplicationError, match="has begun without a snapshot: use another folder"):
@@ -337,13 +337,13 @@ def test_a_snapshot_needs_a_slot_and_a_folder_of_its_own(lab: Lab) -> None:
     assert lab.slots() == [lab.slot]
 
 
-def test_a_stop_is_heard_while_the_slot_waits_for_a_transaction(lab: Lab) -> None:
+def test_the_recorder_stops_while_the_slot_waits_for_a_transaction(lab: Lab) -> None:
     lab.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE a")
     with lab.connect() as writer:
         writer.execute("BEGIN; INSERT INTO a VALUES (1)")
         with lab.recording(snapshot=True) as recording:
             wait_until(lambda: lab.slots() == [lab.slot])
-        assert recording.told(Connected) == []
+        assert recording.events_of(Connected) == []
         wait_until(lambda: lab.slots() == [])
         writer.execute("COMMIT")
     assert lab.slots() == []
@@ -351,26 +351,26 @@ def test_a_stop_is_heard_while_the_slot_waits_for_a_transaction(lab: Lab) -> Non
     lab.assert_equal()
 
 
-def test_a_stop_is_heard_while_a_table_is_locked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorder_stops_while_it_waits_for_a_table_lock(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab.run("CREATE TABLE a (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE a")
 
-    def find(*arguments: Any, **options: Any) -> list[PublishedTable]:
+    def lock_and_list(*arguments: Any, **options: Any) -> list[PublishedTable]:
         other.execute("BEGIN; LOCK TABLE a")
         return published_tables(*arguments, **options)
 
-    monkeypatch.setattr("pgoutput.recorder.snapshot.published_tables", find)
+    monkeypatch.setattr("pgoutput.recorder.snapshot.published_tables", lock_and_list)
     with lab.connect() as other:
         with lab.recording(snapshot=True):
-            wait_until(lambda: lab.value(WAITING) == 1)
+            wait_until(lambda: lab.value(WAITING_LOCKS) == 1)
         assert lab.slots() == []
 
 
-WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'a'::regclass"
+WAITING_LOCKS = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'a'::regclass"
 
 
-def test_whoever_waits_to_change_a_table_does_not_hold_up_the_snapshot(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_alter_table_does_not_block_the_snapshot(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.run(
         "CREATE TABLE a (id int PRIMARY KEY)",
         "CREATE TABLE b (id int PRIMARY KEY)",
@@ -389,7 +389,7 @@ def test_whoever_waits_to_change_a_table_does_not_hold_up_the_snapshot(
     def lock(copy: TableCopy, connection: Connection) -> list[PublishedTable]:
         tables = lock_tables(copy, connection)
         changing.start()
-        wait_until(lambda: lab.value(WAITING) == 1)
+        wait_until(lambda: lab.value(WAITING_LOCKS) == 1)
         return tables
 
     lock_tables = TableCopy._lock_tables
@@ -401,7 +401,9 @@ def test_whoever_waits_to_change_a_table_does_not_hold_up_the_snapshot(
     lab.assert_equal()
 
 
-def test_a_table_that_is_altered_before_it_is_locked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_altered_before_its_lock_is_copied_with_a_new_snapshot(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab.run(
         "CREATE TABLE a (id int PRIMARY KEY, n int)",
         "INSERT INTO a SELECT g, g FROM generate_series(1, 9) g",
@@ -418,5 +420,5 @@ def test_a_table_that_is_altered_before_it_is_locked(lab: Lab, monkeypatch: pyte
     monkeypatch.setattr(TableCopy, "_lock_tables", lock)
     lab.record(snapshot=True)
     assert changes == []
-    (copied,) = lab.assert_equal().values()  # it was written anew, and the old snapshot would see no rows
+    (copied,) = lab.assert_equal().values()  # the table was rewritten: an older snapshot would see no rows
     assert len(copied) == 9

@@ -1,4 +1,4 @@
-"""Databases in SQL_ASCII, whose text is bytes that need not be valid UTF-8."""
+"""SQL_ASCII databases: the recorder keeps text that is not valid UTF-8."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.recorder.lab import Lab
 from tests.server import Server
 
 NAME = "t\udcff\udcc3"
-"""A name with the bytes 0xff and 0xc3, neither of which is valid UTF-8 there."""
+"""A name with the bytes 0xff and 0xc3, which are not valid UTF-8."""
 
 
 @pytest.fixture
@@ -63,29 +63,29 @@ def test_bytes_pass_through(ascii_lab: Lab, binary: bool) -> None:
         assert [row["c\udcff"] for row in rows(lab)] == [b"%d \xff\xc3(" % n for n in (1, 2, 3)]
 
 
-def test_events_are_json(ascii_lab: Lab, capture: Command) -> None:
+def test_events_are_json(ascii_lab: Lab, record_cli: Command) -> None:
     lab = ascii_lab
     insert(lab, 1)
     place = {"dsn": lab.dsn, "slot": lab.slot, "out": lab.folder}
-    code, out, err = capture("--until=now", "--snapshot", "--log=json", **place)
+    code, out, err = record_cli("--until=now", "--snapshot", "--log=json", **place)
     assert (code, err) == (0, "")
     tables = {event.get("table") for event in map(msgspec.json.decode, out.splitlines())}
     assert tables == {None, r"public.t\xff\xc3"}
 
 
-def test_a_publication_whose_name_is_not_utf_8(lab: Lab, capture: Command) -> None:
-    code, _, err = capture("--create-slot", publication="p\udcff")
+def test_a_publication_whose_name_is_not_utf_8(lab: Lab, record_cli: Command) -> None:
+    code, _, err = record_cli("--create-slot", publication="p\udcff")
     assert (code, err) == (2, "pgoutput: the name of the publication p\\xff is not valid UTF-8\n")
 
 
 def test_a_database_whose_name_is_not_utf_8(
-    ascii_lab: Lab, capture: Command, monkeypatch: pytest.MonkeyPatch
+    ascii_lab: Lab, record_cli: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only PGDATABASE or a service file can name it: psycopg takes a DSN as text."""
     monkeypatch.setenv("PGDATABASE", "d\udcff")
     with ascii_lab.connect() as connection:
         connection.execute(b"CREATE DATABASE \"d\xff\" ENCODING 'SQL_ASCII' TEMPLATE template0")
-        code, _, err = capture("--create-slot", dsn=f"host={ascii_lab.server.folder} user=postgres")
+        code, _, err = record_cli("--create-slot", dsn=f"host={ascii_lab.server.folder} user=postgres")
         connection.execute(b'DROP DATABASE "d\xff"')
     assert code == 3
     assert err == (

@@ -1,4 +1,4 @@
-"""Histories of a server's WAL: where they part."""
+"""Timeline histories of a server's WAL, and where two histories diverge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgoutput.recorder.timelines import check_fork, fork_lsn, parse_history
 HISTORY = "1\t0/3000148\tno recovery target specified\n\n# a comment\n2\t1/0\tbefore 2026-01-01 00:00:00+00\n"
 
 
-def test_a_history_file() -> None:
+def test_a_timeline_history_file_is_parsed() -> None:
     assert parse_history(HISTORY, 3) == (T(1, 0x3000148), T(2, 1 << 32), T(3))
     for wrong in ("1\n", "one\t0/1\tx\n", "1\t0-1\tx\n"):
         with pytest.raises(ReplicationError, match="history of timeline 3: line"):
@@ -31,11 +31,11 @@ def test_a_history_file() -> None:
         ([T(5)], [T(6)], 0),
     ],
 )
-def test_where_histories_part(recorded: list[T], server: list[T], fork: int | None) -> None:
+def test_fork_lsn_of_two_histories(recorded: list[T], server: list[T], fork: int | None) -> None:
     assert fork_lsn(recorded, server) == fork
 
 
-def test_a_fork_behind_the_recording_does_not_matter() -> None:
+def test_a_fork_after_the_end_of_the_recording_is_accepted() -> None:
     assert check_fork([T(1)], [T(1, 50), T(2)], 50, "r") == 50
     with pytest.raises(ReplicationError) as error:
         check_fork([T(1)], [T(1, 50), T(2)], 51, "r")

@@ -1,4 +1,4 @@
-"""What a recorder waits for, and when it gives up."""
+"""Waiting for transactions, retries of connections, and errors that are not retried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder import Connected, Progress, Reconnecting, Stored, Waiting
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.failures import CredentialsRefused
+from pgoutput.recorder.server_errors import CredentialsRefused
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import Server
@@ -22,7 +22,7 @@ def table(lab: Lab) -> Lab:
     return lab
 
 
-# Transactions that the creation of the slot waits for
+# The creation of the slot waits for transactions
 
 
 def test_a_slot_waits_for_a_prepared_transaction_and_for_a_session(table: Lab) -> None:
@@ -31,7 +31,7 @@ def test_a_slot_waits_for_a_prepared_transaction_and_for_a_session(table: Lab) -
         other.execute("SET application_name = 'psql'")
         other.execute("BEGIN")
         other.execute("INSERT INTO t VALUES (2)")
-        for count in (1, 2):  # the server chooses which one it waits for first
+        for count in (1, 2):  # the server chooses the order
             waiting = recording.wait(Waiting, count)
             if waiting.xid == prepared:
                 assert (waiting.gid, waiting.pid, waiting.state) == ("forgotten", None, None)
@@ -44,13 +44,13 @@ def test_a_slot_waits_for_a_prepared_transaction_and_for_a_session(table: Lab) -
             assert (waiting.database, waiting.user) == (table.name, "postgres")
             assert str(waiting.since).startswith("20")
         recording.wait(Connected)
-    assert len(recording.told(Waiting)) == 2
+    assert len(recording.events_of(Waiting)) == 2
 
 
-def test_a_wait_as_a_line(table: Lab, capture: Command) -> None:
-    """A role without privileges is told the process and the transaction."""
+def test_waiting_for_a_transaction_is_printed(table: Lab, record_cli: Command) -> None:
+    """A role without privileges sees process and transaction ID, but not the state."""
     xid = prepare(table, "g")
-    code, _, err = capture("--create-slot", "--for=2.5")
+    code, _, err = record_cli("--create-slot", "--for=2.5")
     assert code == 0
     [waiting, stopped] = err.splitlines()
     assert waiting.startswith(
@@ -66,7 +66,7 @@ def test_a_wait_as_a_line(table: Lab, capture: Command) -> None:
             other.execute("BEGIN")
             own = other.execute("SELECT txid_current()").fetchone()
             assert own is not None
-            _, _, err = capture("--create-slot", "--for=2.5", dsn=f"{table.dsn} user=weak")
+            _, _, err = record_cli("--create-slot", "--for=2.5", dsn=f"{table.dsn} user=weak")
         assert err.startswith(
             f"pgoutput: waiting for the transaction of the server process {pid} (xid {own[0]}, "
             f"database {table.name}, user postgres): commit it, or roll it back\n"
@@ -84,7 +84,7 @@ def prepare(lab: Lab, gid: str) -> int:
 # Giving up
 
 
-def test_the_first_start_waits_for_the_server(table: Lab) -> None:
+def test_the_first_start_retries_until_the_server_runs(table: Lab) -> None:
     table.server.stop()
     with table.recording() as recording:
         recording.wait(Reconnecting)
@@ -96,9 +96,9 @@ def test_the_first_start_waits_for_the_server(table: Lab) -> None:
     table.assert_equal()
 
 
-def test_a_server_that_stays_away_at_the_start(capture: Command, tmp_path: Path) -> None:
+def test_retries_at_the_start_end_after_the_given_time(record_cli: Command, tmp_path: Path) -> None:
     began = time.monotonic()
-    code, out, err = capture("--retry-for=1", dsn=f"host={tmp_path}")
+    code, out, err = record_cli("--retry-for=1", dsn=f"host={tmp_path}")
     assert (code, out) == (3, "")
     assert 1 <= time.monotonic() - began < 10
     *retries, last = err.splitlines()
@@ -106,30 +106,30 @@ def test_a_server_that_stays_away_at_the_start(capture: Command, tmp_path: Path)
     assert last == retries[0].split("; ")[0]
 
 
-def test_a_server_that_goes_away_and_stays_away(table: Lab) -> None:
-    """The seconds count from the end of the last stream."""
+def test_retries_end_after_the_time_since_the_last_stream(table: Lab) -> None:
+    """`retry_for` counts from the end of the last stream."""
     with pytest.raises(ConnectionLost), table.recording(retry_for=1) as recording:  # noqa: PT012
         recording.wait(Progress)  # comes after a second
         began = time.monotonic()
         table.server.stop()
         recording.join()
     assert time.monotonic() - began >= 1
-    assert len(recording.told(Reconnecting)) >= 2
+    assert len(recording.events_of(Reconnecting)) >= 2
     table.server.start()
     table.reconnect()
 
 
-def test_nothing_is_retried_for_no_seconds(table: Lab) -> None:
+def test_nothing_is_retried_within_0_seconds(table: Lab) -> None:
     with pytest.raises(ConnectionLost), table.recording(retry_for=0) as recording:  # noqa: PT012
         recording.wait(Connected)
         pid = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{table.slot}'"
         table.run(f"SELECT pg_terminate_backend(({pid}))")
         recording.join()
-    assert recording.told(Reconnecting) == []
+    assert recording.events_of(Reconnecting) == []
 
 
-def test_a_stream_that_never_begins(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server answers each time until it is to stream, which ends the outage only when it does."""
+def test_retries_end_if_no_stream_begins(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server accepts each connection but no stream; an outage ends only when a stream begins."""
 
     def start_replication(self: Connection, command: str) -> None:
         raise ConnectionLost("the server closed the connection")

@@ -1,4 +1,4 @@
-"""Changes of every kind that a server of some version can publish."""
+"""A workload with every kind of change that a server of some version can publish."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.recorder.lab import Lab
 
 
 def create(lab: Lab) -> None:
-    """The tables, and the publication `p` of all of them."""
+    """Create the tables, and the publication `p` of all of them."""
     generated = ", twice int GENERATED ALWAYS AS (id * 2) STORED" if lab.version >= 12 else ""
     lab.run(
         "CREATE TYPE mood AS ENUM ('sad', 'it''s \"ok\"', 'happy')",
@@ -51,11 +51,11 @@ def create(lab: Lab) -> None:
 
 
 def work(lab: Lab, first: int = 1) -> None:
-    """Changes of every kind.
+    """Make changes of every kind.
 
     Args:
-        lab: Where.
-        first: The first of the keys, of which it takes less than 20; up to 49.
+        lab: The lab.
+        first: First of 20 keys that the changes use; at most 49.
     """
     one, two, three = first, first + 1, first + 2
     lab.run(
@@ -71,7 +71,7 @@ def work(lab: Lab, first: int = 1) -> None:
         f"INSERT INTO types (id) VALUES ({two})",
         f"INSERT INTO types (id, t, c, by, n, f8, a) VALUES ({three}, '', '', '', 1e40, '-Infinity', '{{}}')",
         f"UPDATE types SET tz = '-infinity', d = 'infinity', m = 'happy', t = E'\\\\' WHERE id = {two}",
-        # Values that are stored out of line, and not sent when they do not change.
+        # TOASTed values, which are not sent when they do not change.
         f"""INSERT INTO toast SELECT g, string_agg(md5((g * k)::text), ''), 'o', 0
             FROM generate_series({first}, {first} + 3) g, generate_series(1, 400) k GROUP BY g""",
         f"UPDATE toast SET n = n + 1 WHERE id >= {first}",
@@ -111,7 +111,7 @@ def work(lab: Lab, first: int = 1) -> None:
         f"INSERT INTO parent VALUES ({one})",
         f"INSERT INTO child VALUES ({two}), ({three})",
         f"UPDATE parent SET id = id + 30 WHERE id = {three}",
-        # Large, with savepoints that are rolled back and others that are not, while others commit
+        # Large, with savepoints, some of which are rolled back
         f"""BEGIN; INSERT INTO big SELECT g, 'kept' FROM generate_series({first}000, {first}000 + 700) g;
             SAVEPOINT a; UPDATE big SET a = 'lost' WHERE id >= {first}000;
             SAVEPOINT b; DELETE FROM big WHERE id < {first}000 + 300; ROLLBACK TO a;
@@ -167,7 +167,7 @@ def work(lab: Lab, first: int = 1) -> None:
 
 
 def finish(lab: Lab, first: int = 1) -> None:
-    """End what `work` has left prepared; remove what it has created beside the database."""
+    """Commit the transaction that `work` has left prepared; drop its replication origin."""
     lab.run(
         f"COMMIT PREPARED '{lab.name} {first} c'",
         f"SELECT pg_replication_origin_drop('{lab.name} {first}')",

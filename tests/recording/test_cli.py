@@ -69,7 +69,7 @@ def test_segments_lists_them_and_their_relations(run: Run, folder: Path) -> None
         words(r"3 2 8 … 9 0/40 … 0/40 0 public.t, public.\x1b[2Ju"),
     ]
     assert [words(line) for line in relations] == [
-        words("relation OID epoch segment position columns"),
+        words("relation OID version segment position columns"),
         words("public.t 1 1 1 1 id"),
         words("public.t 1 2 2 5 id, v"),
         words(r"public.\x1b[2Ju 2 1 3 9 \x1b[31m"),

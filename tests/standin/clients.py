@@ -1,4 +1,4 @@
-"""Real clients, each as a function that reads a slot and gives the messages that came."""
+"""Real replication clients: functions that read a slot and return the received messages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pgoutput.wire import format_lsn
 from tests.server import WHEEL_VERSION, _installation
 
 SLOT = "lake"
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 COMMAND = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
 
 Client = Callable[[str, int, Path], list[bytes]]
-"""Reads the slot at a DSN up to an LSN, or until the connection breaks; may use a folder."""
+"""Reads the slot of a DSN up to an LSN or until the connection is lost. May write to a folder."""
 
 
 def create_slot(dsn: str) -> None:
@@ -37,8 +37,8 @@ def create_slot(dsn: str) -> None:
         connection.execute(f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
 
 
-def with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
-    """The replication cursor of psycopg 2; acknowledges each commit."""
+def read_with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
+    """Read with the replication cursor of psycopg 2, acknowledging each commit."""
     connection = psycopg2.connect(dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection)
     received: list[bytes] = []
     try:
@@ -46,7 +46,7 @@ def with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
             cursor.start_replication(
                 slot_name=SLOT, options={"proto_version": "1", "publication_names": "p"}, decode=False
             )
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT_SECONDS
             while time.monotonic() < deadline:
                 message = cursor.read_message()
                 if message is not None:
@@ -66,17 +66,17 @@ def with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
         return received
     finally:
         connection.close()
-    raise AssertionError("it did not end")
+    raise AssertionError(f"the end LSN was not reached in {TIMEOUT_SECONDS} seconds")
 
 
-def with_psycopg3(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
-    """The libpq of psycopg 3; acknowledges each commit."""
+def read_with_psycopg3(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
+    """Read with the libpq wrapper of psycopg 3, acknowledging each commit."""
     connection = psycopg.connect(f"{dsn} replication=database", autocommit=True)
     received: list[bytes] = []
     libpq = connection.pgconn
     try:
         assert libpq.exec_(COMMAND.encode()).status == pq.ExecStatus.COPY_BOTH
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             size, data = libpq.get_copy_data(1)
             if size == 0:
@@ -93,12 +93,12 @@ def with_psycopg3(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
             elif isinstance(message, PrimaryKeepalive) and message.wal_end >= end_lsn:
                 _acknowledge(libpq, message.wal_end)
                 libpq.put_copy_end()
-                libpq.flush()  # and -1 will follow
+                libpq.flush()  # the next get_copy_data returns -1
     except psycopg.Error:
         return received
     finally:
         connection.close()
-    raise AssertionError("it did not end")
+    raise AssertionError(f"the end LSN was not reached in {TIMEOUT_SECONDS} seconds")
 
 
 def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
@@ -106,18 +106,18 @@ def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
     libpq.flush()
 
 
-def with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[list[bytes]]:
-    """`pgoutput record`, which connects again by itself; what it has stored, connection by connection."""
+def read_with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[list[bytes]]:
+    """Record with the recorder, which reconnects by itself; return the stored messages by session."""
     options = RecorderOptions(proto_version=1, streaming="off")
     recorder = Recorder(dsn, SLOT, ["p"], folder / "recording", options=options, segment_seconds=0.1)
-    recorder.run(until=end_lsn, seconds=PATIENCE)
+    recorder.run(until=end_lsn, seconds=TIMEOUT_SECONDS)
     stored: dict[int, list[bytes]] = {}
     for path in list_segments(folder / "recording"):
         with SegmentReader(path) as segment:
             session = stored.setdefault(segment.metadata.session, [])
             for batch in segment.batches():
                 rows = zip(batch["lsn"].to_pylist(), batch["data"].to_pylist(), strict=True)
-                session += [data for lsn, data in rows if lsn is not None]  # not of the keyframe
+                session += [data for lsn, data in rows if lsn is not None]  # without the keyframe
     return list(stored.values())
 
 
@@ -126,15 +126,19 @@ def run_pg_recvlogical(dsn: str, *arguments: str, **options: Any) -> subprocess.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     command = [str(root / programs / "bin/pg_recvlogical"), f"--dbname={dsn}", f"--slot={SLOT}", *arguments]
     return subprocess.run(
-        command, env=environment | options.pop("env", {}), capture_output=True, timeout=PATIENCE, check=False
+        command,
+        env=environment | options.pop("env", {}),
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
     )
 
 
-def with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: str) -> bytes:
-    """pg_recvlogical, which writes a line end behind each message; the bytes that it has written.
+def read_with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: str) -> bytes:
+    """Read with pg_recvlogical and return its output, which has a newline after each message.
 
-    It acknowledges what it has written when it is asked for a reply, and at the end. Where the connection
-    breaks, it waits for 5 seconds and connects again; with --no-loop it ends.
+    pg_recvlogical acknowledges the messages at its end and when the server requests a reply. If the
+    connection is lost, it reconnects after 5 seconds, or ends with --no-loop.
     """
     file = folder / "received"
     file.unlink(missing_ok=True)
@@ -146,6 +150,6 @@ def with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: str) -
     return file.read_bytes()
 
 
-def commits(payloads: list[bytes]) -> list[int]:
-    """The ends of the transactions that have come whole."""
-    return [struct.unpack_from(">Q", one, 10)[0] for one in payloads if one[:1] == b"C"]
+def commit_end_lsns(payloads: list[bytes]) -> list[int]:
+    """Return the end LSNs of the Commit messages."""
+    return [struct.unpack_from(">Q", data, 10)[0] for data in payloads if data[:1] == b"C"]

@@ -1,7 +1,8 @@
-"""npm's pg-logical-replication reads from a stand-in: `make clients`.
+"""Test npm's client pg-logical-replication with a stand-in server: `make clients`.
 
-It reads 100,000 messages over connections that break, and has each transaction whole and once. It needs node
-and npm, and fetches the client from npm's registry into a folder that is removed again.
+The client reads 100,000 messages over connections that are dropped, and must receive each transaction
+completely and once. node and npm are required; the client is installed from npm's registry into a temporary
+folder.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Final
 
 from pgoutput.standin import Faults, StandIn
 from pgoutput.wire import parse_lsn
-from tests.standin.clients import SLOT, commits, create_slot
+from tests.standin.clients import SLOT, commit_end_lsns, create_slot
 from tests.standin.streams import TRANSACTION, Repeated
 
 PACKAGES: Final = ("pg-logical-replication@2.5.0", "pg@8.16.3")
-"""As npm has them; what they need of others is not pinned."""
+"""Pinned npm packages. Their dependencies are not pinned."""
 
 INSTALL: Final = (
     "install",
@@ -72,7 +73,7 @@ async function connect() {
 def main() -> None:
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
-        sys.exit("node and npm are needed: this reads with npm's pg-logical-replication")
+        sys.exit("node and npm are required for pg-logical-replication")
     stream = Repeated(1_000)
     payloads = stream.payloads()
     last = f"{stream.end_lsn >> 32:08X}/{stream.end_lsn & 0xFFFFFFFF:08X}"
@@ -83,29 +84,29 @@ def main() -> None:
         command = [node, "client.js", "127.0.0.1", str(server.port), SLOT, last]
         found = json.loads(_run("the client has failed", command, folder))
     ended = list(map(parse_lsn, found["commits"]))
-    if ended != commits(payloads):
-        sys.exit("it has not read each transaction once, in their order")
+    if ended != commit_end_lsns(payloads):
+        sys.exit("the client has not read each transaction once and in order")
     if found["rows"] != list(range(TRANSACTION, TRANSACTION * (stream.transactions + 1))):
-        sys.exit("its transactions do not have the rows that were served")
+        sys.exit("the transactions do not have the rows that were served")
     if found["connections"] != 4:
-        sys.exit(f"it was to be dropped three times, and has connected {found['connections']} times")
+        sys.exit(f"expected 4 connections after three drops, not {found['connections']}")
     print(
         f"pg-logical-replication has read {len(payloads):,} messages, {len(ended):,} transactions, "
         f"each of them once, over {found['connections']} connections"
     )
 
 
-def _run(what: str, command: list[str], folder: str) -> str:
-    """Run a program that leaves what it has to leave in a folder; give what it prints."""
+def _run(failure: str, command: list[str], folder: str) -> str:
+    """Run a program in a folder, with the folder as its home directory, and return its output."""
     environment = os.environ | {"HOME": folder, "npm_config_cache": f"{folder}/cache"}
     try:
         ran = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
     except subprocess.TimeoutExpired:
-        sys.exit(f"{what}: it takes longer than 2 minutes")
+        sys.exit(f"{failure}: timeout after 2 minutes")
     if ran.returncode:
-        sys.exit("\n".join([f"{what}:", *ran.stderr.strip().splitlines()[:5]]))
+        sys.exit("\n".join([f"{failure}:", *ran.stderr.strip().splitlines()[:5]]))
     return ran.stdout
 
 

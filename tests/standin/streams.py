@@ -1,4 +1,4 @@
-"""Streams to serve: of many small transactions, and as capture files."""
+"""Synthetic streams for tests of the stand-in server: many small transactions, also as capture files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pgoutput.capturefile import Header, write_header, write_record
 from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
 
 TRANSACTION = 98
-"""Rows that each transaction inserts, so that it has 100 messages; the first has a Relation besides."""
+"""Number of rows that each transaction inserts. With them, a transaction has 100 messages."""
 
 STEP = 1000
-"""Bytes of WAL that a transaction takes."""
+"""Number of WAL bytes of a transaction."""
 
 COMMIT = 48
-"""Those of its commit, which are the last."""
+"""Number of WAL bytes of the commit record, at the end of the transaction."""
 
 RELATION = messages.Relation(
     oid=16384,
@@ -30,17 +30,18 @@ RELATION = messages.Relation(
 
 
 class Repeated:
-    """Makes streams of transactions that are all alike.
+    """Stream factory of transactions that differ only in their keys.
 
     Attributes:
-        end_lsn: The end of the last one.
+        transactions: Number of transactions.
+        end_lsn: End LSN of the last transaction.
+        started: Values of `after_lsn` that streams were requested with.
     """
 
     def __init__(self, transactions: int) -> None:
         self.transactions = transactions
         self.end_lsn = (transactions + 1) * STEP
         self.started: list[int] = []
-        """The LSNs after which streams were asked for."""
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
         self.started.append(after_lsn)
@@ -64,12 +65,12 @@ class Repeated:
             yield XLogData(end_lsn, end_lsn, 0, commit)
 
     def payloads(self, after_lsn: int = 0) -> list[bytes]:
-        """All that a client gets that has what ended up to an LSN."""
+        """Return the messages for a client that has received everything up to an LSN."""
         return [one.data for one in self._stream(after_lsn)]
 
 
-class Asking(Repeated):
-    """Asks the client for a reply now and then, as a server does of one that has been silent for long."""
+class ReplyRequesting(Repeated):
+    """Requests a reply from the client after every 100 transactions."""
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
         for one in super().stream(after_lsn=after_lsn):
@@ -80,7 +81,7 @@ class Asking(Repeated):
 
 @cache
 def inserts(number: int) -> tuple[bytes, ...]:
-    """The rows of a transaction."""
+    """Return the Insert messages of a transaction."""
     first = number * TRANSACTION
     return tuple(
         v1.encode(messages.Insert(relation_oid=RELATION.oid, new=(str(first + row),)))
@@ -89,7 +90,7 @@ def inserts(number: int) -> tuple[bytes, ...]:
 
 
 def write_capture_file(path: Path, payloads: list[bytes]) -> Path:
-    """A capture file of protocol version 1, as the SQL interface gives it: without envelopes."""
+    """Write a capture file of protocol version 1 without envelopes, as from the SQL interface."""
     header = Header(proto_version=1, options={"publication_names": '"p"'}, server_version="18.4")
     lines = (write_record("data", payload) for payload in payloads)
     path.write_bytes(write_header(header) + b"".join(lines))

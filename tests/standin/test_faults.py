@@ -1,4 +1,4 @@
-"""Faults strike as they are said to, and never what is sent again."""
+"""Faults change the stream as documented, and leave repeated messages intact."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from pgoutput import envelope
 from pgoutput.messages import StandbyStatusUpdate, XLogData
 from pgoutput.standin import Faults, StandIn, parse_faults
-from tests.standin.clients import create_slot, with_psycopg3
-from tests.standin.raw import Raw, replication
+from tests.standin.clients import create_slot, read_with_psycopg3
+from tests.standin.raw_client import RawClient, connect_walsender
 from tests.standin.streams import Repeated
 
 STREAM = Repeated(10)
@@ -19,8 +19,8 @@ PAYLOADS = STREAM.payloads()
 START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
 
 
-def received(raw: Raw, count: int) -> list[bytes]:
-    """The messages of a stream, so many of them at most, up to its keepalive or the connection's end."""
+def read_messages(raw: RawClient, count: int) -> list[bytes]:
+    """Return up to `count` messages, ending at a keepalive or at the end of the connection."""
     read: list[bytes] = []
     while len(read) < count:
         try:
@@ -33,47 +33,47 @@ def received(raw: Raw, count: int) -> list[bytes]:
     return read
 
 
-def stream_of(server: StandIn) -> list[bytes]:
-    with replication(server) as raw:
+def read_stream(server: StandIn) -> list[bytes]:
+    with connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
         raw.query(START)
         raw.read()
-        return received(raw, 1 << 20)
+        return read_messages(raw, 1 << 20)
 
 
-def test_drop_after() -> None:
+def test_drop_after_drops_each_connection_after_new_messages() -> None:
     with StandIn(STREAM, faults=Faults(drop_after=250)) as server:
-        # Nothing is acknowledged: each connection gets all from the start, and 250 messages further.
-        assert [len(stream_of(server)) for _ in range(5)] == [250, 500, 750, 1000, 1001]
+        # Nothing is acknowledged: each connection starts at the beginning and gets 250 more messages.
+        assert [len(read_stream(server)) for _ in range(5)] == [250, 500, 750, 1000, 1001]
 
 
-def test_a_client_gets_on_in_a_transaction_larger_than_the_distance_between_drops() -> None:
+def test_a_client_makes_progress_in_a_transaction_larger_than_drop_after() -> None:
     with StandIn(Repeated(2), faults=Faults(drop_after=30)) as server:
-        assert [len(stream_of(server)) for _ in range(8)] == [30, 60, 90, 120, 150, 180, 201, 201]
+        assert [len(read_stream(server)) for _ in range(8)] == [30, 60, 90, 120, 150, 180, 201, 201]
 
 
-def test_duplicate() -> None:
+def test_duplicate_repeats_every_nth_message() -> None:
     with StandIn(STREAM, faults=Faults(duplicate=100)) as server:
         expected = [
             one for number, data in enumerate(PAYLOADS, 1) for one in [data] * (1 + (number % 100 == 0))
         ]
-        assert stream_of(server) == expected
-        assert stream_of(server) == PAYLOADS  # again, and so as it should be
+        assert read_stream(server) == expected
+        assert read_stream(server) == PAYLOADS  # repeated messages are intact
 
 
-def test_truncate_message() -> None:
+def test_truncate_message_removes_the_last_byte() -> None:
     with StandIn(STREAM, faults=Faults(truncate_message=100)) as server:
-        found = stream_of(server)
+        found = read_stream(server)
         assert [n for n, one in enumerate(found, 1) if one != PAYLOADS[n - 1]] == list(range(100, 1002, 100))
         assert found[99] == PAYLOADS[99][:-1]
-        assert stream_of(server) == PAYLOADS
+        assert read_stream(server) == PAYLOADS
 
 
 def test_flip_bit() -> None:
     def flipped() -> list[bytes]:
         with StandIn(STREAM, faults=Faults(flip_bit=100)) as server:
-            found = stream_of(server)
-            assert stream_of(server) == PAYLOADS
+            found = read_stream(server)
+            assert read_stream(server) == PAYLOADS
         return found
 
     found = flipped()
@@ -83,19 +83,19 @@ def test_flip_bit() -> None:
     assert flipped() == found
 
 
-def test_delay() -> None:
-    with StandIn(Repeated(1), faults=Faults(delay=5)) as server, replication(server) as raw:
+def test_delay_spaces_the_messages() -> None:
+    with StandIn(Repeated(1), faults=Faults(delay=5)) as server, connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
         raw.query(START)
         raw.read()
         began = time.monotonic()
-        assert len(received(raw, 20)) == 20  # they come one by one, and not all at the end
+        assert len(read_messages(raw, 20)) == 20  # messages arrive one by one
         assert 0.08 < time.monotonic() - began < 0.45
 
 
-def test_stall_keepalive() -> None:
+def test_stall_keepalive_suppresses_replies() -> None:
     faults = Faults(stall_keepalive=True)
-    with StandIn(Repeated(0), faults=faults, sender_timeout=0.2) as server, replication(server) as raw:
+    with StandIn(Repeated(0), faults=faults, sender_timeout=0.2) as server, connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a LOGICAL pgoutput NOEXPORT_SNAPSHOT")
         raw.query(START)
         raw.read()
@@ -105,22 +105,22 @@ def test_stall_keepalive() -> None:
             raw.read()
 
 
-def test_all_of_them_at_once() -> None:
+def test_faults_can_be_combined() -> None:
     faults = Faults(drop_after=50, delay=1, duplicate=3, truncate_message=5, flip_bit=7)
     runs = []
     for _ in range(2):
         with StandIn(Repeated(1), faults=faults) as server:
-            runs.append([stream_of(server) for _ in range(3)])
-            assert runs[-1][-1] == Repeated(1).payloads()  # all has been struck
+            runs.append([read_stream(server) for _ in range(3)])
+            assert runs[-1][-1] == Repeated(1).payloads()  # no new messages: no faults
     assert runs[0] == runs[1]
     assert len(runs[0][0]) == 50 + 50 // 3
 
 
-def test_a_client_that_acknowledges_is_sent_less_each_time(tmp_path: Path) -> None:
+def test_a_client_that_acknowledges_is_not_sent_the_whole_stream_again(tmp_path: Path) -> None:
     with StandIn(STREAM, faults=Faults(drop_after=150), sender_timeout=0.2) as server:
         create_slot(server.dsn)
-        found = [len(with_psycopg3(server.dsn, STREAM.end_lsn, tmp_path)) for _ in range(9)]
-        assert max(found) < 300  # no connection began anew
+        found = [len(read_with_psycopg3(server.dsn, STREAM.end_lsn, tmp_path)) for _ in range(9)]
+        assert max(found) < 300  # no connection started from the beginning
         assert found[-1] == 0
 
 
@@ -128,19 +128,19 @@ def test_a_client_that_acknowledges_is_sent_less_each_time(tmp_path: Path) -> No
     ("text", "error"),
     [
         ("drop", "there is no fault 'drop'; there are drop-after, delay, duplicate"),
-        ("drop-after", "drop-after wants a number, as in drop-after=100, not ''"),
+        ("drop-after", "drop-after needs a number, as in drop-after=100, not ''"),
         ("drop-after=x", "not 'x'"),
         ("drop-after=-1", "not '-1'"),
-        ("drop-after=0", "drop-after wants a number from 1 on, not 0"),
+        ("drop-after=0", "drop-after must be at least 1, not 0"),
         ("stall-keepalive=1", "stall-keepalive takes no value"),
     ],
 )
-def test_faults_that_are_none(text: str, error: str) -> None:
+def test_invalid_faults_are_rejected(text: str, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         parse_faults([text])
 
 
-def test_faults_by_their_names() -> None:
+def test_faults_are_parsed_from_their_names() -> None:
     texts = ["drop-after=1", "delay=2", "duplicate=3", "truncate-message=4", "flip-bit=5", "stall-keepalive"]
     assert parse_faults(texts) == Faults(
         drop_after=1, delay=2, duplicate=3, truncate_message=4, flip_bit=5, stall_keepalive=True

@@ -1,4 +1,4 @@
-"""The protocol, byte by byte: startup, commands, streams, and what is refused."""
+"""Bytes of the protocol: startup, replication commands, streams and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgoutput import envelope
 from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.standin import RecordedSource, StandIn
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
-from tests.standin.raw import Raw, fields, replication
+from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import STEP, Repeated, inserts, write_capture_file
 
 START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_names 'p')"
@@ -26,8 +26,8 @@ def server() -> Iterator[StandIn]:
         yield server
 
 
-def test_a_connection_begins_as_with_a_server(server: StandIn) -> None:
-    with Raw(server) as raw:
+def test_startup_sends_the_messages_of_a_real_server(server: StandIn) -> None:
+    with RawClient(server) as raw:
         raw.socket.sendall(struct.pack(">II", 8, 80877103))  # SSLRequest
         assert raw.file.read(1) == b"N"
         raw.socket.sendall(struct.pack(">II", 8, 80877104))  # GSSENCRequest
@@ -41,21 +41,21 @@ def test_a_connection_begins_as_with_a_server(server: StandIn) -> None:
     assert began[-1] == (b"Z", b"I")
 
 
-def test_newer_protocols_are_negotiated_down(server: StandIn) -> None:
-    with Raw(server) as raw:
+def test_newer_protocol_versions_are_negotiated_down(server: StandIn) -> None:
+    with RawClient(server) as raw:
         raw.startup(version=3 << 16 | 2, **{"_pq_.command_tag_format": "x"})
         assert raw.read() == (b"v", struct.pack(">ii", 3 << 16, 1) + b"_pq_.command_tag_format\0")
         assert raw.read() == (b"R", b"\0\0\0\0")
-    with Raw(server) as raw:
+    with RawClient(server) as raw:
         raw.startup(version=2 << 16)
-        error = fields(raw.read()[1])
+        error = error_fields(raw.read()[1])
         assert (error["S"], error["C"]) == ("FATAL", "0A000")
         assert error["M"].startswith("unsupported frontend protocol 2.0")
         assert raw.has_ended
 
 
-def test_identify_system(server: StandIn) -> None:
-    with replication(server) as raw:
+def test_identify_system_reports_the_source(server: StandIn) -> None:
+    with connect_walsender(server) as raw:
         described, row, complete, ready = raw.ask("IDENTIFY_SYSTEM")
     assert described[1][:2] == b"\0\4"
     assert [name in described[1] for name in (b"systemid\0", b"timeline\0", b"xlogpos\0", b"dbname\0")]
@@ -65,7 +65,7 @@ def test_identify_system(server: StandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "state", "text"),
+    ("command", "sqlstate", "text"),
     [
         ("START_REPLICATION SLOT b LOGICAL 0/0", "42704", 'replication slot "b" does not exist'),
         (CREATE, "42710", 'replication slot "a" already exists'),
@@ -82,14 +82,14 @@ def test_identify_system(server: StandIn) -> None:
         (
             "CREATE_REPLICATION_SLOT b LOGICAL wal2json",
             "58P01",
-            'could not access file "wal2json": a stand-in has the plugin pgoutput only',
+            'could not access file "wal2json": a stand-in server has the plugin pgoutput only',
         ),
         (
             "CREATE_REPLICATION_SLOT b LOGICAL pgoutput (SNAPSHOT 'export')",
             "0A000",
-            "a stand-in has no tables, and so no snapshot to export",
+            "a stand-in server has no tables, and so no snapshot to export",
         ),
-        ("CREATE_REPLICATION_SLOT b PHYSICAL", "0A000", "a stand-in has logical slots only"),
+        ("CREATE_REPLICATION_SLOT b PHYSICAL", "0A000", "a stand-in server has logical slots only"),
         ("DROP_REPLICATION_SLOT b", "42704", 'replication slot "b" does not exist'),
         (
             "READ_REPLICATION_SLOT a",
@@ -136,37 +136,38 @@ def test_identify_system(server: StandIn) -> None:
         (
             "BASE_BACKUP",
             "0A000",
-            "BASE_BACKUP is not for logical replication, and the stand-in does not have it",
+            "a stand-in server has no BASE_BACKUP, which is not for logical replication",
         ),
         ("CREATE TABLE t ()", "0A000", None),
     ],
 )
-def test_what_a_server_refuses_is_refused_alike(
-    server: StandIn, command: str, state: str, text: str | None
+def test_rejected_commands_have_the_errors_of_a_real_server(
+    server: StandIn, command: str, sqlstate: str, text: str | None
 ) -> None:
-    with replication(server) as raw:
+    with connect_walsender(server) as raw:
         raw.ask(CREATE)
         (tag, body), ready = raw.ask(command)
         assert tag == b"E"
-        error = fields(body)
-        assert error["C"] == state
+        error = error_fields(body)
+        assert error["C"] == sqlstate
         assert text in (None, error["M"])
         assert ready == (b"Z", b"I")
-        assert raw.ask("IDENTIFY_SYSTEM")[-2] == (b"C", b"IDENTIFY_SYSTEM\0")  # it goes on
+        # The connection is still usable.
+        assert raw.ask("IDENTIFY_SYSTEM")[-2] == (b"C", b"IDENTIFY_SYSTEM\0")
 
 
-def test_who_asks_for_another_publication_is_told_which_there_are(tmp_path: Path) -> None:
+def test_an_unknown_publication_is_rejected_with_the_known_ones(tmp_path: Path) -> None:
     source = RecordedSource(write_capture_file(tmp_path / "p.jsonl", list(inserts(1))))
-    with StandIn(source) as server, replication(server) as raw:
+    with StandIn(source) as server, connect_walsender(server) as raw:
         raw.ask(CREATE)
         (_, body), _ = raw.ask(START.replace("'p'", "'q'"))
-    error = fields(body)
+    error = error_fields(body)
     assert (error["C"], error["M"]) == ("42704", 'publication "q" does not exist')
     assert error["H"] == "The stream was recorded with the publications p."
 
 
-def test_a_stream_and_its_end(server: StandIn) -> None:
-    with replication(server) as raw:
+def test_a_stream_is_sent_and_ended_as_by_a_real_server(server: StandIn) -> None:
+    with connect_walsender(server) as raw:
         raw.ask(CREATE)
         raw.query(START)
         assert raw.read() == (b"W", b"\0\0\0")
@@ -189,7 +190,7 @@ def test_a_stream_and_its_end(server: StandIn) -> None:
         assert [tag for tag, _ in ended] == [b"c", b"C", b"C", b"Z"]
         assert [body for _, body in ended[1:3]] == [b"COPY 0\0", b"START_REPLICATION\0"]
 
-        # The same connection again: what was not confirmed comes again, with its Relation.
+        # A second stream on the same connection repeats what was not confirmed, with its Relation.
         raw.query(START)
         assert raw.read()[0] == b"W"
         again = [envelope.decode(raw.read()[1]) for _ in range(101)]
@@ -198,8 +199,8 @@ def test_a_stream_and_its_end(server: StandIn) -> None:
         ]
 
 
-def test_a_later_start_than_was_confirmed_is_taken_an_earlier_one_is_not(server: StandIn) -> None:
-    with replication(server) as raw:
+def test_a_stream_starts_at_the_later_of_the_requested_and_the_confirmed_lsn(server: StandIn) -> None:
+    with connect_walsender(server) as raw:
         raw.ask(CREATE)
         raw.query(START.replace("0/0", f"0/{3 * STEP:X}"))
         raw.read()
@@ -211,16 +212,16 @@ def test_a_later_start_than_was_confirmed_is_taken_an_earlier_one_is_not(server:
         raw.read_to(b"Z")
         raw.query(START)
         raw.read()
-        assert isinstance(envelope.decode(raw.read()[1]), PrimaryKeepalive)  # nothing is left
+        assert isinstance(envelope.decode(raw.read()[1]), PrimaryKeepalive)  # no messages remain
 
 
-def test_a_slot_streams_to_one_client(server: StandIn) -> None:
-    with replication(server) as one, replication(server) as other:
+def test_a_slot_streams_to_one_client_at_a_time(server: StandIn) -> None:
+    with connect_walsender(server) as one, connect_walsender(server) as other:
         one.ask(CREATE)
         one.query(START)
         one.read()
         for command in (START, "DROP_REPLICATION_SLOT a", "SELECT pg_drop_replication_slot('a')"):
-            error = fields(other.ask(command)[0][1])
+            error = error_fields(other.ask(command)[0][1])
             assert error["C"] == "55006"
             assert error["M"].startswith('replication slot "a" is active for PID 10')
         other.query("DROP_REPLICATION_SLOT a WAIT")
@@ -229,44 +230,44 @@ def test_a_slot_streams_to_one_client(server: StandIn) -> None:
         assert other.read() == (b"C", b"DROP_REPLICATION_SLOT\0")
 
 
-def test_temporary_slots_end_with_their_connection(server: StandIn) -> None:
-    with replication(server) as raw:
+def test_temporary_slots_are_dropped_with_their_connection(server: StandIn) -> None:
+    with connect_walsender(server) as raw:
         raw.ask("CREATE_REPLICATION_SLOT a TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing', TWO_PHASE)")
-    with replication(server) as raw:
+    with connect_walsender(server) as raw:
         deadline = time.monotonic() + 10
         while raw.ask("SELECT slot_name FROM pg_replication_slots")[1][0] == b"D":
             assert time.monotonic() < deadline
         assert raw.ask(CREATE)[-2] == (b"C", b"CREATE_REPLICATION_SLOT\0")
 
 
-def test_alter_replication_slot(server: StandIn) -> None:
-    with replication(server) as raw:
+def test_alter_replication_slot_changes_flags(server: StandIn) -> None:
+    with connect_walsender(server) as raw:
         raw.ask(CREATE)
         assert raw.ask("ALTER_REPLICATION_SLOT a (FAILOVER true, TWO_PHASE)")[0][0] == b"C"
         row = raw.ask("SELECT failover, two_phase FROM pg_replication_slots")[1]
         assert row == (b"D", b"\0\2\0\0\0\x01t\0\0\0\x01t")
 
 
-def test_a_stream_is_cancelled_by_whoever_has_the_key(server: StandIn) -> None:
-    with Raw(server) as raw:
+def test_a_stream_is_cancelled_only_with_the_right_key(server: StandIn) -> None:
+    with RawClient(server) as raw:
         raw.startup(replication="database")
         key = dict(raw.read_to(b"Z"))[b"K"]
         raw.ask(CREATE)
         raw.query(START)
         raw.read()
-        with Raw(server) as other:
-            other.socket.sendall(struct.pack(">II", 16, 80877102) + key[:4] + b"\0\0\0\0")  # a wrong one
+        with RawClient(server) as other:
+            other.socket.sendall(struct.pack(">II", 16, 80877102) + key[:4] + b"\0\0\0\0")  # a wrong key
             assert other.has_ended
-        with Raw(server) as other:
+        with RawClient(server) as other:
             other.socket.sendall(struct.pack(">II", 16, 80877102) + key)
         read = raw.read_to(b"Z")
-        assert fields(read[-2][1])["C"] == "57014"
-        raw.send(b"c")  # what a client still sends of the copy is ignored
+        assert error_fields(read[-2][1])["C"] == "57014"
+        raw.send(b"c")  # copy messages after the error are ignored
         assert raw.ask("SHOW server_version")[0][0] == b"T"
 
 
-def test_a_silent_client_is_asked_and_then_given_up() -> None:
-    with StandIn(Repeated(0), sender_timeout=0.4) as server, replication(server) as raw:
+def test_a_silent_client_is_asked_for_a_reply_and_then_disconnected() -> None:
+    with StandIn(Repeated(0), sender_timeout=0.4) as server, connect_walsender(server) as raw:
         raw.ask(CREATE)
         raw.query(START)
         raw.read()
@@ -279,8 +280,8 @@ def test_a_silent_client_is_asked_and_then_given_up() -> None:
         assert raw.has_ended
 
 
-def test_the_extended_protocol(server: StandIn) -> None:
-    with Raw(server) as raw:
+def test_the_extended_query_protocol(server: StandIn) -> None:
+    with RawClient(server) as raw:
         raw.startup()
         raw.read_to(b"Z")
         raw.send(b"P", b"s\0SELECT name, setting FROM pg_settings WHERE name = $1\0\0\0")
@@ -292,6 +293,6 @@ def test_the_extended_protocol(server: StandIn) -> None:
         raw.send(b"P", b"\0DELETE FROM t\0\0\0")
         raw.send(b"B", b"\0\0\0\0\0\0\0\0")
         raw.send(b"E", b"\0\0\0\0\0")
-        raw.send(b"E", b"\0\0\0\0\0")  # is skipped, as all is up to the Sync
+        raw.send(b"E", b"\0\0\0\0\0")  # skipped: an error skips messages up to Sync
         raw.send(b"S")
         assert [tag for tag, _ in raw.read_to(b"Z")] == [b"1", b"2", b"E", b"Z"]

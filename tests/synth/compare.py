@@ -1,7 +1,6 @@
-"""Random programs in scenarios and on PostgreSQL 18: whether their streams are equal.
+"""Compare the streams of random programs in scenarios and on PostgreSQL 18.
 
-`python -m tests.synth.compare` plays 1,000 in each mode, and some more where transactions are only streamed
-when they are large.
+`python -m tests.synth.compare` runs 1,000 programs in each mode.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import psycopg
 
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario, StreamOptions
-from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program
+from pgoutput.testing.random_programs import generate_program
 from tests.server import Server
-from tests.synth.normal import normal
+from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ MODES: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
         "two_phase": (False, True),
     },
 }
-"""Values of the options in each mode; one of each is chosen for a program."""
+"""Values of the stream options in each mode; one of each is chosen for a program."""
 
 _ALWAYS: Final[Mapping[str, Sequence[Any]]] = {
     "binary": (False, False, True),
@@ -47,7 +46,7 @@ _ALWAYS: Final[Mapping[str, Sequence[Any]]] = {
 
 
 class RandomChoices:
-    """Choices by random numbers."""
+    """Choices by a seeded random generator."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
@@ -60,7 +59,7 @@ class RandomChoices:
 
 
 class Difference(msgspec.Struct):
-    """A program whose streams are not equal."""
+    """A program whose synthetic and real streams differ."""
 
     program: Program
     options: StreamOptions
@@ -78,7 +77,7 @@ class Difference(msgspec.Struct):
 
 @contextmanager
 def running_oracle() -> Iterator[Oracle]:
-    """An oracle on a server of its own."""
+    """Yield an oracle with its own server."""
     with Server(autovacuum="off") as server, server.connect() as connection:
         for slot in range(3):
             connection.execute("SELECT pg_replication_origin_create(%s)", [f"node_{slot}"])
@@ -86,21 +85,21 @@ def running_oracle() -> Iterator[Oracle]:
 
 
 def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | None]:
-    """Play a program; give how many messages the server sent, and the difference if there is one."""
+    """Run a program; return the number of messages that the server sent, and the difference or None."""
     choices = RandomChoices(f"{mode} {number}")
     given = {name: choices.pick(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
     via_root = choices.pick((False, True))
     scenario = Scenario(
         **given, publish_via_partition_root=via_root, logical_decoding_work_mem=0, seed=number
     )
-    program = make(choices, scenario)
+    program = generate_program(choices, scenario)
     try:
         played = oracle.play(program, scenario.options, via_root)
-    except psycopg.Error as error:  # a scenario must refuse what the server does
+    except psycopg.Error as error:  # a scenario must refuse what the server refuses
         return 0, Difference(program, scenario.options, [], [("error", str(error))])
-    real = normal(played, scenario.options, namespace=oracle.schema, ignored=FLUSH)
+    real = normalize(played, scenario.options, namespace=oracle.schema, ignored=FLUSH)
     sent = (one for one in scenario.stream() if isinstance(one, XLogData))
-    synthetic = normal(sent, scenario.options, namespace="s")
+    synthetic = normalize(sent, scenario.options, namespace="s")
     same = synthetic == real
     return len(real), None if same else Difference(program, scenario.options, synthetic, real)
 

@@ -1,7 +1,7 @@
-"""Programs on a real server, and whether its stream equals the synthetic one.
+"""Run programs on a real server and receive its stream.
 
-The walsender is waited for after each step, so that what it knew when it read a record is what had happened
-by then: a live server that is never behind.
+After each step the test waits until the walsender has caught up, so that the walsender decodes each record
+with the catalog state at that time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pgoutput import envelope
 from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
 from pgoutput.synth import StreamOptions
 from pgoutput.testing import programs
-from pgoutput.testing.chosen import LABELS
-from pgoutput.testing.programs import Program, Step, TableOf, Values
+from pgoutput.testing.programs import Program, Step, TableDefinition, Values
+from pgoutput.testing.random_programs import LABELS
 from pgoutput.wire import parse_lsn
 from tests.server import Server
 
@@ -31,23 +31,23 @@ _STREAMED: Final = {
     True: "-c debug_logical_replication_streaming=immediate",
     False: "-c debug_logical_replication_streaming=buffered",
 }
-"""When changes are streamed, as options of the walsender's connection."""
+"""Connection options of the walsender by whether each change is streamed immediately."""
 
 FLUSH: Final = "flushed by the test"
-"""Prefix of the messages that flush the log."""
+"""Prefix of the logical messages that flush the WAL."""
 
 _ASK_SECONDS: Final = 0.02
-"""After which the walsender is asked how far it is."""
+"""Interval in seconds after which the walsender is asked for its position."""
 
 _PATIENCE: Final = 20.0
-"""Seconds that a server may take for a step."""
+"""Maximum duration of a step, in seconds."""
 
 
 class Oracle:
-    """Plays programs on a server.
+    """Runs programs on a server.
 
     Args:
-        server: It runs, without autovacuum, which would have tables told of anew.
+        server: A running server without autovacuum, which would cause additional Relation messages.
     """
 
     def __init__(self, server: Server) -> None:
@@ -56,19 +56,19 @@ class Oracle:
 
     @property
     def schema(self) -> str:
-        """Where the last program was played."""
+        """Schema of the last program."""
         return f"p{self._number}"
 
     def play(
         self, program: Program, options: StreamOptions, via_root: bool, *, immediate: bool = True
     ) -> list[XLogData]:
-        """What the server sends of a program.
+        """Return the envelopes that the server sends for a program.
 
         Args:
-            program: What to do.
-            options: What to ask the walsender for.
+            program: The program.
+            options: Stream options.
             via_root: The publication's publish_via_partition_root.
-            immediate: Whether each change is streamed at once, if any is.
+            immediate: Whether each change is streamed immediately, if streaming is on.
         """
         self._number += 1
         with _Run(self._server, program, options, via_root, immediate, self.schema) as run:
@@ -78,7 +78,7 @@ class Oracle:
 
 
 class _Run:
-    """One program on the server: its connections, and what came from the walsender."""
+    """One program's connections to the server and the envelopes received."""
 
     def __init__(
         self,
@@ -114,14 +114,14 @@ class _Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with self._stack:  # a transaction that stays prepared would keep the next slot waiting
+        with self._stack:  # a prepared transaction would block the next slot's creation
             for (gid,) in self._control.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
                 self._control.execute(f"ROLLBACK PREPARED '{gid}'")
 
     # The program
 
     def do(self, step: Step) -> None:
-        connection = self._slots[step.slot]
+        connection = self._slots[step.connection]
         match step:
             case programs.Begin(slot, origin, lsn):
                 self._set_origin(slot, origin)
@@ -250,7 +250,7 @@ class _Run:
         ]
         self._oids = {table.name: row[0] for table, row in zip(self._program.tables, rows, strict=True)}
 
-    def _create_table(self, table: TableOf) -> None:
+    def _create_table(self, table: TableDefinition) -> None:
         execute: Any = self._control.execute
         name = self._local(table.name)
         columns = [f"{c} {self._type(declared)}" for c, declared in table.columns.items()]
@@ -276,7 +276,7 @@ class _Run:
                 execute(f"CREATE UNIQUE INDEX {index} ON {one} ({', '.join(table.replica_identity)})")
                 execute(f"ALTER TABLE {one} REPLICA IDENTITY USING INDEX {index}")
 
-    def _published(self, table: TableOf) -> str:
+    def _published(self, table: TableDefinition) -> str:
         columns = f"({', '.join(table.column_list)})" if table.column_list is not None else ""
         where = "WHERE ({} {} {})".format(*table.where) if table.where is not None else ""
         return f"{self._local(table.name)} {columns} {where}"
@@ -294,7 +294,7 @@ class _Run:
         asked = {
             "proto_version": str(self._options.proto_version),
             "publication_names": self._name,
-            **self._options.asked(),
+            **self._options.non_default(),
         }
         options = ", ".join(f"{name} '{value}'" for name, value in asked.items())
         two_phase = ", TWO_PHASE" if self._options.two_phase else ""
@@ -311,7 +311,7 @@ class _Run:
 
     @contextmanager
     def _stopped_walsender(self) -> Iterator[None]:
-        """A walsender that reads a commit only after all have been told what it altered, not by chance."""
+        """Suspend the walsender, so that it decodes a commit only after all invalidations have arrived."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield
@@ -319,7 +319,7 @@ class _Run:
             os.kill(self._pid, signal.SIGCONT)
 
     def _wait(self) -> None:
-        """Until the walsender has read all that was done."""
+        """Wait until the walsender has decoded the whole WAL."""
         flush = "SELECT pg_logical_emit_message(false, %s, '', true)"
         row = self._control.execute(flush, [FLUSH]).fetchone()
         assert row is not None

@@ -1,4 +1,4 @@
-"""What scenarios send is what PostgreSQL 18 sends when the same is done there."""
+"""Scenarios send what PostgreSQL 18 sends for the same operations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pgoutput import messages
 from pgoutput.messages import XLogData
 from pgoutput.synth import Scenario
 from pgoutput.testing import programs
-from pgoutput.testing.programs import Program, TableOf, play
+from pgoutput.testing.programs import Program, TableDefinition, run_program
 from tests.synth.compare import MODES, compare, running_oracle
-from tests.synth.normal import normal
+from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
 
 PROGRAMS = 50
-"""In each mode; `make oracle` plays 1,000."""
+"""Number of random programs per mode; `make oracle` runs 1,000."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def oracle() -> Iterator[Oracle]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_random_programs_give_the_stream_of_a_server(oracle: Oracle, mode: str) -> None:
+def test_random_programs_give_the_same_stream_as_a_server(oracle: Oracle, mode: str) -> None:
     received = 0
     for number in range(PROGRAMS):
         count, difference = compare(oracle, mode, number)
@@ -35,23 +35,24 @@ def test_random_programs_give_the_stream_of_a_server(oracle: Oracle, mode: str) 
     assert received > 5 * PROGRAMS
 
 
-def test_a_comparison_sees_what_differs(oracle: Oracle) -> None:
+def test_the_comparison_detects_a_difference(oracle: Oracle) -> None:
     insert = programs.Insert(0, "s.t", {"id": "1"})
-    table = TableOf(name="s.t", columns={"id": "int4 key"})
+    table = TableDefinition(name="s.t", columns={"id": "int4 key"})
     program = Program((), {}, (table,), (programs.Begin(0), insert, programs.End(0, True)))
     other = Scenario(proto_version=1)
-    play(other, Program((), {}, (table,), (programs.Begin(0), programs.End(0, True))))
-    sent = normal(
+    run_program(other, Program((), {}, (table,), (programs.Begin(0), programs.End(0, True))))
+    sent = normalize(
         oracle.play(program, other.options, False), other.options, namespace=oracle.schema, ignored=FLUSH
     )
     assert [name for name, *_ in sent] == ["Begin", "Relation", "Insert", "Commit"]
     assert (
-        normal((m for m in other.stream() if isinstance(m, XLogData)), other.options, namespace="s") != sent
+        normalize((m for m in other.stream() if isinstance(m, XLogData)), other.options, namespace="s")
+        != sent
     )
 
 
-def test_what_is_large_is_streamed_and_what_is_small_is_not(oracle: Oracle) -> None:
-    """With logical_decoding_work_mem = 64 kB, which the oracle's server has."""
+def test_only_large_transactions_are_streamed(oracle: Oracle) -> None:
+    """The oracle's server also has logical_decoding_work_mem = 64 kB."""
     large = "x" * 100_000
     steps = [
         *(programs.Begin(0), programs.Insert(0, "s.t", {"id": "1", "v": "small"}), programs.End(0, True)),
@@ -63,10 +64,10 @@ def test_what_is_large_is_streamed_and_what_is_small_is_not(oracle: Oracle) -> N
             programs.End(0, True),
         ),
     ]
-    table = TableOf(name="s.t", columns={"id": "int4 key", "v": "text"})
+    table = TableDefinition(name="s.t", columns={"id": "int4 key", "v": "text"})
     program = Program((), {}, (table,), tuple(steps))
     scenario = Scenario(streaming="parallel")
-    play(scenario, program)
+    run_program(scenario, program)
     real = oracle.play(program, scenario.options, False, immediate=False)
     sent = [one for one in scenario.stream() if isinstance(one, XLogData)]
     assert [type(message).__name__ for message in scenario.messages()] == [
@@ -75,7 +76,7 @@ def test_what_is_large_is_streamed_and_what_is_small_is_not(oracle: Oracle) -> N
         *("StreamStart", "Update", "StreamStop", "StreamCommit"),
         *("Begin", "Insert", "Commit"),
     ]
-    assert normal(sent, scenario.options, namespace="s") == normal(
+    assert normalize(sent, scenario.options, namespace="s") == normalize(
         real, scenario.options, namespace=oracle.schema, ignored=FLUSH
     )
     assert sum(isinstance(m, messages.StreamStart) for m in scenario.messages()) == 2

@@ -1,4 +1,4 @@
-"""Workloads are legal streams, the same for the same seed, and end in the truth beside them."""
+"""Workloads: expected rows, valid streams, determinism, failures, and the command `pgoutput synth`."""
 
 from __future__ import annotations
 
@@ -34,18 +34,25 @@ from pgoutput.recording import (
 )
 from pgoutput.stream import StreamDecoder, Tables
 from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth import workload_run
-from pgoutput.synth.workload import Mix, Range, Workload
-from pgoutput.synth.workload_batches import Made
-from pgoutput.synth.workload_outputs import ToFrames
-from pgoutput.synth.workload_run import TRUTH, write_capture_file, write_frames, write_recording
+from pgoutput.synth.workload import (
+    Mix,
+    Range,
+    Workload,
+    write_capture_file,
+    write_copy_data,
+    write_recording,
+    writer,
+)
+from pgoutput.synth.workload.messages import WindowMessages
+from pgoutput.synth.workload.outputs import CopyDataOutput
+from pgoutput.synth.workload.writer import EXPECTED_ROWS
 from tests.recording import recordings
 from tests.server import Server
-from tests.synth.workloads import create_tables, statements, stream
+from tests.synth.workload_sql import create_tables, statements, stream
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120, "rolled_back": 0.4}
 WINDOW: Final = 700
-"""Messages, so that there are several windows."""
+"""Messages per window, small enough for several windows."""
 
 WORKLOADS: Final = {
     "whole": Workload(**SMALL),  # type: ignore[arg-type]
@@ -58,18 +65,18 @@ WORKLOADS: Final = {
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))
 
 
-def silent(transactions: int, messages: int) -> None:
+def no_progress(transactions: int, messages: int) -> None:
     pass
 
 
 def frames(workload: Workload) -> bytes:
     file = io.BytesIO()
-    write_frames(workload, file, silent, WINDOW)
+    write_copy_data(workload, file, no_progress, WINDOW)
     return file.getvalue()
 
 
 def sent(workload: Workload) -> list[XLogData]:
-    """What the frames hold."""
+    """Return the envelopes of a workload."""
     raw, found, at = frames(workload), [], 0
     while at < len(raw):
         assert raw[at : at + 1] == b"d"
@@ -82,12 +89,12 @@ def sent(workload: Workload) -> list[XLogData]:
     return found
 
 
-def is_the_truth(recorded: StoredStream, truth: Path) -> None:
+def assert_expected_rows(recorded: StoredStream, folder: Path) -> None:
     tables = Tables()
     for transaction in recorded.transactions():
         tables.apply(transaction)
     replayed = {f"public.{one.relation.name}": list(map(dict, one)) for one in tables.values()}
-    files = {path.name.removesuffix(".parquet"): path for path in truth.iterdir()}
+    files = {path.name.removesuffix(".parquet"): path for path in folder.iterdir()}
     assert replayed.keys() <= files.keys()
     for name, path in files.items():
         rows = pq.read_table(path).to_pylist()
@@ -98,17 +105,17 @@ def is_the_truth(recorded: StoredStream, truth: Path) -> None:
 
 
 @each
-def test_segments_end_in_the_truth(workload: Workload, tmp_path: Path) -> None:
-    write_recording(workload, tmp_path / "out", silent, WINDOW)
+def test_segments_lead_to_the_expected_rows(workload: Workload, tmp_path: Path) -> None:
+    write_recording(workload, tmp_path / "out", no_progress, WINDOW)
     metadata = [read_metadata(path) for path in list_segments(tmp_path / "out")]
     assert list(find_gaps(metadata)) == []
     assert os.listdir(tmp_path) == ["out"]
     with RecordingReader(tmp_path / "out") as segments:
-        is_the_truth(segments, tmp_path / "out" / TRUTH)
+        assert_expected_rows(segments, tmp_path / "out" / EXPECTED_ROWS)
 
 
 @each
-def test_no_rule_is_broken(workload: Workload) -> None:
+def test_streams_violate_no_rule(workload: Workload) -> None:
     messages = sent(workload)
     options = CheckOptions(proto_version=workload.proto_version, streaming=workload.streaming)
     assert list(check(messages, options)) == []
@@ -117,19 +124,19 @@ def test_no_rule_is_broken(workload: Workload) -> None:
 
 
 @each
-def test_segments_are_those_of_a_segment_writer(workload: Workload, tmp_path: Path) -> None:
-    write_recording(workload, tmp_path / "out", silent, WINDOW)
+def test_segments_equal_those_of_segment_writer(workload: Workload, tmp_path: Path) -> None:
+    write_recording(workload, tmp_path / "out", no_progress, WINDOW)
     paths = list_segments(tmp_path / "out")
-    wanted = tmp_path / "wanted"
-    wanted.mkdir()
+    expected = tmp_path / "expected"
+    expected.mkdir()
     messages = sent(workload)
     start = msgspec.structs.replace(recordings.FIRST, lsn=read_metadata(paths[0]).start_lsn)
-    writer = SegmentWriter(wanted, workload.source, start)
+    writer = SegmentWriter(expected, workload.source, start)
     for path in paths:
         metadata = read_metadata(path)
         writer.write(messages[metadata.first_position : metadata.next_position], 0)
         writer.rotate()
-    for path, other in zip(paths, list_segments(wanted), strict=True):
+    for path, other in zip(paths, list_segments(expected), strict=True):
         with SegmentReader(path) as one, SegmentReader(other) as another:
             assert one.metadata == another.metadata
             for batch, other_batch in zip(one.batches(), another.batches(), strict=True):
@@ -138,34 +145,36 @@ def test_segments_are_those_of_a_segment_writer(workload: Workload, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
-def test_a_capture_file_holds_the_same_and_ends_in_the_truth(name: str, tmp_path: Path) -> None:
+def test_a_capture_file_has_the_same_messages_and_leads_to_the_expected_rows(
+    name: str, tmp_path: Path
+) -> None:
     workload = WORKLOADS["parallel"]
-    write_capture_file(workload, tmp_path / name, silent, WINDOW)
-    assert sorted(os.listdir(tmp_path)) == sorted([name, f"out.{TRUTH}"])
+    write_capture_file(workload, tmp_path / name, no_progress, WINDOW)
+    assert sorted(os.listdir(tmp_path)) == sorted([name, f"out.{EXPECTED_ROWS}"])
     assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
     with CaptureFile(tmp_path / name) as capture:
         assert [line.envelope for line in capture.messages()] == sent(workload)
     with CaptureFile(tmp_path / name) as capture:
-        is_the_truth(capture, tmp_path / f"out.{TRUTH}")
+        assert_expected_rows(capture, tmp_path / f"out.{EXPECTED_ROWS}")
 
 
-def by_workers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Have processes make what is otherwise made here, since it is small."""
-    monkeypatch.setattr(workload_run, "_SMALL", 0)
-    monkeypatch.setattr(workload_run, "_WORKERS", count)
+def use_worker_processes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Generate the workload in worker processes even though it is small."""
+    monkeypatch.setattr(writer, "_SINGLE_PROCESS_MESSAGES", 0)
+    monkeypatch.setattr(writer, "_PROCESSES", count)
 
 
-def test_a_seed_makes_the_same_however_many_processes_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = WORKLOADS["parallel"]
     first = frames(workload)
     assert frames(workload) == first
     for count in (1, 3):
-        by_workers(monkeypatch, count)
+        use_worker_processes(monkeypatch, count)
         assert frames(workload) == first
     assert frames(msgspec.structs.replace(workload, seed=1)) != first
 
 
-def test_everything_comes(tmp_path: Path) -> None:
+def test_all_kinds_of_messages_occur(tmp_path: Path) -> None:
     workload = WORKLOADS["parallel"]
     decoder = StreamDecoder(4, streaming="parallel")
     decoded = [decoder.decode(message.data) for message in sent(workload)]
@@ -182,7 +191,7 @@ def test_everything_comes(tmp_path: Path) -> None:
     assert counts["Begin"] + len(set(streams)) == workload.transactions
 
 
-def test_options_say_how_much() -> None:
+def test_options_set_the_number_of_messages() -> None:
     workload = Workload(transactions=2_000, tables=3, value_sizes=Range(20, 30), large=0, mix=Mix(6, 3, 1))
     decoder = StreamDecoder(4)
     decoded = [decoder.decode(data) for data in stream(workload)]
@@ -197,50 +206,50 @@ def test_options_say_how_much() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"tables": 0}, "from 1 to 500 tables, not 0"),
-        ({"transactions": 0}, "at least 1 transaction"),
-        ({"mix": Mix(0, 1, 0)}, "a mix has inserts"),
-        ({"mix": Mix(1, 0, 2)}, "no more deletes than inserts"),
-        ({"mix": Mix(1, -1, 0)}, "the parts of a mix are numbers from 0 on"),
-        ({"large": 1.5}, "a share is from 0 to 1, not 1.5"),
-        ({"large_changes": 3}, "at least 100 changes"),
-        ({"large_changes": 10**9}, "a transaction of 1000000000 changes .* has about .* MB"),
+        ({"tables": 0}, "tables must be between 1 and 500, not 0"),
+        ({"transactions": 0}, "transactions must be at least 1, not 0"),
+        ({"mix": Mix(0, 1, 0)}, "mix needs inserts"),
+        ({"mix": Mix(1, 0, 2)}, "must not have more deletes than inserts"),
+        ({"mix": Mix(1, -1, 0)}, "the weights in mix must be finite and not negative"),
+        ({"large": 1.5}, "large must be between 0 and 1, not 1.5"),
+        ({"large_changes": 3}, "large_changes must be at least 100, not 3"),
+        ({"large_changes": 10**9}, "a transaction of 1000000000 changes .* takes about .* MiB"),
         ({"proto_version": 1, "streaming": "on"}, "needs protocol version 2"),
-        ({"seed": -1}, "a seed from 0 on"),
+        ({"seed": -1}, "seed must be 0 or greater"),
     ],
 )
-def test_what_is_no_workload(given: dict[str, Any], text: str) -> None:
+def test_invalid_workloads_are_refused(given: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Workload(**given)
 
 
-def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_existing_output_is_not_overwritten(tmp_path: Path) -> None:
     workload = WORKLOADS["one transaction"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     (tmp_path / "there.jsonl").touch()
-    (tmp_path / "beside.truth").mkdir()
-    with pytest.raises(RecordingError, match=r"full: a new folder is wanted, or an empty one"):
-        write_recording(workload, tmp_path / "full", silent)
+    (tmp_path / "beside.expected_rows").mkdir()
+    with pytest.raises(RecordingError, match=r"full is not an empty folder"):
+        write_recording(workload, tmp_path / "full", no_progress)
     for name in ("there", "beside"):
-        with pytest.raises(RecordingError, match=r"it is there already"):
-            write_capture_file(workload, tmp_path / f"{name}.jsonl", silent)
+        with pytest.raises(RecordingError, match=r"exists already"):
+            write_capture_file(workload, tmp_path / f"{name}.jsonl", no_progress)
     (tmp_path / "empty").mkdir()
-    write_recording(workload, tmp_path / "empty", silent)
+    write_recording(workload, tmp_path / "empty", no_progress)
     assert list_segments(tmp_path / "empty")
 
 
-def test_what_was_killed_is_made_anew_and_what_is_being_made_is_not(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_replaced_but_not_those_of_a_running_one(tmp_path: Path) -> None:
     stage = tmp_path / ".out.partial"
     (stage / "out").mkdir(parents=True)
     (stage / "out" / "0000000009.parquet").touch()
     lock = os.open(stage, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     workload = WORKLOADS["one transaction"]
-    with pytest.raises(RecordingError, match="another is making it"):
-        write_recording(workload, tmp_path / "out", silent)
+    with pytest.raises(RecordingError, match="another process is writing it"):
+        write_recording(workload, tmp_path / "out", no_progress)
     os.close(lock)
-    write_recording(workload, tmp_path / "out", silent)
+    write_recording(workload, tmp_path / "out", no_progress)
     assert os.listdir(tmp_path) == ["out"]
     assert len(list_segments(tmp_path / "out")) == 2
 
@@ -256,15 +265,15 @@ def disk_full(transactions: int, messages: int) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("write", [write_recording, write_capture_file])
 @pytest.mark.parametrize(
-    ("told", "error", "text"),
+    ("progress", "error", "text"),
     [
         (interrupt, KeyboardInterrupt, None),
-        (disk_full, OSError, "nothing is left of what was made: make room"),
+        (disk_full, OSError, "partial output was deleted; free disk space"),
     ],
 )
-def test_what_fails_leaves_nothing(
+def test_a_failed_write_leaves_no_output(
     write: Callable[..., None],
-    told: Any,
+    progress: Any,
     error: type[BaseException],
     text: str | None,
     alone: bool,
@@ -272,25 +281,28 @@ def test_what_fails_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not alone:
-        by_workers(monkeypatch, 2)
+        use_worker_processes(monkeypatch, 2)
     with pytest.raises(error, match=text):
-        write(WORKLOADS["parallel"], tmp_path / "out.jsonl", told, WINDOW)
+        write(WORKLOADS["parallel"], tmp_path / "out.jsonl", progress, WINDOW)
     assert os.listdir(tmp_path) == []
 
 
-def fail(made: Made) -> bytes:
+def fail(built: WindowMessages) -> bytes:
     raise OSError(errno.ENOSPC, "x")
 
 
-def end(made: Made) -> bytes:
+def end(built: WindowMessages) -> bytes:
     os._exit(1)
 
 
-def test_what_fails_in_a_process_fails_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_workers(monkeypatch, 2)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    for prepare, error in ((fail, r"\[Errno 28\] x"), (end, "a process that made a part .* was ended")):
-        monkeypatch.setattr(ToFrames, "prepare", staticmethod(prepare))
+def test_errors_in_worker_processes_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_worker_processes(monkeypatch, 2)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    for prepare, error in (
+        (fail, r"\[Errno 28\] x"),
+        (end, "a worker process of the workload ended unexpectedly"),
+    ):
+        monkeypatch.setattr(CopyDataOutput, "prepare", staticmethod(prepare))
         with pytest.raises(OSError, match=error):
             frames(WORKLOADS["parallel"])
 
@@ -298,15 +310,15 @@ def test_what_fails_in_a_process_fails_here(monkeypatch: pytest.MonkeyPatch) -> 
 COMMAND: Final = [sys.executable, "-m", "pgoutput.cli", "synth"]
 
 
-def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *COMMAND]
     done = subprocess.run([*limited, "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"pgoutput: \[Errno \d+\] .*nothing is left of what was made.*'out'\n", done.stderr)
+    assert re.fullmatch(r"pgoutput: \[Errno \d+\] .*partial output was deleted.*'out'\n", done.stderr)
     assert os.listdir(tmp_path) == []
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
     options = ["--tables", "2", "--transactions", "1e2", "--mix", "insert=1,delete=1", "--value-sizes", "5"]
     more = ["--streaming", "parallel", "--large", "0.1", "--large-changes", "100", "--seed", "7", "-o"]
     raw = subprocess.run([*COMMAND, *options, *more, "-"], capture_output=True, timeout=60, check=True)
@@ -321,21 +333,21 @@ def test_the_command(tmp_path: Path) -> None:
         seed=7,
     )
     file = io.BytesIO()
-    write_frames(workload, file, silent)
+    write_copy_data(workload, file, no_progress)
     assert (raw.stdout == file.getvalue(), raw.stderr) == (True, b"")
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--mix", "insert=1,foo=2"], "'foo=2' is not of it"),
+        (["--mix", "insert=1,foo=2"], "'foo=2' is not KIND=NUMBER"),
         (["--transactions", "1.5"], "a whole number as 1000 or 1e6, not '1.5'"),
         (["--value-sizes", "20-3"], "ends before it begins"),
         (["--changes", "x"], "a range as 10-200, not 'x'"),
         (["--proto", "1", "--streaming", "on"], "needs protocol version 2"),
     ],
 )
-def test_bad_options_are_named(options: list[str], text: str, tmp_path: Path) -> None:
+def test_an_invalid_option_is_named(options: list[str], text: str, tmp_path: Path) -> None:
     environment = os.environ | {"COLUMNS": "200"}
     command = [*COMMAND, *options, "-o", "out"]
     done = subprocess.run(
@@ -346,7 +358,7 @@ def test_bad_options_are_named(options: list[str], text: str, tmp_path: Path) ->
     assert os.listdir(tmp_path) == []
 
 
-def test_a_server_that_does_the_same_sends_the_same() -> None:
+def test_a_server_sends_the_same_messages_for_the_same_statements() -> None:
     workload = Workload(transactions=60, tables=16, large=0, seed=3)
     with Server(autovacuum="off", logical_decoding_work_mem="64MB") as server, server.connect() as connection:
         for statement in create_tables(workload):
@@ -359,11 +371,11 @@ def test_a_server_that_does_the_same_sends_the_same() -> None:
             "SELECT data FROM pg_logical_slot_get_binary_changes('s', NULL, NULL,"
             " 'proto_version', '4', 'publication_names', 'p')"
         ).fetchall()
-    assert alike([bytes(data) for (data,) in rows]) == alike(list(stream(workload)))
+    assert normalized([bytes(data) for (data,) in rows]) == normalized(list(stream(workload)))
 
 
-def alike(messages: list[bytes]) -> list[m.Message]:
-    """The messages, but for LSNs, times and xids, and with OIDs in the order of the tables."""
+def normalized(messages: list[bytes]) -> list[m.Message]:
+    """Return the messages without LSNs, times and xids, and with OIDs numbered in table order."""
     decoder = StreamDecoder(4)
     decoded = [decoder.decode(data) for data in messages]
     oids = {oid: number for number, oid in enumerate(decoder.relations)}

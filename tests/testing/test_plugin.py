@@ -1,4 +1,4 @@
-"""The fixtures that other people's tests get, and that nobody pays for them who does not use them."""
+"""The pytest plugin provides fixtures, and costs nothing in sessions that do not use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAMS = """
     from pgoutput.synth import Scenario
     from pgoutput.testing import Stream, shop
 
-    def test_the_shop(pgoutput_stream):
+    def test_the_example_shop(pgoutput_stream):
         stream = pgoutput_stream(proto_version=1, binary=True)
         assert stream == Stream.of(shop(proto_version=1, binary=True))
         assert len([v1.decode(data) for data in stream.messages]) > 800
@@ -47,7 +47,7 @@ SERVERS = """
                 assert connection.execute("SELECT 1").fetchone() == (1,)
             dsns.append(server.dsn)
 
-    def test_they_are_gone():
+    def test_servers_are_stopped_after_each_test():
         assert len(dsns) == 3
         for dsn in dsns:
             with pytest.raises(psycopg.OperationalError, match="refused"):
@@ -55,33 +55,33 @@ SERVERS = """
 """
 
 
-def test_streams(pytester: pytest.Pytester) -> None:
+def test_stream_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(STREAMS)
     pytester.runpytest().assert_outcomes(passed=2)
 
 
-def test_servers(pytester: pytest.Pytester) -> None:
+def test_server_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SERVERS.format(capture=CAPTURE))
     pytester.runpytest().assert_outcomes(passed=2)
 
 
-def test_they_say_what_they_are(pytester: pytest.Pytester) -> None:
+def test_fixtures_have_descriptions(pytester: pytest.Pytester) -> None:
     shown = pytester.runpytest("--fixtures")
-    shown.stdout.fnmatch_lines(["pgoutput_stream*", "*gives what a PostgreSQL server sends*"])
-    shown.stdout.fnmatch_lines(["pgoutput_server*", "*starts a server for replication clients*"])
+    shown.stdout.fnmatch_lines(["pgoutput_stream*", "*returns the stream that a PostgreSQL server sends*"])
+    shown.stdout.fnmatch_lines(["pgoutput_server*", "*starts a stand-in server for replication clients*"])
 
 
-def test_a_session_that_does_not_use_them_loads_nothing() -> None:
-    loaded = "import sys, pytest, pgoutput.testing.plugin; print(*sys.modules)"
-    command = [sys.executable, "-c", loaded]
+def test_a_session_without_the_fixtures_imports_only_the_plugin() -> None:
+    code = "import sys, pytest, pgoutput.testing.plugin; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
-    assert [one for one in out if one.startswith("pgoutput")] == [
-        *("pgoutput", "pgoutput.testing", "pgoutput.testing.plugin")
-    ]
+    assert {name for name in out if name.startswith("pgoutput")} == {
+        *("pgoutput", "pgoutput.errors", "pgoutput.testing", "pgoutput.testing.plugin")
+    }
     assert not {"hypothesis", "pyarrow", "numpy", "msgspec"} & set(out)
 
 
-def test_what_is_there_is_named() -> None:
+def test_all_names_can_be_imported() -> None:
     import pgoutput.testing
 
     for name in pgoutput.testing.__all__:

@@ -1,4 +1,4 @@
-"""A stand-in in a process of its own: who waits for it in this one cannot keep it from answering."""
+"""A stand-in server in a process of its own responds to clients that hold the GIL of this process."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from pgoutput.errors import RecordingError
 from pgoutput.standin import Faults
 from pgoutput.synth import Scenario
 from pgoutput.testing import Server, Stream, shop
-from tests.standin.clients import create_slot, with_psycopg3
+from tests.standin.clients import create_slot, read_with_psycopg3
 
 CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
 
 
-def test_a_scenario_as_it_stands(tmp_path: Path) -> None:
+def test_a_scenario_is_served_in_its_current_state(tmp_path: Path) -> None:
     db = shop(proto_version=1)
     t = db.table("public.t", id="int8 key")
     left_open = db.transaction()
     left_open.insert(t, id=1)
     end_lsn, messages = db.end_lsn, Stream.of(db).messages
     with Server(db) as server:
-        left_open.commit()  # it comes too late
+        left_open.commit()  # not served: the server has a copy of the scenario
         create_slot(server.dsn)
-        received = with_psycopg3(server.dsn, end_lsn, tmp_path)
+        received = read_with_psycopg3(server.dsn, end_lsn, tmp_path)
     assert received == list(messages)
 
 
-def test_a_recording_with_a_fault(tmp_path: Path) -> None:
+def test_a_capture_file_is_served_with_a_fault(tmp_path: Path) -> None:
     with Server(CAPTURE, faults=Faults(drop_after=5)) as server:
         create_slot(server.dsn)
-        assert len(with_psycopg3(server.dsn, 1 << 60, tmp_path)) == 5
+        assert len(read_with_psycopg3(server.dsn, 1 << 60, tmp_path)) == 5
 
 
-def test_a_client_that_holds_the_gil_is_answered() -> None:
+def test_a_client_that_holds_the_gil_gets_a_response() -> None:
     with Server(Scenario()) as server:
         connection = pq.PGconn.connect(f"{server.dsn} replication=database".encode())
         assert connection.exec_(b"IDENTIFY_SYSTEM").status == pq.ExecStatus.TUPLES_OK
         connection.finish()
 
 
-def test_a_password() -> None:
+def test_a_password_is_required() -> None:
     with Server(shop(), user="me", password="it's \\") as server:
         psycopg.connect(server.dsn).close()
         with pytest.raises(psycopg.OperationalError, match="password"):
             psycopg.connect(f"host=127.0.0.1 port={server.port} user=me dbname=postgres password=wrong")
 
 
-def test_what_cannot_be_served_is_said_here(tmp_path: Path) -> None:
+def test_errors_of_the_server_are_raised_in_this_process(tmp_path: Path) -> None:
     with (
         pytest.raises(RecordingError, match=r"nothing\.jsonl: No such file"),
         Server(tmp_path / "nothing.jsonl"),
@@ -65,25 +65,25 @@ def test_what_cannot_be_served_is_said_here(tmp_path: Path) -> None:
         raise AssertionError("unreachable")
 
 
-def test_a_server_goes_with_the_process_that_began_it() -> None:
-    begun = (
+def test_the_server_ends_with_its_parent_process() -> None:
+    code = (
         "import sys; from pgoutput.testing import Server, shop\n"
         "with Server(shop()) as server: print(server.dsn, flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", begun], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         dsn = process.stdout.readline()
         psycopg.connect(dsn).close()
         os.kill(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while "refused" not in failure(dsn):
+    while "refused" not in connection_error(dsn):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def failure(dsn: str) -> str:
-    """Why nobody can connect; nothing if one can."""
+def connection_error(dsn: str) -> str:
+    """Return the error of a connection attempt, or an empty string if it succeeds."""
     try:
         psycopg.connect(dsn).close()
     except psycopg.OperationalError as error:
@@ -91,7 +91,7 @@ def failure(dsn: str) -> str:
     return ""
 
 
-def test_a_server_that_is_killed_is_missed_by_nobody() -> None:
+def test_a_killed_server_process_is_not_an_error() -> None:
     with Server(shop()) as server:
         server._process.kill()
         server._process.wait()

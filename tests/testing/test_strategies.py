@@ -1,4 +1,4 @@
-"""Strategies of scenarios, of their streams, and of such with a fault."""
+"""Hypothesis strategies of scenarios, of their streams, and of streams with a fault."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from pgoutput import messages as m
 from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth import Scenario
-from pgoutput.synth.scenario import WORK_MEM
+from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
-from pgoutput.testing.chosen import make
-from pgoutput.testing.programs import Program, play
-from pgoutput.testing.written import as_python
-from tests.synth.choices import ASKED
+from pgoutput.testing.programs import Program, run_program
+from pgoutput.testing.python_source import format_program
+from pgoutput.testing.random_programs import generate_program
 from tests.synth.compare import RandomChoices
+from tests.synth.random_scenarios import OPTION_SETS
 
 SEARCH = settings(
     max_examples=2_000,
@@ -30,21 +29,21 @@ SEARCH = settings(
 
 
 @given(scenarios(streaming="parallel", messages=True, seed=7))
-def test_what_is_fixed_is_not_drawn(db: Scenario) -> None:
+def test_fixed_options_are_kept(db: Scenario) -> None:
     assert (db.options.proto_version, db.options.streaming, db.options.messages) == (4, "parallel", True)
-    assert db.log.records == [] or db.log.records[0].lsn == Scenario(seed=7).end_lsn
+    assert db.wal.records == [] or db.wal.records[0].lsn == Scenario(seed=7).end_lsn
 
 
 @pytest.mark.parametrize("option", ["two_phase", "binary", "messages", "publish_via_partition_root"])
-def test_what_is_not_fixed_is_drawn(option: str) -> None:
-    def said(db: Scenario) -> Any:
+def test_other_options_are_random(option: str) -> None:
+    def value(db: Scenario) -> Any:
         return getattr(db.options if hasattr(db.options, option) else db, option)
 
-    find(scenarios(), said, settings=SEARCH)
-    find(scenarios(), lambda db: not said(db), settings=SEARCH)
+    find(scenarios(), value, settings=SEARCH)
+    find(scenarios(), lambda db: not value(db), settings=SEARCH)
 
 
-def test_what_no_version_has_is_refused() -> None:
+def test_unsupported_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="two_phase = on needs protocol version 3, not 1"):
         scenarios(proto_version=1, two_phase=True)
     with pytest.raises(TypeError, match="a scenario has no option speed"):
@@ -53,18 +52,18 @@ def test_what_no_version_has_is_refused() -> None:
 
 @settings(max_examples=50)
 @given(streams())
-def test_streams_are_legal(stream: Stream) -> None:
+def test_streams_are_valid(stream: Stream) -> None:
     assert list(check(stream.messages, stream.options)) == []
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(broken_streams())
-def test_broken_streams_are_not_where_that_is_certain(broken: Corruption) -> None:
+def test_broken_streams_with_a_certain_fault_are_invalid(broken: Corruption) -> None:
     if broken.certain:
         assert list(check(broken.stream.messages, broken.stream.options))
 
 
-# What they shrink to
+# Shrinking
 
 
 def has(*kinds: type[m.Message]) -> Callable[[Scenario], bool]:
@@ -72,7 +71,7 @@ def has(*kinds: type[m.Message]) -> Callable[[Scenario], bool]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "records"),
+    ("condition", "records"),
     [
         (has(m.Insert), 2),
         (has(m.Update), 3),
@@ -80,37 +79,37 @@ def has(*kinds: type[m.Message]) -> Callable[[Scenario], bool]:
         (has(m.StreamCommit, m.Insert), 2),
     ],
 )
-def test_they_shrink_to_little(wanted: Callable[[Scenario], bool], records: int) -> None:
-    db = find(scenarios(), wanted, settings=SEARCH)
-    assert len(db.log.records) <= records + 1
+def test_scenarios_shrink_to_few_steps(condition: Callable[[Scenario], bool], records: int) -> None:
+    db = find(scenarios(), condition, settings=SEARCH)
+    assert len(db.wal.records) <= records + 1
     assert len(db.tables) <= 3
-    assert db.end_lsn - db.log.records[0].lsn < 1_000
-    assert db.log.records[0].lsn == Scenario(seed=0).end_lsn
+    assert db.end_lsn - db.wal.records[0].lsn < 1_000
+    assert db.wal.records[0].lsn == Scenario(seed=0).end_lsn
 
 
-def test_the_least_asks_for_nothing() -> None:
+def test_scenarios_shrink_to_default_options() -> None:
     db = find(scenarios(), has(m.Insert), settings=SEARCH)
-    assert (db.options, db.logical_decoding_work_mem) == (Scenario(proto_version=1).options, WORK_MEM)
+    assert (db.options, db.logical_decoding_work_mem) == (Scenario(proto_version=1).options, MIN_WORK_MEM)
 
 
-# What is shown of them
+# Programs as Python code
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_program_as_python_makes_the_same_bytes(seed: int) -> None:
-    options = ASKED[seed % len(ASKED)] | {"seed": seed, "logical_decoding_work_mem": 0}
-    made = Scenario(**options)
-    program = make(RandomChoices(str(seed)), made)
+def test_a_program_as_python_code_gives_the_same_stream(seed: int) -> None:
+    options = OPTION_SETS[seed % len(OPTION_SETS)] | {"seed": seed, "logical_decoding_work_mem": 0}
+    generated = Scenario(**options)
+    program = generate_program(RandomChoices(str(seed)), generated)
     namespace: dict[str, Any] = {}
-    exec(as_python(program, options), namespace)
-    assert list(namespace["db"].stream()) == list(made.stream())
-    played = Scenario(**options)
-    play(played, program)
-    assert list(played.stream()) == list(made.stream())
+    exec(format_program(program, options), namespace)
+    assert list(namespace["db"].stream()) == list(generated.stream())
+    repeated = Scenario(**options)
+    run_program(repeated, program)
+    assert list(repeated.stream()) == list(generated.stream())
 
 
-def test_only_what_is_said_is_in_it() -> None:
-    assert as_python(Program((), {}, (), ()), {"seed": 0, "binary": True}).splitlines() == [
+def test_default_options_are_left_out_of_python_code() -> None:
+    assert format_program(Program((), {}, (), ()), {"seed": 0, "binary": True}).splitlines() == [
         "from pgoutput.synth import Scenario",
         "",
         "db = Scenario(binary=True)",
@@ -120,21 +119,21 @@ def test_only_what_is_said_is_in_it() -> None:
 # The example
 
 
-@pytest.mark.parametrize("options", ASKED)
-def test_the_shop_has_what_readers_must_take(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", OPTION_SETS)
+def test_the_shop_contains_all_messages_of_its_options(options: dict[str, Any]) -> None:
     db = shop(**options)
     stream = Stream.of(db)
     assert list(check(stream.messages, stream.options)) == []
     assert stream.options == CheckOptions(**{"binary": False, "messages": False} | options)
-    there = {type(place.message).__name__ for place in stream.places}
-    wanted = {"Begin", "Commit", "Relation", "Type", "Insert", "Update", "Delete", "Truncate"}
+    types = {type(place.message).__name__ for place in stream.places}
+    expected = {"Begin", "Commit", "Relation", "Type", "Insert", "Update", "Delete", "Truncate"}
     if options.get("streaming", "off") != "off":
-        wanted |= {"StreamStart", "StreamStop", "StreamCommit", "StreamAbort"}
+        expected |= {"StreamStart", "StreamStop", "StreamCommit", "StreamAbort"}
     if options.get("two_phase"):
-        wanted |= {"BeginPrepare", "Prepare", "CommitPrepared", "RollbackPrepared"}
+        expected |= {"BeginPrepare", "Prepare", "CommitPrepared", "RollbackPrepared"}
     if options.get("messages"):
-        wanted |= {"LogicalMessage"}
-    assert there == wanted
+        expected |= {"LogicalMessage"}
+    assert types == expected
     updates = [place.message for place in stream.places if isinstance(place.message, m.Update)]
     assert any(m.UNCHANGED in one.new for one in updates)
     assert any(one.key for one in updates)

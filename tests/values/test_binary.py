@@ -1,4 +1,4 @@
-"""Binary cells next to text, in columns of another type, and fast ways that must not differ from the slow."""
+"""Binary cells become text and Arrow, also mixed with text, and fast conversions equal those through text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, common_type, to_arrow, to_text
-from pgoutput.values.literals import array_element, range_bound, record_field
+from pgoutput.values.literals import quote_array_element, quote_range_bound, quote_record_field
 from pgoutput.wire import UNCHANGED
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
@@ -57,7 +57,7 @@ def test_text_and_binary_mix_in_one_column() -> None:
         ("aclitem", [b"=r/postgres"], [None], {0: "\\x" + b"=r/postgres".hex()}),
     ],
 )
-def test_binary_becomes_arrow(
+def test_binary_cells_become_arrow_arrays(
     name: str, cells: list[Cell], expected: list[Any], rescued: dict[int, str]
 ) -> None:
     array, found = to_arrow(cells, OID[name])
@@ -78,7 +78,9 @@ def test_binary_becomes_arrow(
         ),
     ],
 )
-def test_the_first_and_the_last_day_that_arrow_holds(name: str, edges: list[tuple[int, str]]) -> None:
+def test_dates_and_timestamps_at_the_edges_of_the_arrow_types(
+    name: str, edges: list[tuple[int, str]]
+) -> None:
     size = 4 if name == "date" else 8
     inside = [number.to_bytes(size, signed=True) for number, _ in edges]
     outside = [(edges[0][0] - 1).to_bytes(size, signed=True), (edges[1][0] + 1).to_bytes(size, signed=True)]
@@ -90,28 +92,28 @@ def test_the_first_and_the_last_day_that_arrow_holds(name: str, edges: list[tupl
     assert rescued.keys() == {2, 3}
 
 
-def test_zero_has_no_sign() -> None:
+def test_a_numeric_zero_has_no_sign() -> None:
     zeros: list[Cell] = [struct.pack(">HhHH", 0, 0, 0x4000, 2), struct.pack(">HhHHH", 1, 0, 0x4000, 1, 0)]
     assert to_text(zeros, OID["numeric"]) == ["0.00", "0.0"]
 
 
 @pytest.mark.parametrize("character", [*' \t\n\r\v\f"\\,', ""])
-def test_what_is_quoted_everywhere(character: str) -> None:
-    for quoted in (array_element, range_bound, record_field):
+def test_characters_that_are_quoted_in_arrays_ranges_and_records(character: str) -> None:
+    for quoted in (quote_array_element, quote_range_bound, quote_record_field):
         assert quoted(character).startswith('"')
         assert quoted("a") == "a"
 
 
-def test_what_is_quoted_somewhere() -> None:
+def test_characters_that_are_quoted_in_some_of_arrays_ranges_and_records() -> None:
     somewhere = "()[]{};"
-    assert [text for text in somewhere if array_element(text) != text] == [*"{}"]
-    assert [text for text in somewhere if array_element(text, ";") != text] == [*"{};"]
-    assert [text for text in somewhere if range_bound(text) != text] == [*"()[]"]
-    assert [text for text in somewhere if record_field(text) != text] == [*"()"]
-    assert [array_element(text) for text in ("NULL", "null", "nulls")] == ['"NULL"', '"null"', "nulls"]
+    assert [text for text in somewhere if quote_array_element(text) != text] == [*"{}"]
+    assert [text for text in somewhere if quote_array_element(text, ";") != text] == [*"{};"]
+    assert [text for text in somewhere if quote_range_bound(text) != text] == [*"()[]"]
+    assert [text for text in somewhere if quote_record_field(text) != text] == [*"()"]
+    assert [quote_array_element(text) for text in ("NULL", "null", "nulls")] == ['"NULL"', '"null"', "nulls"]
 
 
-def test_nan_is_one_and_the_same() -> None:
+def test_all_nans_become_the_same_text_and_value() -> None:
     cells: list[Cell] = [struct.pack(">Q", 0xFFF8 << 48 | 5), "NaN"]
     array, rescued = to_arrow(cells[:1], OID["float8"])
     both, _ = to_arrow(cells, OID["float8"])
@@ -158,7 +160,7 @@ def of(element: pa.DataType) -> pa.DataType:
         (of(INT16), INT16, STRING),
     ],
 )
-def test_common_type(a: pa.DataType, b: pa.DataType, expected: pa.DataType) -> None:
+def test_common_type_of_two_arrow_types(a: pa.DataType, b: pa.DataType, expected: pa.DataType) -> None:
     assert common_type(a, b) == expected
     assert common_type(b, a) == expected
     assert common_type(a, expected) == expected
@@ -188,7 +190,9 @@ TYPICAL: list[tuple[int, int, list[str]]] = [
 
 
 @pytest.mark.parametrize(("oid", "modifier", "texts"), TYPICAL)
-def test_the_common_type_holds_values_of_both(oid: int, modifier: int, texts: list[str]) -> None:
+def test_the_common_type_represents_the_values_of_both_types(
+    oid: int, modifier: int, texts: list[str]
+) -> None:
     for other_oid, other_modifier, others in TYPICAL:
         type_ = common_type(arrow_type(oid, modifier), arrow_type(other_oid, other_modifier))
         for column in ((oid, modifier, texts), (other_oid, other_modifier, others)):
@@ -198,7 +202,7 @@ def test_the_common_type_holds_values_of_both(oid: int, modifier: int, texts: li
                 assert array.to_pylist() == [*column[2], None]
 
 
-def test_a_binary_cell_in_a_wider_column() -> None:
+def test_a_binary_cell_converts_to_a_wider_column() -> None:
     for type_, expected in ((INT64, [5, 6]), (DOUBLE, [5.0, 6.0]), (DEC(12, 2), [Decimal(5), Decimal(6)])):
         assert to_arrow([int4(5), "6"], OID["int4"], -1, type_) == (pa.array(expected, type_), {})
     assert to_arrow([b"\0\xff"], OID["bytea"], -1, STRING) == (pa.array(["\\x00ff"]), {})

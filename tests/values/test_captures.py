@@ -1,4 +1,4 @@
-"""A text and a binary capture of one workload give the same tables, and those of the server."""
+"""A text and a binary capture of one workload give the same tables, and the server's tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS = {
     "pg18_p2_stream_bin": "pg18_p2_stream",
     "pg18_p4_gen_par_bin": "pg18_p1_gen",
 }
-"""Every capture in binary format, and one in text format that has the same columns of the same server."""
+"""Captures in binary format, each with a capture in text format of the same columns of the same server."""
 
 NOT_SENT = {
     "t_num.m": "money: the currency is not sent",
@@ -34,21 +34,21 @@ NOT_SENT = {
     "t_sys.rt": "regtype: the name is not sent",
     "t_v13.rcoll": "regcollation: the name is not sent",
 }
-"""Columns whose text has more than is in the binary form: they hold numbers."""
+"""Columns whose text has information that is not in the binary form, with the reason."""
 
-UNTOLD = {
+UNKNOWN_TYPES = {
     "t_range.fr": "a range that is not built in: no message tells its type",
-    "t_user.fr": "likewise",
+    "t_user.fr": "a range that is not built in: no message tells its type",
     "t_v14.fm": "a multirange over it",
     "t_user.a": "a composite with a domain in it: no message tells the domain's type",
     "t_user.aa": "an array of it",
 }
-"""Columns with values whose bytes do not tell what they are: these stand in hex, rescued."""
+"""Columns whose binary values have an unknown form and are rescued in hex, with the reason."""
 
 
 @cache
 def columns_of(name: str) -> dict[str, tuple[int, int, list[Cell]]]:
-    """The columns of all tables in the end: type, modifier and cells, by the names of table and column."""
+    """Return type, type modifier and cells of all final tables' columns, by `table.column`."""
     tables = Tables()
     with CaptureFile(corpus.path(name)) as capture:
         for transaction in capture.transactions():
@@ -64,18 +64,18 @@ def columns_of(name: str) -> dict[str, tuple[int, int, list[Cell]]]:
     return columns
 
 
-def test_no_capture_is_left_out() -> None:
+def test_every_binary_capture_is_compared() -> None:
     assert sorted(PAIRS) == [name for name in corpus.CAPTURES if "bin" in name]
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_text_of_binary_values_is_the_servers(name: str) -> None:
+def test_binary_values_become_the_servers_text(name: str) -> None:
     columns = columns_of(name)
     compared = 0
     for table in true_tables(name.split("_")[0]):
         short = table.name.partition(".")[2]
         mine = {column: columns[key] for column in table.columns if (key := f"{short}.{column}") in columns}
-        told = [column for column in mine if f"{short}.{column}" not in NOT_SENT | UNTOLD]
+        told = [column for column in mine if f"{short}.{column}" not in NOT_SENT | UNKNOWN_TYPES]
         texts = [to_text(mine[column][2], mine[column][0]) for column in told]
         if told:
             assert Counter(zip_longest(*texts)) == Counter(table.select(told)), table.name
@@ -84,7 +84,7 @@ def test_text_of_binary_values_is_the_servers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_text_and_binary_give_equal_arrays(name: str) -> None:
+def test_text_and_binary_captures_become_equal_arrays(name: str) -> None:
     binary, text = columns_of(name), columns_of(PAIRS[name])
     assert binary.keys() == text.keys()
     different = set()
@@ -95,12 +95,12 @@ def test_text_and_binary_give_equal_arrays(name: str) -> None:
         assert array.type == wanted.type, key
         if list(map(str, array)) != list(map(str, wanted)) or rescued != rescued_of_text:
             different.add(key)
-        if key in UNTOLD:
+        if key in UNKNOWN_TYPES:
             assert in_hex(cells, rescued), key
-    assert different == (NOT_SENT | UNTOLD).keys() & binary.keys()
+    assert different == (NOT_SENT | UNKNOWN_TYPES).keys() & binary.keys()
 
 
 def in_hex(cells: list[Cell], rescued: Rescued) -> bool:
-    """Whether what is rescued stands in hex, and something is."""
+    """Return whether at least one value is rescued, and all rescued values are in hex."""
     shown = {row: "\\x" + cell.hex() for row, cell in enumerate(cells) if isinstance(cell, bytes)}
     return bool(rescued) and rescued.items() <= shown.items()

@@ -1,4 +1,4 @@
-"""Arrow arrays become the server's text, which becomes the same arrays again."""
+"""`from_arrow` returns the server's text, which converts to the same arrays again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, default_type, from_arrow, to_arrow, to_text
-from tests.values.in_binary import BYTES
-from tests.values.in_text import TEXTS
+from tests.values.binary_samples import BYTES
+from tests.values.text_samples import TEXTS
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
 ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}
@@ -24,12 +24,12 @@ US, UTC_US = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 
 
 def numeric(precision: int, scale: int) -> int:
-    """The type modifier of a numeric with precision and scale."""
+    """Return the type modifier of `numeric(precision, scale)`."""
     return (precision << 16 | scale & 0x7FF) + 4
 
 
-def test_what_the_server_wrote_comes_back() -> None:
-    """For every type: text to Arrow, and back, is the text where Arrow holds it."""
+def test_text_of_every_type_round_trips_through_arrow() -> None:
+    """Values that are not rescued return as the same text."""
     held = 0
     for name in sorted(TEXTS.keys() | BYTES.keys()):
         cells: list[Cell] = [*to_text(BYTES.get(name, []), OID[name]), None]
@@ -74,7 +74,9 @@ def test_what_the_server_wrote_comes_back() -> None:
         ("int4", -1, pa.nulls(2), [None, None]),
     ],
 )  # fmt: skip
-def test_values(name: str, modifier: int, values: pa.Array, texts: list[str | None]) -> None:
+def test_arrow_values_become_the_servers_text(
+    name: str, modifier: int, values: pa.Array, texts: list[str | None]
+) -> None:
     found = from_arrow(values, OID[name], modifier)
     assert found.type == pa.string()
     assert found.to_pylist() == texts
@@ -92,7 +94,7 @@ def test_values(name: str, modifier: int, values: pa.Array, texts: list[str | No
         ("bytea", [[b"\xff"]], ['{"\\\\xff"}']),
     ],
 )  # fmt: skip
-def test_arrays(name: str, values: list[Any], texts: list[str | None]) -> None:
+def test_arrow_lists_become_array_text(name: str, values: list[Any], texts: list[str | None]) -> None:
     array = pa.array(values, arrow_type(ARRAY_OID[name]))
     assert from_arrow(array, ARRAY_OID[name]).to_pylist() == texts
     assert from_arrow(array.slice(1), ARRAY_OID[name]).to_pylist() == texts[1:]
@@ -116,13 +118,15 @@ def test_arrays(name: str, values: list[Any], texts: list[str | None]) -> None:
         ("bool", -1, pa.array([[True]]), "bool"),
     ],
 )
-def test_what_has_no_place_is_refused(name: str, modifier: int, values: pa.Array, why: str) -> None:
-    with pytest.raises(ValueError, match=rf"a column of .* is none of the type {name}: .*({why})"):
+def test_values_that_the_type_cannot_represent_are_refused(
+    name: str, modifier: int, values: pa.Array, why: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"a column of .* cannot become the type {name}: .*({why})"):
         from_arrow(values, OID[name], modifier)
 
 
-def test_several_dimensions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"none of the type int4\[\]"):
+def test_nested_lists_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"cannot become the type int4\[\]"):
         from_arrow(pa.array([[[1]]]), ARRAY_OID["int4"])
 
 
@@ -141,7 +145,7 @@ def test_several_dimensions_are_refused() -> None:
         (UTC_US, "timestamptz", -1),
     ],
 )
-def test_default_types(type_: pa.DataType, name: str, modifier: int) -> None:
+def test_default_type_of_an_arrow_type(type_: pa.DataType, name: str, modifier: int) -> None:
     assert default_type(type_) == (OID[name], modifier)
     assert default_type(pa.list_(type_)) == (ARRAY_OID[name], modifier)
 
@@ -159,7 +163,7 @@ def test_default_types(type_: pa.DataType, name: str, modifier: int) -> None:
         pa.null(),
     ],
 )
-def test_types_without_a_default_are_refused(type_: pa.DataType) -> None:
+def test_arrow_types_without_a_default_type_are_refused(type_: pa.DataType) -> None:
     with pytest.raises(ValueError, match=r"there is no PostgreSQL type for .*to_json"):
         default_type(type_)
 
@@ -186,7 +190,7 @@ SCALARS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 
 @settings(max_examples=400)
 @given(st.sampled_from(SCALARS), st.booleans(), st.data())
-def test_what_goes_out_comes_in(
+def test_arrow_values_round_trip_through_text(
     scalar: tuple[pa.DataType, st.SearchStrategy[Any]], is_list: bool, data: st.DataObject
 ) -> None:
     type_, values = scalar
@@ -196,4 +200,6 @@ def test_what_goes_out_comes_in(
     assert arrow_type(oid, modifier) == array.type
     found, rescued = to_arrow(from_arrow(array, oid, modifier).to_pylist(), oid, modifier)
     assert rescued == {}
-    assert str(found.to_pylist()) == str(array.to_pylist())  # where NaN is NaN, and -0 not 0
+    assert str(found.to_pylist()) == str(
+        array.to_pylist()
+    )  # str, so that NaN equals NaN and -0 differs from 0

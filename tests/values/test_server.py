@@ -1,4 +1,4 @@
-"""What a server writes as text is what becomes of its binary form, for every type, and the way back."""
+"""For every type, the text of a binary value equals the server's text, and the text converts back."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from psycopg import pq
 from pgoutput import catalog
 from pgoutput.values import encode_binary, to_arrow, to_binary, to_text
 from tests.server import Server
-from tests.values.in_binary import BYTES
-from tests.values.in_text import TEXTS
+from tests.values.binary_samples import BYTES
+from tests.values.text_samples import TEXTS
 
 SETTINGS = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c bytea_output=hex"
 
 UNSENDABLE = {"aclitem", "gtsvector"}
-"""Always sent as text."""
+"""Types without a binary form; the server sends them as text."""
 UNREADABLE = {"pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list"}
-"""What the server reads in no form, but has in its catalogues."""
+"""Types that the server does not accept as input; its catalogs have values."""
 STATISTICS = {"pg_ndistinct", "pg_dependencies"}
-"""And in binary form as it is stored, which text does not tell."""
+"""Types whose binary form cannot be made from text."""
 UNSUPPORTED = {"xml"}
-"""This server is built without it; the captures have it."""
-UNTOLD = {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
-"""Nor can it be made, and the binary form depends on the index."""
+"""Types that this build of the server lacks; the captures have values."""
+INDEX_ONLY = {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
+"""Types that exist only in indexes; their binary form depends on the index."""
 NUMBERS_ONLY = {builtin.name for builtin in catalog.TYPES if builtin.name.startswith("reg")} | {"money"}
-"""What is shown by more than is sent."""
+"""Types whose text has information that is not in the binary form."""
 
 RANGES = {
     "int4range": "int4",
@@ -51,7 +51,7 @@ def server() -> Iterator[psycopg.Connection]:
 
 
 def select(server: psycopg.Connection, sql: str, parameter: bytes | None, form: int) -> list[pq.abc.PGresult]:
-    """The result in text and in binary format."""
+    """Return a query's result in text and in binary format."""
     results = []
     parameters = [] if parameter is None else [parameter]
     formats = [form] * len(parameters)
@@ -65,7 +65,11 @@ def select(server: psycopg.Connection, sql: str, parameter: bytes | None, form: 
 
 
 def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None, form: int = 0) -> int:
-    """Whether binary becomes the same text, and the same Arrow array as text; how many values these are."""
+    """Check that a query's binary values become the same text and the same Arrow array as its text values.
+
+    Returns:
+        The number of values.
+    """
     in_text, in_binary = select(server, sql, parameter, form)
     oid = in_text.ftype(0)
     rows = range(in_text.ntuples)
@@ -77,35 +81,36 @@ def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None
         if text != found
     ]
     assert wrong[:5] == [], f"{len(wrong)} of {len(rows)}"
-    see_way_back(texts, cells, oid)
+    check_to_binary(texts, cells, oid)
     array, rescued = to_arrow(texts, oid)
     from_binary, rescued_from_binary = to_arrow(cells, oid)
     assert array.type == from_binary.type
     assert rescued == rescued_from_binary
-    assert list(map(str, array)) == list(map(str, from_binary))  # where NaN is NaN, and -0 not 0
+    # As text, NaN equals NaN, and -0 differs from 0.
+    assert list(map(str, array)) == list(map(str, from_binary))
     return len(rows)
 
 
-def see_way_back(texts: list[str | None], cells: list[bytes | None], oid: int) -> None:
-    """Whether text becomes what the server sends, or is refused by the name of a type that has no way."""
+def check_to_binary(texts: list[str | None], cells: list[bytes | None], oid: int) -> None:
+    """Check that `to_binary` returns the server's binary values, or refuses the type by its name."""
     element = catalog.BY_ARRAY_OID.get(oid)
     builtin = element or catalog.BY_OID.get(oid)
-    if builtin is None or builtin.name in UNSENDABLE | UNTOLD | STATISTICS:
+    if builtin is None or builtin.name in UNSENDABLE | INDEX_ONLY | STATISTICS:
         name = "OID" if builtin is None else builtin.name
         with pytest.raises(ValueError, match=f"{name}.* no binary form"):
             encode_binary("", oid)
         return
     back = to_binary(texts, oid)
-    kept = [is_kept(builtin.name, text) for text in texts]
+    unique = [has_unique_binary(builtin.name, text) for text in texts]
     wrong = [
-        found for found in zip(kept, texts, cells, back, strict=True) if found[0] and found[2] != found[3]
+        found for found in zip(unique, texts, cells, back, strict=True) if found[0] and found[2] != found[3]
     ]
     assert wrong[:5] == [], f"{len(wrong)} of {len(texts)}"
     assert to_text(back, oid) == texts
 
 
-def is_kept(name: str, text: str | None) -> bool:
-    """Whether the text says all: there are many NaNs, and brackets that a tsquery does not need."""
+def has_unique_binary(name: str, text: str | None) -> bool:
+    """Return whether a text has one binary form: not NaN, and not a tsquery with optional parentheses."""
     return text is None or not (("float" in name and "NaN" in text) or name == "tsquery")
 
 
@@ -119,8 +124,8 @@ def as_binary_array(oid: int, values: list[bytes]) -> bytes:
     return head + b"".join(len(value).to_bytes(4) + value for value in values)
 
 
-def given(name: str) -> tuple[str, bytes, int]:
-    """A query for the samples of a type as `v` in the order `n`, and its parameter."""
+def query_samples(name: str) -> tuple[str, bytes, int]:
+    """Return a query for a type's samples as `v` in the order `n`, its parameter, and its format."""
     if name in BYTES:
         parameter = as_binary_array(catalog.BY_NAME[name].oid, BYTES[name])
         return f'SELECT v, n FROM unnest($1::"{name}"[]) WITH ORDINALITY AS given(v, n)', parameter, 1
@@ -132,24 +137,24 @@ SAMPLED = sorted(BYTES.keys() | TEXTS.keys())
 VECTORS = {"int2vector", "oidvector"}
 
 
-def test_no_type_is_left_out() -> None:
+def test_every_type_has_samples() -> None:
     tested = {*BYTES, *TEXTS, *RANGES, *MULTIRANGES}
-    left_out = UNSENDABLE | UNREADABLE | UNSUPPORTED | UNTOLD | NUMBERS_ONLY
+    left_out = UNSENDABLE | UNREADABLE | UNSUPPORTED | INDEX_ONLY | NUMBERS_ONLY
     assert tested | left_out == set(catalog.BY_NAME)
     assert not tested & left_out
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_values(server: psycopg.Connection, name: str) -> None:
-    sql, parameter, form = given(name)
+def test_samples_of_a_type(server: psycopg.Connection, name: str) -> None:
+    sql, parameter, form = query_samples(name)
     assert compare(server, f"SELECT v FROM ({sql}) AS s ORDER BY n", parameter, form) == len(
         BYTES.get(name) or TEXTS[name]
     )
 
 
-def test_the_text_of_a_query_is_read_as_the_server_reads_it(server: psycopg.Connection) -> None:
+def test_a_tsquery_text_is_parsed_as_the_server_parses_it(server: psycopg.Connection) -> None:
     oid = catalog.BY_NAME["tsquery"].oid
-    sql, parameter, form = given("tsquery")
+    sql, parameter, form = query_samples("tsquery")
     written, _ = select(server, f"SELECT v FROM ({sql}) AS s", parameter, form)
     texts = [value.decode() for row in range(written.ntuples) if (value := written.get_value(row, 0))]
     again = "SELECT given::tsquery FROM unnest($1::text[]) AS given"
@@ -160,8 +165,8 @@ def test_the_text_of_a_query_is_read_as_the_server_reads_it(server: psycopg.Conn
 
 
 @pytest.mark.parametrize("name", sorted({*SAMPLED} - VECTORS))
-def test_arrays(server: psycopg.Connection, name: str) -> None:
-    sql, parameter, form = given(name)
+def test_arrays_of_a_type(server: psycopg.Connection, name: str) -> None:
+    sql, parameter, form = query_samples(name)
     few = f"(SELECT * FROM ({sql}) AS s WHERE n < 400) AS few"
     flat = f"SELECT array_agg(CASE WHEN n % 7 <> 3 THEN v END ORDER BY n) AS a FROM {few} GROUP BY n / 4"
     deep = f"SELECT array_agg(ARRAY[[v, NULL], [v, v]] ORDER BY n) AS a FROM {few} GROUP BY n / 3"
@@ -170,7 +175,7 @@ def test_arrays(server: psycopg.Connection, name: str) -> None:
         assert compare(server, query, parameter, form) > 0
 
 
-def test_other_arrays(server: psycopg.Connection) -> None:
+def test_arrays_with_nulls_dimensions_and_bounds(server: psycopg.Connection) -> None:
     for array in (
         "'{1 2,NULL,\"\",3}'::int2vector[]",
         "'{1 2,NULL,\"\",3}'::oidvector[]",
@@ -190,8 +195,9 @@ def test_other_arrays(server: psycopg.Connection) -> None:
 
 @pytest.mark.parametrize("name", RANGES)
 def test_ranges_and_multiranges(server: psycopg.Connection, name: str) -> None:
-    sql, parameter, form = given(RANGES[name])
-    brackets = "ARRAY['[)']" if name in DISCRETE else "ARRAY['[)', '()', '[]', '(]']"  # the end has no next
+    sql, parameter, form = query_samples(RANGES[name])
+    # Discrete ranges are canonicalized to [), and the last value has no successor.
+    brackets = "ARRAY['[)']" if name in DISCRETE else "ARRAY['[)', '()', '[]', '(]']"
     pairs = f"SELECT n, v AS a, lead(v) OVER (ORDER BY n) AS b FROM ({sql}) AS s"
     ranges = f"""
         SELECT n, {name}(CASE WHEN n % 9 <> 1 THEN least(a, b) END,
@@ -238,7 +244,7 @@ def test_types_that_are_not_built_in(server: psycopg.Connection) -> None:
         assert compare(server, f"SELECT {value}") > 0
 
 
-def test_a_type_that_cannot_be_told_is_hex(server: psycopg.Connection) -> None:
+def test_a_value_of_unknown_form_becomes_hex(server: psycopg.Connection) -> None:
     server.execute("CREATE TYPE float_range AS RANGE (subtype = float8)")
     _, binary = select(server, "SELECT '[1,2)'::float_range", None, 0)
     cell = binary.get_value(0, 0)
@@ -248,7 +254,7 @@ def test_a_type_that_cannot_be_told_is_hex(server: psycopg.Connection) -> None:
     assert (array.to_pylist(), rescued) == ([None], {0: "\\x" + cell.hex()})
 
 
-def test_what_the_catalogues_have(server: psycopg.Connection) -> None:
+def test_values_of_the_system_catalogs(server: psycopg.Connection) -> None:
     server.execute("""
         CREATE TABLE sampled AS
             SELECT n % 7 AS a, n % 7 * 2 AS b, n % 3 AS c FROM generate_series(1, 1000) AS n;
@@ -264,13 +270,13 @@ def test_what_the_catalogues_have(server: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NUMBERS_ONLY - {"money"}))
-def test_objects_are_shown_by_their_numbers(server: psycopg.Connection, name: str) -> None:
+def test_reg_types_become_oids(server: psycopg.Connection, name: str) -> None:
     compare(server, f"SELECT 0::oid::{name}")
     compare(server, f"SELECT 4000000000::oid::{name}")
     _, binary = select(server, f"SELECT 2206::oid::{name}", None, 0)
     assert to_text([binary.get_value(0, 0)], binary.ftype(0)) == ["2206"]
 
 
-def test_money_is_shown_in_its_smallest_unit(server: psycopg.Connection) -> None:
+def test_money_becomes_its_amount_in_the_smallest_unit(server: psycopg.Connection) -> None:
     _, binary = select(server, "SELECT unnest(ARRAY[12.34, -0.01]::money[])", None, 0)
     assert to_text([binary.get_value(row, 0) for row in (0, 1)], binary.ftype(0)) == ["1234", "-1"]

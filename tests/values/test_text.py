@@ -1,4 +1,4 @@
-"""Column values in text format become typed Arrow arrays; what a type cannot hold is handed back."""
+"""Text cells become typed Arrow arrays; values that a type cannot represent are rescued."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from pgoutput import catalog
 from pgoutput.messages import Cell, Relation, RelationColumn, ReplicaIdentity, Type
-from pgoutput.values import arrow_type, base_types, parse_array, to_arrow
+from pgoutput.values import arrow_type, base_types, to_arrow
+from pgoutput.values.literals import parse_array
 from pgoutput.wire import UNCHANGED
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
@@ -19,7 +20,7 @@ ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}
 
 
 def numeric(precision: int, scale: int) -> int:
-    """The type modifier of a numeric with precision and scale."""
+    """Return the type modifier of `numeric(precision, scale)`."""
     return (precision << 16 | scale & 0x7FF) + 4
 
 
@@ -50,7 +51,7 @@ def test_type_and_modifier_give_an_arrow_type(oid: int, modifier: int, expected:
     assert arrow_type(oid, modifier) == expected
 
 
-HELD: list[tuple[int, int, str, Any]] = [
+REPRESENTABLE: list[tuple[int, int, str, Any]] = [
     (OID["bool"], -1, "t", True),
     (OID["bool"], -1, "f", False),
     (OID["int8"], -1, "-9223372036854775808", -(2**63)),
@@ -85,8 +86,10 @@ HELD: list[tuple[int, int, str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("oid", "modifier", "text", "expected"), HELD)
-def test_a_value_that_the_type_holds(oid: int, modifier: int, text: str, expected: Any) -> None:
+@pytest.mark.parametrize(("oid", "modifier", "text", "expected"), REPRESENTABLE)
+def test_a_text_becomes_the_value_of_its_arrow_type(
+    oid: int, modifier: int, text: str, expected: Any
+) -> None:
     array, rescued = to_arrow([text, None], oid, modifier)
     assert (array.type, array.to_pylist(), rescued) == (arrow_type(oid, modifier), [expected, None], {})
 
@@ -133,14 +136,14 @@ def test_a_value_that_the_type_holds(oid: int, modifier: int, text: str, expecte
         (ARRAY_OID["numeric"], numeric(5, 0), "{1,999999}", "{1,999999}"),
     ],
 )
-def test_a_value_that_the_type_cannot_hold_is_rescued(
+def test_a_value_that_the_arrow_type_cannot_represent_is_rescued(
     oid: int, modifier: int, cell: Cell, text: str | None
 ) -> None:
     array, rescued = to_arrow([None, cell, None], oid, modifier)
     assert (array.to_pylist(), rescued) == ([None, None, None], {1: text})
 
 
-def test_one_bad_value_does_not_take_its_neighbours_along() -> None:
+def test_a_rescued_value_does_not_affect_other_rows() -> None:
     array, rescued = to_arrow(["2024-01-01", "2024-02-30", "infinity", None, "2024-01-02"], OID["date"])
     assert array.to_pylist() == [date(2024, 1, 1), None, None, None, date(2024, 1, 2)]
     assert rescued == {1: "2024-02-30", 2: "infinity"}
@@ -150,7 +153,7 @@ def test_one_bad_value_does_not_take_its_neighbours_along() -> None:
 
 
 @pytest.mark.parametrize("builtin", catalog.TYPES, ids=lambda builtin: builtin.name)
-def test_any_text_becomes_a_value_or_is_rescued(builtin: catalog.BuiltinType) -> None:
+def test_arbitrary_text_becomes_a_value_or_is_rescued(builtin: catalog.BuiltinType) -> None:
     cells: list[Cell] = [
         "",
         "x",
@@ -173,7 +176,7 @@ def test_any_text_becomes_a_value_or_is_rescued(builtin: catalog.BuiltinType) ->
             assert not (array[row].is_valid and row in rescued)
 
 
-def test_no_rows() -> None:
+def test_an_empty_column_becomes_an_empty_array() -> None:
     for builtin in catalog.TYPES:
         array, rescued = to_arrow([], builtin.oid)
         assert (len(array), rescued) == (0, {})
@@ -183,7 +186,7 @@ def test_no_rows() -> None:
     ("text", "items"),
     [("{}", []), ("{a}", ["a"]), ("{null}", [None]), ('{"a\\\\b"}', ["a\\b"]), ("{{a}}", None), ("", None)],
 )
-def test_parse_array(text: str, items: list[str | None] | None) -> None:
+def test_parse_array_returns_elements_or_none(text: str, items: list[str | None] | None) -> None:
     assert parse_array(text) == items
 
 
@@ -198,14 +201,14 @@ def test_domains_become_their_base_types() -> None:
     assert [c.type_oid for c in relation.columns] == [OID["int4"], ARRAY_OID["text"], 70002, OID["int4"]]
 
 
-def test_arrays_of_moments_whose_zone_has_seconds() -> None:
+def test_arrays_of_timestamps_whose_zone_has_seconds() -> None:
     moment = datetime(1883, 11, 18, 12, 3, 58, tzinfo=UTC)
     text = '{"1883-11-18 17:25:08+05:21:10",NULL,"1883-11-18 12:03:58+00"}'
     array, rescued = to_arrow([text, None], 1185)
     assert (array.to_pylist(), rescued) == ([[moment, None, moment], None], {})
 
 
-def test_a_zone_with_seconds_that_leaves_the_years_is_rescued() -> None:
+def test_a_timestamp_that_its_zone_moves_out_of_range_is_rescued() -> None:
     texts = ["0001-01-01 00:00:00+00:00:01", "9999-12-31 23:59:59-00:00:01", "2020-01-01 00:00:00+00"]
     array, rescued = to_arrow(texts, OID["timestamptz"])
     assert (array.null_count, rescued) == (2, dict(enumerate(texts[:2])))

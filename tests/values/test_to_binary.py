@@ -1,6 +1,6 @@
-"""Text to binary form where no server is needed: what is refused, and how the error says it.
+"""`to_binary` and `encode_binary` refuse invalid texts with a clear error.
 
-That it gives what a server sends is in test_server.py.
+test_server.py compares their results with those of a server.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import encode_binary, to_binary, to_text
 from pgoutput.wire import UNCHANGED
-from tests.values.in_binary import BYTES
-from tests.values.in_text import TEXTS
+from tests.values.binary_samples import BYTES
+from tests.values.text_samples import TEXTS
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
 ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}
@@ -30,16 +30,17 @@ WITHOUT = {
     "pg_brin_bloom_summary",
     "pg_brin_minmax_multi_summary",
 }
+"""Types whose binary form cannot be made from text."""
 
 
-def test_a_column_keeps_what_is_no_text() -> None:
+def test_cells_that_are_not_text_are_returned_unchanged() -> None:
     cells: list[Cell] = [None, UNCHANGED, "7", b"\0\0\0\x08"]
     assert to_binary(cells, OID["int4"]) == [None, UNCHANGED, b"\0\0\0\x07", b"\0\0\0\x08"]
     assert to_binary([], OID["int4"]) == []
 
 
 @pytest.mark.parametrize("name", sorted(OID))
-def test_every_type_has_a_way_or_says_that_it_has_none(name: str) -> None:
+def test_every_type_is_converted_or_refused_by_name(name: str) -> None:
     for oid in (OID[name], ARRAY_OID[name]):
         if name in WITHOUT and oid:
             with pytest.raises(ValueError, match=f"the type {name} has no binary form"):
@@ -48,7 +49,7 @@ def test_every_type_has_a_way_or_says_that_it_has_none(name: str) -> None:
             assert to_binary([None], oid) == [None]
 
 
-def test_what_is_not_built_in_is_refused() -> None:
+def test_types_that_are_not_built_in_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the type with OID 70000 has no .*: a domain is sent as its base"):
         encode_binary("happy", 70_000)
 
@@ -61,7 +62,7 @@ def test_what_is_not_built_in_is_refused() -> None:
         ("int4", "1.5"),
         ("int4", "1_000"),
         ("int4", " 1"),
-        ("int4", "\u0661"),  # a digit, but not of the server's
+        ("int4", "\u0661"),  # a digit in Unicode, but not for the server
         ("oid", "-1"),
         ("float4", "1e39"),
         ("float4", "1e-46"),
@@ -116,7 +117,7 @@ def test_what_is_not_built_in_is_refused() -> None:
         ("jsonpath", "a\0"),
     ],
 )
-def test_what_no_server_writes_is_refused(name: str, text: str) -> None:
+def test_a_text_that_no_server_writes_is_refused(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=rf"is not what a server writes for the type {name} \(.+\)") as error:
         encode_binary(text, OID[name])
     assert len(str(error.value)) < 200
@@ -130,13 +131,13 @@ def test_what_no_server_writes_is_refused(name: str, text: str) -> None:
         *("[2:1]={}", "[1:1][1:1]={1}", '{"1}', "{1\\}", "[2147483648:2147483648]={1}"),
     ],
 )  # fmt: skip
-def test_what_is_no_array_is_refused(text: str) -> None:
+def test_a_text_that_is_not_an_array_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not what a server writes for the type int4"):
         encode_binary(text, ARRAY_OID["int4"])
 
 
-def test_a_time_may_have_any_zone() -> None:
-    """As a walsender writes it whose user or database has a TimeZone."""
+def test_a_timestamptz_may_have_any_zone() -> None:
+    """A walsender writes times in the TimeZone of its role or database."""
     for text in ("2000-01-01 05:30:00+05:30", "1999-12-31 23:59:59.5-00:00:00", "1999-12-31 19:00:00-05"):
         (micros,) = struct.unpack(">q", encode_binary(text, OID["timestamptz"]))
         assert micros in (0, -500_000)
@@ -145,8 +146,8 @@ def test_a_time_may_have_any_zone() -> None:
     )
 
 
-def test_a_number_is_rounded_once() -> None:
-    """To a double first, this would become the midpoint of two singles, and then the even one."""
+def test_a_float4_is_rounded_only_once() -> None:
+    """Rounded to a double first, the number is the midpoint of two singles and rounds to the wrong one."""
     above = f"{1 + 2**-24:.24f}"[:-1] + "600000000001"
     assert encode_binary(above, OID["float4"]) == struct.pack(">f", 1 + 2**-23)
     assert encode_binary(f"{1 + 2**-24:.24f}", OID["float4"]) == struct.pack(">f", 1.0)
@@ -158,8 +159,10 @@ LISTED = sorted(OID.keys() - WITHOUT)
 
 @settings(max_examples=1500)
 @given(st.sampled_from(LISTED), st.booleans(), ALPHABET, st.data())
-def test_any_text_is_a_value_or_an_error(name: str, is_array: bool, text: str, data: st.DataObject) -> None:
-    if name in TEXTS and data.draw(st.booleans()):  # a value, with something else at one place
+def test_arbitrary_text_is_converted_or_refused(
+    name: str, is_array: bool, text: str, data: st.DataObject
+) -> None:
+    if name in TEXTS and data.draw(st.booleans()):  # a valid value with one random change
         value = data.draw(st.sampled_from(TEXTS[name]))
         at = data.draw(st.integers(0, len(value)))
         text = value[:at] + text[:2] + value[at + len(text) % 3 :]
@@ -175,7 +178,7 @@ def test_any_text_is_a_value_or_an_error(name: str, is_array: bool, text: str, d
 
 @pytest.mark.parametrize("name", sorted(TEXTS.keys() | BYTES.keys()))
 @pytest.mark.parametrize("piece", ['"', "{", "(", "0", "'", "1,", "[1,", "!", "'a' & ", "1 day ", "\\", '""'])
-def test_long_text_takes_no_long_time(name: str, piece: str) -> None:
+def test_long_text_is_converted_or_refused_in_linear_time(name: str, piece: str) -> None:
     text = piece * (20_000 // len(piece))
     started = time.process_time()
     for oid in (OID[name], ARRAY_OID[name]):

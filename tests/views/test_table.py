@@ -21,7 +21,7 @@ from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 from tests.truth import equals_typed
-from tests.values.test_captures import NOT_SENT, PAIRS, UNTOLD
+from tests.values.test_captures import NOT_SENT, PAIRS, UNKNOWN_TYPES
 from tests.views.rows import Row, changes, replay, shapes, sorted_table, table
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -103,7 +103,7 @@ def comparable(row: Row) -> str:
 
 
 def untold(row: Row, column: str) -> bool:
-    return f"{row['relation']['name']}.{column}" in NOT_SENT | UNTOLD
+    return f"{row['relation']['name']}.{column}" in NOT_SENT | UNKNOWN_TYPES
 
 
 @pytest.mark.parametrize("name", ["pg18_ws_p4_par_2pc_msg", "pg13_ws_p1"])

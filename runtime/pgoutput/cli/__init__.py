@@ -1,4 +1,4 @@
-"""The command line: the only place that parses arguments or prints."""
+"""The command line `pgoutput`: the only package that parses arguments or prints."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ import os
 import signal
 import sys
 
-from pgoutput.cli.printing import complain
-
-_EXTRAS = {
-    "typer": "cli",
-    "rich": "cli",
-    "psycopg": "cli,recorder",
-    "pyarrow": "cli,recorder",
-    "numpy": "cli,synth",
-    "pyspark": "cli,spark",
-    "deltalake": "cli,spark",
-}
-"""What packages outside the core come with."""
+from pgoutput._extras import MissingExtraError, install_line, require
+from pgoutput.cli.printing import complain, version_line
+from pgoutput.errors import PgoutputError, ReplicationError
 
 
 def main() -> None:
-    """Run `pgoutput`. What is wrong is one line on standard error, and exit code 2, or 3 for servers."""
+    """Run `pgoutput` with the arguments of the process.
+
+    An error is printed as one line on standard error. The exit code is then 3 for an error of a server, 2 for
+    other errors, and 130 after SIGINT or SIGTERM.
+    """
     _open_standard_streams()
     if not os.environ.get("COLUMNS", "1").strip("0"):
         del os.environ["COLUMNS"]  # Rich would print nothing in a terminal of width 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the locale cannot show
+            stream.reconfigure(errors="backslashreplace")  # for characters that the locale cannot show
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         _run()
@@ -38,35 +33,40 @@ def main() -> None:
 
 
 def _run() -> None:
-    from pgoutput.errors import PgoutputError, ReplicationError
-
     try:
         try:
-            from pgoutput.cli.app import app
-
-            app()
+            _run_command()
         finally:
             sys.stdout.flush()
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            raise
-        complain(f"this needs an extra: pip install 'pgoutput[{_EXTRAS[error.name]}]'")
+    except MissingExtraError as error:
+        extras = dict.fromkeys(("cli", error.extra))
+        complain(f"{error.name} is missing: {install_line(*extras)}")
         sys.exit(2)
-    except BrokenPipeError:  # whoever reads has read enough
-        _close_stdout()
+    except BrokenPipeError:  # the reader of standard output has read enough
+        _flush_stdout()
         sys.exit(1)
     except (PgoutputError, OSError) as error:
-        _close_stdout()
+        _flush_stdout()
         closed = isinstance(error, OSError) and error.errno == errno.EBADF
         complain("standard output is closed" if closed else str(error))
         sys.exit(3 if isinstance(error, ReplicationError) else 2)
 
 
+def _run_command() -> None:
+    if sys.argv[1:] == ["--version"]:  # works without the extra `cli`
+        print(version_line())
+        return
+    require("cli", "typer", "rich")
+    from pgoutput.cli.app import app
+
+    app()
+
+
 def _open_standard_streams() -> None:
     """Open the standard streams that the caller closed.
 
-    Otherwise a file that is opened later gets the number of standard output, and what is printed is written
-    into it. Writing to a closed standard output fails; what is written to standard error is discarded.
+    Otherwise a file that is opened later gets the number of standard output, and printed text is written into
+    it. Writing to a closed standard output fails; text for a closed standard error is discarded.
     """
     for number, name, mode in (
         (0, "stdin", os.O_RDONLY),
@@ -78,8 +78,8 @@ def _open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
-def _close_stdout() -> None:
-    """Write out what can be; what cannot must not fail once more when Python ends."""
+def _flush_stdout() -> None:
+    """Flush standard output; on failure redirect it, so that Python's flush at exit does not fail again."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""`python -m pgoutput.cli`: the same as `pgoutput`."""
+"""Run the command line with `python -m pgoutput.cli`."""
 
 from pgoutput.cli import main
 

@@ -1,4 +1,4 @@
-"""The commands and their arguments."""
+"""The commands of `pgoutput` and their arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from pgoutput import __version__
+from pgoutput._extras import require
 from pgoutput._stored_stream import StoredStream
 from pgoutput.capturefile import CaptureFile
 from pgoutput.cli import encoding, inspection, specification, tabular
-from pgoutput.cli.printing import complain
-from pgoutput.compiled import HOW
+from pgoutput.cli.printing import complain, version_line
 from pgoutput.errors import RecordingError
 from pgoutput.versions import LATEST, LATEST_RELEASED
 
@@ -33,18 +32,18 @@ if TYPE_CHECKING:
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="Capture files, .jsonl or .jsonl.gz, - is stdin; or segments, or folders of them.",
+        help="Capture files (.jsonl, .jsonl.gz; - is standard input), segments, or folders of segments.",
         show_default=False,
     ),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Go on behind lines and messages that cannot be read; count them.")
+    bool, typer.Option("--skip-bad", help="Skip lines and messages that cannot be read, and count them.")
 ]
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        print(f"pgoutput {__version__}, {HOW}")
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(version_line())
         raise typer.Exit
 
 
@@ -55,22 +54,24 @@ def options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """The options before a command."""
+    """Accept the options before a command."""
 
 
 @app.command()
 def decode(
     files: Files,
-    table: Annotated[bool, typer.Option("--table", help="A line for people instead of JSON.")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Print a readable line per message instead of JSON.")
+    ] = False,
     skip_bad: SkipBad = False,
 ) -> None:
     """Print one JSON object per message."""
     console = Console(soft_wrap=True, highlight=False)
     for path in files:
-        with _opened(path, skip_bad) as capture:
-            for decoded in capture.messages():
+        with _opened(path, skip_bad) as stream:
+            for decoded in stream.messages():
                 if table:
-                    console.print(tabular.line(decoded, capture.decoder))
+                    console.print(tabular.line(decoded, stream.decoder))
                 else:
                     sys.stdout.buffer.write(encoding.to_line(decoded))
 
@@ -78,17 +79,17 @@ def decode(
 @app.command()
 def encode(
     file: Annotated[
-        Path, typer.Argument(help="JSON lines as decode prints them; - is standard input.")
+        Path, typer.Argument(help="JSON lines as printed by `decode`; - is standard input.")
     ] = Path("-"),
     proto: Annotated[
         int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")
     ] = LATEST_RELEASED,
     streaming: Annotated[
-        Literal["off", "on", "parallel"], typer.Option(help="The option `streaming` of the stream.")
+        Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
     ] = "off",
 ) -> None:
-    """Print the capture file whose messages are the given JSON objects."""
-    for line in encoding.to_capture(file, proto, streaming):
+    """Convert JSON objects, one per message, to a capture file on standard output."""
+    for line in encoding.to_capture_file(file, proto, streaming):
         sys.stdout.buffer.write(line)
 
 
@@ -97,15 +98,15 @@ def inspect(files: Files, skip_bad: SkipBad = False) -> None:
     """Print each message as an annotated hex dump: every byte with its field, value and meaning."""
     console = Console(soft_wrap=True, highlight=False)
     for path in files:
-        with _opened(path, skip_bad) as capture:
-            for record in capture.records():
-                inspection.show(console, capture, record)
+        with _opened(path, skip_bad) as stream:
+            for record in stream.records():
+                inspection.show(console, stream, record)
 
 
 @app.command()
 def spec(
     proto: Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version.")] = LATEST_RELEASED,
-    json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print every message of a protocol version with its fields, in wire order."""
     if json:
@@ -119,62 +120,76 @@ def record(
     slot: Annotated[str, typer.Option(help="The replication slot.", show_default=False)],
     publication: Annotated[
         list[str],
-        typer.Option(help="A publication to record; may be given several times.", show_default=False),
+        typer.Option(help="A publication to record; repeat the option for several.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option(help="The folder for the segments; a recording there is continued.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder of the recording; an existing recording is continued.")
+    ],
     dsn: Annotated[
-        str, typer.Option(help="Server and database, as libpq takes it; else its environment variables hold.")
+        str,
+        typer.Option(
+            help="Connection string of libpq; the default is its environment variables (PGHOST, …)."
+        ),
     ] = "",
     proto: Annotated[
         int | None,
         typer.Option(
-            min=1, max=LATEST_RELEASED, help="Protocol version; else the newest that the server speaks."
+            min=1, max=LATEST_RELEASED, help="Protocol version; the default is the newest of the server."
         ),
     ] = None,
     streaming: Annotated[
         Literal["off", "on", "parallel"] | None,
         typer.Option(
-            help="Whether large transactions come while in progress; else as far as the version can."
+            help="Receive large transactions while in progress; the default is the most that the version has."
         ),
     ] = None,
     two_phase: Annotated[
-        bool, typer.Option("--two-phase", help="Transactions come when they are prepared.")
+        bool, typer.Option("--two-phase", help="Receive transactions when they are prepared.")
     ] = False,
-    binary: Annotated[bool, typer.Option("--binary", help="Values come in binary format.")] = False,
+    binary: Annotated[bool, typer.Option("--binary", help="Receive values in binary format.")] = False,
     messages: Annotated[
-        bool, typer.Option("--messages", help="The messages of pg_logical_emit_message come too.")
+        bool, typer.Option("--messages", help="Also receive messages of pg_logical_emit_message.")
     ] = False,
     origin: Annotated[
-        Literal["any", "none"] | None, typer.Option(help="none: only changes from no other server.")
+        Literal["any", "none"] | None,
+        typer.Option(help="`none` leaves out changes that were replicated from another server."),
     ] = None,
     create_slot: Annotated[
-        bool, typer.Option("--create-slot", help="Create the slot if a new recording does not find it.")
+        bool, typer.Option("--create-slot", help="Create the slot if it does not exist; for a new recording.")
     ] = False,
     failover: Annotated[
-        bool, typer.Option("--failover", help="Create the slot so that standbys keep it (PostgreSQL 17).")
+        bool, typer.Option("--failover", help="Create a failover slot, which standbys keep (PostgreSQL 17).")
     ] = False,
     snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="Create the slot, and begin with what the tables hold then.")
+        bool,
+        typer.Option("--snapshot", help="Create the slot, and begin with a copy of the published tables."),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse to record where the recording lacks rows of tables.")
+        bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")
     ] = False,
     until: Annotated[
-        str | None, typer.Option(help="End when all up to this LSN is stored; `now` is the end of the WAL.")
+        str | None,
+        typer.Option(help="End when all up to this LSN is stored; `now` is the current end of the WAL."),
     ] = None,
-    for_: Annotated[float | None, typer.Option("--for", min=0, help="End after so many seconds.")] = None,
+    for_: Annotated[
+        float | None, typer.Option("--for", min=0, help="End after this time, in seconds.")
+    ] = None,
     retry_for: Annotated[
         float,
         typer.Option(
             min=0,
-            help="Give up, with exit code 3, when no connection has begun to stream for so many seconds.",
+            help="Time to reconnect, in seconds; then give up with exit code 3. 0: never reconnect.",
         ),
     ] = 300.0,
     log: Annotated[
-        Literal["text", "json"], typer.Option(help="json: a JSON object per event on standard output.")
+        Literal["text", "json"],
+        typer.Option(help="`json` prints a JSON object per event on standard output."),
     ] = "text",
 ) -> None:
-    """Record a replication slot into a folder of segments; Ctrl-C ends it with all stored."""
+    """Record a replication slot into a folder of segments.
+
+    Ctrl-C stores and acknowledges everything received, then ends.
+    """
     from pgoutput.cli import recording
     from pgoutput.recorder import RecorderOptions
 
@@ -191,24 +206,26 @@ def record(
         slot,
         publication,
         out,
-        options,
-        create_slot,
-        failover,
-        snapshot,
-        strict,
-        recording.parse_until(until),
-        for_,
-        retry_for,
-        log,
+        until=recording.parse_until(until),
+        seconds=for_,
+        log=log,
+        options=options,
+        create_slot=create_slot,
+        failover=failover,
+        snapshot=snapshot,
+        strict=strict,
+        retry_for=retry_for,
     )
 
 
 @app.command()
 def segments(
-    folder: Annotated[Path, typer.Argument(help="The folder of a recording.", show_default=False)],
-    json: Annotated[bool, typer.Option("--json", help="A JSON object per segment: its metadata.")] = False,
+    folder: Annotated[Path, typer.Argument(help="The folder of the recording.", show_default=False)],
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the metadata of each segment as a JSON object.")
+    ] = False,
 ) -> None:
-    """List the segments of a recording, and see that they join without a gap."""
+    """List the segments of a recording, and verify that none is missing."""
     from pgoutput.cli import listing
 
     listing.show(Console(width=1000, highlight=False, markup=False), folder, json)
@@ -217,26 +234,31 @@ def segments(
 @app.command()
 def replicate(
     segments: Annotated[
-        str, typer.Option(help="The recording: a folder, or a URI as pyarrow takes it.", show_default=False)
+        str, typer.Option(help="The recording: a folder, or a URI that pyarrow reads.", show_default=False)
     ],
     target: Annotated[
         str,
-        typer.Option(help="The folder of the Delta tables; tables there are continued.", show_default=False),
+        typer.Option(
+            help="The folder or URI of the Delta tables; existing tables are continued.", show_default=False
+        ),
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what is recorded from now on.")
+        bool, typer.Option("--follow", help="Keep running, and apply new segments as they are recorded.")
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="Keep all versions of rows, with __START_AT and __END_AT.")
+        bool, typer.Option("--history", help="Keep all versions of a row, with __START_AT and __END_AT.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a recording that lacks rows of a table; exit code 2.")
+        bool,
+        typer.Option("--strict", help="Refuse a recording that lacks rows of a table, with exit code 2."),
     ] = False,
 ) -> None:
-    """Keep a Delta table for each relation equal to its source; Ctrl-C ends it with nothing half done.
+    """Keep a Delta table for each relation equal to its source.
 
-    Exit code 1 if tables have failed; the next run tries again.
+    Ctrl-C ends the command after the current batch. Exit code 1: changes of some tables could not be applied;
+    the next run retries them.
     """
+    require("spark", "deltalake", "pyspark")
     from pgoutput.cli import replication
 
     replication.replicate(segments, target, follow=follow, history=history, strict=strict)
@@ -246,25 +268,27 @@ def replicate(
 def check(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="As for decode.", show_default=False),
+        typer.Argument(help="Capture files, segments, or folders of segments.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="A JSON object per violation, or per rule.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object per violation, or per rule.")
+    ] = False,
     rules: Annotated[
         bool, typer.Option("--rules", help="Print the rules, each with a legal and an illegal example.")
     ] = False,
 ) -> None:
-    """Tell whether streams are such as servers send; exit code 1 if one is not."""
+    """Check streams against the rules that every server obeys; exit code 1 if one is violated."""
     from pgoutput.cli import checking
 
     console = Console(soft_wrap=True, highlight=False)
     if rules:
         checking.show_rules(console, json)
     elif not files:
-        raise typer.BadParameter("which file or folder is to be checked?", param_hint="FILES")
+        raise typer.BadParameter("name a file or folder to check", param_hint="FILES")
     legal = True
     for path in files or ():
-        with _opened(path, skip_bad=False) as recorded:
-            legal &= checking.check_stream(console, recorded, json)
+        with _opened(path, skip_bad=False) as stream:
+            legal &= checking.check_stream(console, stream, json)
     if not legal:
         raise typer.Exit(1)
 
@@ -279,28 +303,37 @@ def serve(
     ] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(help="MODULE:NAME, a scenario or a function that gives one.", show_default=False),
+        typer.Option(
+            help="MODULE:NAME of a scenario, or of a function that returns one.", show_default=False
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is one that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")] = 0,
     user: Annotated[
         str | None,
-        typer.Option(help="The only user, with the password in PGPASSWORD or a file; else any may connect."),
+        typer.Option(
+            help="The only user, with its password in PGPASSWORD or a file. By default anyone may connect."
+        ),
     ] = None,
     password_file: Annotated[
-        Path | None, typer.Option(help="The user's password, in the file's first line.")
+        Path | None, typer.Option(help="A file with the user's password in its first line.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="The certificate for TLS, in PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, if it is not in there too.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate for TLS, a PEM file.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The key of the certificate, if it is in another file.")
+    ] = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            help="What goes wrong, again and again: drop-after=N, delay=MS, duplicate=N, truncate-message=N, "
-            "flip-bit=N, stall-keepalive. Each Nth message is struck, but never one that is sent again."
+            help="A fault to inject repeatedly: drop-after=N, delay=MS, duplicate=N, truncate-message=N, "
+            "flip-bit=N, stall-keepalive. Every Nth message is affected, but never one that is sent again."
         ),
     ] = None,
 ) -> None:
-    """Serve a recorded or made stream as a PostgreSQL server would; print where, and go on until Ctrl-C."""
+    """Serve a recording or a scenario as a PostgreSQL server would.
+
+    Prints the connection parameters, and serves until Ctrl-C.
+    """
     from pgoutput.cli import serving
 
     serving.run(
@@ -321,35 +354,40 @@ def synth(
         typer.Option(
             "--out",
             "-o",
-            help="A new folder, for segments; FILE.jsonl[.gz], a capture file; or -, what a walsender sends.",
+            help="A new folder for a recording; FILE.jsonl[.gz] for a "
+            "capture file; - for a walsender's bytes.",
             show_default=False,
         ),
     ],
-    tables: Annotated[str, typer.Option(help="How many tables.")] = "20",
-    transactions: Annotated[str, typer.Option(help="How many transactions; 1e6 is a million.")] = "1000",
-    changes: Annotated[str, typer.Option(help="Changes of a transaction: a number, or a range.")] = "10",
+    tables: Annotated[str, typer.Option(help="Number of tables.")] = "20",
+    transactions: Annotated[str, typer.Option(help="Number of transactions; 1e6 is a million.")] = "1000",
+    changes: Annotated[str, typer.Option(help="Changes per transaction: a number, or a range.")] = "10",
     mix: Annotated[
-        str, typer.Option(help="How often the kinds of changes come.")
+        str, typer.Option(help="Relative frequencies of the kinds of changes.")
     ] = "insert=6,update=3,delete=1",
     value_sizes: Annotated[
-        str, typer.Option(help="Bytes of text values: a number, or a range as 10-200.")
+        str, typer.Option(help="Size of text values, in bytes: a number, or a range like 10-200.")
     ] = "10-50",
     large: Annotated[
-        float, typer.Option(help="The share of transactions that are large, and streamed where that is on.")
+        float, typer.Option(help="Share of large transactions, which --streaming streams; 0 to 1.")
     ] = 0.001,
-    large_changes: Annotated[str, typer.Option(help="Changes of a large transaction.")] = "10000",
+    large_changes: Annotated[str, typer.Option(help="Changes per large transaction.")] = "10000",
     rolled_back: Annotated[
-        float, typer.Option(help="The share of streamed transactions and savepoints that are rolled back.")
+        float,
+        typer.Option(help="Share of streamed transactions and savepoints that are rolled back; 0 to 1."),
     ] = 0.1,
     proto: Annotated[
         int, typer.Option(min=1, max=LATEST_RELEASED, help="Protocol version of the stream.")
     ] = LATEST_RELEASED,
     streaming: Annotated[
-        Literal["off", "on", "parallel"], typer.Option(help="The option `streaming` of the stream.")
+        Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
     ] = "off",
-    seed: Annotated[str, typer.Option(help="The same seed and options give the same stream.")] = "0",
+    seed: Annotated[
+        str, typer.Option(help="Seed; the output is deterministic for a seed and options.")
+    ] = "0",
 ) -> None:
-    """Make a stream of any size that a server could have sent, and its truth: the rows in the end."""
+    """Generate a stream of any size, and the rows that its tables hold at the end."""
+    require("synth", "numpy", "pyarrow")
     from pgoutput.cli import synthesis
 
     workload = synthesis.make_workload(
@@ -370,7 +408,7 @@ def synth(
 
 @contextmanager
 def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
-    """A recorded stream. What is skipped of it is told and counted."""
+    """Open a capture file, a segment or a recording; report and count skipped messages."""
     skipped = 0
 
     def skip(error: RecordingError) -> None:
@@ -379,14 +417,14 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
         complain(f"skipped: {error}")
 
     path = Path("/dev/stdin") if str(path) == "-" else path
-    with _kind(path)(path, on_bad=skip if skip_bad else None) as recorded:
-        yield recorded
+    with _reader(path)(path, on_bad=skip if skip_bad else None) as stream:
+        yield stream
     if skipped:
         complain(f"{path}: {skipped} skipped")
 
 
-def _kind(path: Path) -> type[CaptureFile] | type[RecordingReader]:
-    """What is stored there. Only segments need pyarrow."""
+def _reader(path: Path) -> type[CaptureFile] | type[RecordingReader]:
+    """Return the class that reads a path. Only segments need pyarrow."""
     if not path.is_dir() and path.suffix != ".parquet":
         return CaptureFile
     from pgoutput.recording import RecordingReader

@@ -1,4 +1,4 @@
-"""Whether recorded streams are legal."""
+"""The command `pgoutput check`: violations of the rules that every server's stream obeys."""
 
 from __future__ import annotations
 
@@ -31,35 +31,36 @@ RESUMED: Final = frozenset(
         "type-before-relation",
     )
 )
-"""What does not hold where a recording goes on: what was stored before is left out, but for Relation
-messages, and a keyframe stands for what came before."""
+"""Rules that a continued recording does not obey: the recorder leaves out messages that are stored already,
+except Relation messages, and a keyframe stands for the messages before a segment."""
 
 SNAPSHOT: Final = RESUMED | {"commit-order", "end-beyond-start", "xid-normal"}
-"""What does not hold in snapshots, which are no server's transactions."""
+"""Rules that the segments of a snapshot do not obey; the recorder itself makes their transactions."""
 
 
 class _Session(NamedTuple):
-    """What came over one connection, or more of it."""
+    """Records of one session, and how to check them."""
 
     options: CheckOptions
-    without: Collection[str]
-    begins: bool
+    disabled_rules: Collection[str]
+    starts: bool
+    """Whether the session starts here; False for its further segments."""
     records: Iterator[Record]
 
 
-def check_stream(console: Console, recorded: StoredStream, json: bool) -> bool:
-    """Print what is illegal in a recorded stream, or that it is legal; say whether it is.
+def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
+    """Print the violations in a stream; return whether there are none.
 
     Raises:
-        RecordingError: It cannot be read.
+        RecordingError: The stream cannot be read.
     """
     illegal = messages = 0
     checker: Checker | None = None
-    for session in _sessions(recorded):
+    for session in _sessions(stream):
         if checker is None:
             checker = Checker(session.options.proto_version)
-        if session.begins:
-            checker.reconnect(session.options, without=session.without)
+        if session.starts:
+            checker.reconnect(session.options, without=session.disabled_rules)
         for record in session.records:
             if record.channel == "sent":
                 continue
@@ -70,83 +71,90 @@ def check_stream(console: Console, recorded: StoredStream, json: bool) -> bool:
                 continue
             illegal += 1
             if json:
-                place = {"file": str(recorded.path), recorded.numbered_by: record.number}
+                place = {"file": str(stream.path), stream.numbered_by: record.number}
                 found = place | msgspec.structs.asdict(violation) | {"text": violation.text}
                 sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
             else:
-                place_ = "keyframe" if record.number is None else str(record.number)
-                text = f"{recorded.path}:{place_}: {violation.text} ({violation.rule})"
+                number = "keyframe" if record.number is None else str(record.number)
+                text = f"{stream.path}:{number}: {violation.text} ({violation.rule})"
                 console.print(Text(printable(text)))
     if not json:
-        said = f"illegal, {illegal} of {messages} messages" if illegal else f"legal, {messages} messages"
-        console.print(Text(printable(f"{recorded.path}: {said}")))
+        verdict = f"illegal, {illegal} of {messages} messages" if illegal else f"legal, {messages} messages"
+        console.print(Text(printable(f"{stream.path}: {verdict}")))
     return not illegal
 
 
 def show_rules(console: Console, json: bool) -> None:
-    """Print every rule, with a stream that keeps it and one that breaks it."""
+    """Print every rule, with an example that obeys it and one that violates it."""
     for rule in RULES:
         examples = {"legal": rule.legal, "illegal": rule.illegal}
         if json:
-            said = {"name": rule.name, "doc": rule.doc, "source": rule.source}
+            described = {"name": rule.name, "doc": rule.doc, "source": rule.source}
             options = {"options": msgspec.structs.asdict(rule.options)}
-            shown = {name: [_as_json(one) for one in example] for name, example in examples.items()}
-            sys.stdout.buffer.write(msgspec.json.encode(said | options | shown) + b"\n")
+            encoded = {name: [_as_json(one) for one in example] for name, example in examples.items()}
+            sys.stdout.buffer.write(msgspec.json.encode(described | options | encoded) + b"\n")
             continue
         console.print(Text.assemble((rule.name, "bold cyan"), f"  {rule.doc} ", (rule.source, "dim")))
         for name, example in examples.items():
             console.print(Text(f"  {name}", style="green" if name == "legal" else "red"))
             for one in example:
-                console.print(Text(f"    {_shown(one)}", style="dim"))
+                console.print(Text(f"    {_line(one)}", style="dim"))
         console.print()
 
 
-def _sessions(recorded: StoredStream) -> Iterator[_Session]:
-    if isinstance(recorded, CaptureFile):
-        header = recorded.header
+def _sessions(stream: StoredStream) -> Iterator[_Session]:
+    if isinstance(stream, CaptureFile):
+        header = stream.header
         options = _options(header, header.options, "publication_names" in header.options)
-        yield _Session(options, (), True, recorded.records())
+        yield _Session(options, (), True, stream.records())
         return
     from pgoutput.recording import RecordingReader
 
-    assert isinstance(recorded, RecordingReader)
-    yield from _segments(recorded)
+    assert isinstance(stream, RecordingReader)
+    yield from _segments(stream)
 
 
-def _segments(recorded: RecordingReader) -> Iterator[_Session]:
-    """The segments, one by one: each says how its session was asked for."""
+def _segments(recording: RecordingReader) -> Iterator[_Session]:
+    """Yield the segments of a recording; the metadata of each has the options of its session."""
     from pgoutput.recording import RecordingReader, read_metadata
 
     session: int | None = None
-    for path in recorded.paths:
+    for path in recording.paths:
         metadata = read_metadata(path)
         source = metadata.source
         keyframe = session is None and metadata.keyframe > 0
-        without: Collection[str] = ()
+        disabled_rules: Collection[str] = ()
         if metadata.kind == "snapshot":
-            without = SNAPSHOT
+            disabled_rules = SNAPSHOT
         elif keyframe or metadata.session > 1:
-            without = RESUMED
+            disabled_rules = RESUMED
         options = _options(source, source.options, bool(source.publications))
-        with RecordingReader(path) as one:
-            records = (record for record in one.records() if record.number is not None or keyframe)
-            yield _Session(options, without, metadata.session != session, records)
+        with RecordingReader(path) as segment:
+            records = (record for record in segment.records() if record.number is not None or keyframe)
+            yield _Session(options, disabled_rules, metadata.session != session, records)
         session = metadata.session
 
 
-def _options(asked: Header | Source, said: Mapping[str, Any], known: bool) -> CheckOptions:
-    """What a client asked for; of streams made by hand it is not known whether values may be binary."""
+def _options(stream: Header | Source, options: Mapping[str, Any], known: bool) -> CheckOptions:
+    """Return the options to check a stream with.
+
+    Args:
+        stream: Description of the stream.
+        options: Options of START_REPLICATION.
+        known: Whether a client sent these options. The options of a synthetic stream do not tell whether it
+            has binary values and logical messages.
+    """
     return CheckOptions(
-        proto_version=asked.proto_version,
-        streaming=asked.streaming,
-        two_phase=asked.slot_two_phase,
-        binary=_is_on(said.get("binary")) if known else None,
-        messages=_is_on(said.get("messages")) if known else None,
+        proto_version=stream.proto_version,
+        streaming=stream.streaming,
+        two_phase=stream.slot_two_phase,
+        binary=_is_on(options.get("binary")) if known else None,
+        messages=_is_on(options.get("messages")) if known else None,
     )
 
 
 def _is_on(value: object) -> bool:
-    """Whether an option of START_REPLICATION says yes (defGetBoolean)."""
+    """Return whether an option of START_REPLICATION is on (defGetBoolean)."""
     return str(value).lower() in ("true", "on", "1")
 
 
@@ -158,8 +166,8 @@ def _as_json(one: Message | bytes) -> object:
     return to_json(one)
 
 
-def _shown(one: Message | bytes) -> str:
-    """A message of an example on one line, without what goes without saying."""
+def _line(one: Message | bytes) -> str:
+    """Return a message of an example as one line of JSON."""
     fields = _as_json(one)
     assert isinstance(fields, dict)
     return printable(msgspec.json.encode(fields).decode())

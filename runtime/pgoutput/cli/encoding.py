@@ -1,4 +1,4 @@
-"""Captures to JSON lines and back."""
+"""The commands `pgoutput decode` and `pgoutput encode`: messages to JSON lines and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgoutput.stream import StreamDecoder, encode_for
 
 
 def to_line(decoded: Decoded) -> bytes:
-    """A message as a line of JSON; what an XLogData carries stands inside it."""
+    """Return a message as a line of JSON; an XLogData has its message in the field `data`."""
     inner = None if decoded.message is None else to_json(decoded.message)
     if decoded.envelope is None:
         return msgspec.json.encode(inner) + b"\n"
@@ -30,13 +30,18 @@ def to_line(decoded: Decoded) -> bytes:
     return msgspec.json.encode(outer) + b"\n"
 
 
-def to_capture(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
-    """The lines of the capture file for a file of such lines.
+def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
+    """Yield the lines of a capture file with the messages of a file of JSON lines.
 
-    Every message is read back before it is given out, so what is written is a stream that can be decoded.
+    Each message is encoded and decoded again, so that the capture file can be decoded.
+
+    Args:
+        file: A file with a JSON object per message, as `to_line` writes; `-` is standard input.
+        proto: Protocol version of the stream.
+        streaming: Option `streaming` of the stream.
 
     Raises:
-        RecordingError: A line is not such an object, or its message cannot stand in this stream there.
+        RecordingError: A line is not a message, or its message is out of place in the stream.
     """
     header = Header(proto, {"streaming": streaming}, slot_two_phase=True)
     try:
@@ -66,6 +71,7 @@ def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecod
 
 
 _ENVELOPES = {message.name: message for message in _protocols.ENVELOPE.messages}
+"""Layouts of the messages of the streaming replication protocol, by name."""
 
 
 def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:

@@ -1,4 +1,4 @@
-"""Messages as annotated hex dumps."""
+"""The command `pgoutput inspect`: messages as annotated hex dumps."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
 from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
 
-_BYTES = 8
-"""Bytes on a line of the dump."""
+_LINE_BYTES = 8
+"""Number of bytes on a line of the dump."""
 
-_PATH = 24
-"""Characters that most paths fit into."""
+_PATH_WIDTH = 24
+"""Width of the column for field paths, in characters; longer paths exceed it."""
 
 
-def show(console: Console, capture: StoredStream, record: Record) -> None:
-    """Print the pieces of a record: of its envelope, then of the message inside.
+def show(console: Console, stream: StoredStream, record: Record) -> None:
+    """Print the fields of a record with their bytes: of its envelope, then of its message.
 
-    A message that cannot be decoded is shown up to the fault.
+    A message that cannot be decoded is printed up to the error.
 
     Raises:
-        RecordingError: It cannot be decoded, and bad messages are not to be skipped.
+        RecordingError: The message cannot be decoded, and the stream does not skip bad messages.
     """
-    place = "keyframe" if record.number is None else f"{capture.numbered_by} {record.number}"
+    place = "keyframe" if record.number is None else f"{stream.numbered_by} {record.number}"
     console.print(Text(f"{place}, {record.channel}, {len(record.data)} bytes", style="bold"))
     end = 0
     try:
-        for start, piece in _pieces(capture, record):
+        for start, piece in _pieces(stream, record):
             for line in _lines(record.data, start, piece):
                 console.print(line)
             end = start + piece.end
@@ -41,12 +41,12 @@ def show(console: Console, capture: StoredStream, record: Record) -> None:
         for rest in _dump(record.data, end, len(record.data)):
             console.print(Text(rest, style="red"))
         console.print(Text(f"  {error}", style="bold red"))
-        capture.refuse(record, error)
+        stream.refuse(record, error)
     console.print()
 
 
-def _pieces(capture: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
-    """The pieces of a record, each with the offset where its message begins."""
+def _pieces(stream: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
+    """Yield the pieces of a record, each with the offset of its message in the record, in bytes."""
     data = record.data
     if record.channel != "data":
         yield from (
@@ -57,14 +57,14 @@ def _pieces(capture: StoredStream, record: Record) -> Iterator[tuple[int, Piece]
             return
         data = outer.data
     start = len(record.data) - len(data)
-    yield from ((start, piece) for piece in capture.decoder.walk(data))
-    capture.decoder.decode(data)
+    yield from ((start, piece) for piece in stream.decoder.walk(data))
+    stream.decoder.decode(data)
 
 
 def _lines(data: bytes, start: int, piece: Piece) -> Iterator[Text]:
     dump = _dump(data, start + piece.start, start + piece.end)
     first = Text(next(dump, ""), style="dim")
-    first.append(f"{piece.path:{_PATH}}  ", style="bold cyan")
+    first.append(f"{piece.path:{_PATH_WIDTH}}  ", style="bold cyan")
     first.append(f"{_value(piece)}  ", style="green")
     first.append(f"{piece.notation}  ", style="yellow")
     first.append(piece.doc, style="dim")
@@ -74,10 +74,10 @@ def _lines(data: bytes, start: int, piece: Piece) -> Iterator[Text]:
 
 
 def _dump(data: bytes, start: int, end: int) -> Iterator[str]:
-    """Offset and hex; an empty piece has its offset only."""
-    width = 3 * _BYTES
-    for pos in range(start, max(end, start + 1), _BYTES):
-        yield f"  {pos:06x}  {data[pos : min(pos + _BYTES, end)].hex(' '):{width}} "
+    """Yield lines of offset and hex digits; an empty piece has one line without hex digits."""
+    width = 3 * _LINE_BYTES
+    for pos in range(start, max(end, start + 1), _LINE_BYTES):
+        yield f"  {pos:06x}  {data[pos : min(pos + _LINE_BYTES, end)].hex(' '):{width}} "
 
 
 def _value(piece: Piece) -> str:

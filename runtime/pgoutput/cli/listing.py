@@ -1,4 +1,4 @@
-"""What `pgoutput segments` prints."""
+"""The command `pgoutput segments`: tables of a recording's segments, relations and incomplete tables."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pgoutput.wire import format_lsn, to_datetime
 
 
 def show(console: Console, folder: Path, json: bool) -> None:
-    """Print the segments of a recording, and what changed in its relations.
+    """Print the segments of a recording, its schema versions, publication changes and incomplete tables.
 
     Raises:
-        RecordingError: There are no segments, one cannot be read, or they do not join.
+        RecordingError: The recording has no segments, a segment cannot be read, or one is missing.
     """
     last = last_acknowledged(locate(folder))
     segments = [read_metadata(path) for path in list_segments(folder)]
@@ -47,8 +47,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
 
 
 def _segments(segments: list[Metadata]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in (
+    columns = (
         "number",
         "session",
         "positions",
@@ -57,8 +56,8 @@ def _segments(segments: list[Metadata]) -> Table:
         "last commit",
         "unfinished",
         "relations",
-    ):
-        table.add_column(name)
+    )
+    table = _table(*columns)
     for one in segments:
         ended = {end.begin for end in one.ends}
         time = one.last_commit_time
@@ -76,18 +75,16 @@ def _segments(segments: list[Metadata]) -> Table:
 
 
 def _relations(segments: list[Metadata]) -> Table:
-    """Each shape that a relation has had, in the order of the stream."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("relation", "OID", "epoch", "segment", "position", "columns"):
-        table.add_column(name)
-    shapes: dict[int, tuple[int, dict[str, object]]] = {}
+    """Return the schema versions of the relations, in the order of the stream."""
+    table = _table("relation", "OID", "version", "segment", "position", "columns")
+    versions: dict[int, tuple[int, dict[str, object]]] = {}
     for segment in segments:
         for epoch in segment.relations:
             oid = epoch.relation["oid"]
-            number, last = shapes.get(oid, (0, {}))
+            number, last = versions.get(oid, (0, {}))
             if epoch.relation == last:
                 continue
-            shapes[oid] = number + 1, epoch.relation
+            versions[oid] = number + 1, epoch.relation
             columns = ", ".join(_shown(column["name"]) for column in epoch.relation["columns"])
             table.add_row(
                 _name(epoch), str(oid), str(number + 1), str(segment.number), str(epoch.position), columns
@@ -96,7 +93,7 @@ def _relations(segments: list[Metadata]) -> Table:
 
 
 def _publication_changes(segments: list[Metadata]) -> Table:
-    """Return the changes of publications, in the order in which the recorder noticed them."""
+    """Return the changes of publications, in the order in which the recorder found them."""
     table = _table("publication", "after", "before", "noticed", "changes")
     for segment in segments:
         for one in segment.publication_changes:
@@ -107,7 +104,7 @@ def _publication_changes(segments: list[Metadata]) -> Table:
 
 
 def _incomplete(segments: list[Metadata]) -> Table:
-    """Return the tables that are incomplete where the recording ends."""
+    """Return the tables that are incomplete at the end of the recording."""
     table = _table("incomplete table", "since", "reason")
     for one in segments[-1].incomplete:
         name = f"{_shown(one.namespace) or 'pg_catalog'}.{_shown(one.name)}"
@@ -129,7 +126,7 @@ def _name(epoch: Epoch) -> str:
 
 
 def _shown(name: str | dict[str, str]) -> str:
-    """Return a name of `Epoch.relation` for a terminal; bytes that are not valid UTF-8 become escapes."""
+    """Return a name of a Relation message for a terminal; bytes that are not valid UTF-8 become escapes."""
     if not isinstance(name, str):
         name = bytes.fromhex(name["text_hex"]).decode("utf-8", "backslashreplace")
     return printable(name)

@@ -1,15 +1,23 @@
-"""Text for a terminal. What comes out of a stream or a file name must not steer it."""
+"""Safe text for a terminal: control characters of a stream or file name are printed as escapes."""
 
 from __future__ import annotations
 
 import sys
 
+from pgoutput import __version__
+from pgoutput.compiled import HOW
+
 
 def printable(text: str) -> str:
-    """The text with escapes for what is not printable: control characters, lone surrogates, line ends."""
+    """Return a text with escapes for unprintable characters: control characters, surrogates, line ends."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(f"pgoutput: {printable(text)}", file=sys.stderr)
+
+
+def version_line() -> str:
+    """Return the version of the package, and whether it runs compiled."""
+    return f"pgoutput {__version__}, {HOW}"

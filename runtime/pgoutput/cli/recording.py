@@ -1,13 +1,12 @@
-"""What `pgoutput record` shows, and how it is stopped."""
+"""The command `pgoutput record`: its events on the terminal, and its end by a signal."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
-from functools import singledispatch
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import typer
@@ -24,7 +23,6 @@ from pgoutput.recorder import (
     PublicationAltered,
     Reconnecting,
     Recorder,
-    RecorderOptions,
     SnapshotKept,
     Snapshotted,
     Stopped,
@@ -34,24 +32,14 @@ from pgoutput.recorder import (
 )
 from pgoutput.wire import parse_lsn
 
-_LASTING = (
-    Connected,
-    Notice,
-    PublicationAltered,
-    Reconnecting,
-    SnapshotKept,
-    Stopped,
-    TableIncomplete,
-    Waiting,
-)
-"""Events that stay on the terminal as lines; others are shown while they are the latest."""
+Until: TypeAlias = Literal["now"] | int | None
 
 
-def parse_until(text: str | None) -> Literal["now"] | int | None:
-    """The argument of --until.
+def parse_until(text: str | None) -> Until:
+    """Return the value of --until: `now`, an LSN, or None for no end.
 
     Raises:
-        typer.BadParameter: It is neither `now` nor an LSN.
+        typer.BadParameter: The text is neither `now` nor an LSN.
     """
     if text is None or text == "now":
         return text  # type: ignore[return-value]
@@ -66,52 +54,47 @@ def record(
     slot: str,
     publications: Sequence[str],
     out: Path,
-    options: RecorderOptions,
-    create_slot: bool,
-    failover: bool,
-    snapshot: bool,
-    strict: bool,
-    until: Literal["now"] | int | None,
+    *,
+    until: Until,
     seconds: float | None,
-    retry_for: float,
     log: Literal["text", "json"],
+    **options: Any,
 ) -> None:
-    """Record, and tell how it goes; SIGINT and SIGTERM end it properly.
+    """Record a slot, and print events; SIGINT and SIGTERM end the recording with all stored.
+
+    Args:
+        dsn: Connection string of libpq.
+        slot: Name of the replication slot.
+        publications: Names of the publications to record.
+        out: Folder of the recording.
+        until: LSN to end at, `now` for the current end of the WAL, None for no end.
+        seconds: Time to end after, None for no end.
+        log: Format of the events.
+        options: The other arguments of `Recorder`.
 
     Raises:
-        PgoutputError: As `Recorder.run`.
-        OSError: Likewise.
+        PgoutputError: The server or the folder cannot be recorded from or to.
+        OSError: A file cannot be written.
     """
     console = Console(stderr=True, highlight=False)
     with console.status("connecting") as status:
 
-        def show(event: Event) -> None:
-            status.update(escape(printable(_line(event))))
-
-        def print_line(event: Event) -> None:
-            if isinstance(event, _LASTING) or (isinstance(event, Stored) and not console.is_terminal):
-                complain(_line(event))
-            show(event)
+        def print_text(event: Event) -> None:
+            line, stays = _LINES[type(event)]
+            text = line(event)
+            if stays == "always" or (stays == "in logs" and not console.is_terminal):
+                complain(text)
+            status.update(escape(printable(text)))
 
         try:
             recorder = Recorder(
-                dsn,
-                slot,
-                publications,
-                out,
-                options=options,
-                create_slot=create_slot,
-                failover=failover,
-                snapshot=snapshot,
-                strict=strict,
-                retry_for=retry_for,
-                on_event=_print_json if log == "json" else print_line,
+                dsn, slot, publications, out, on_event=_print_json if log == "json" else print_text, **options
             )
         except ValueError as error:
             complain(str(error))
             raise typer.Exit(2) from None
         stop_at_signals(recorder.stop)
-        gc.freeze()  # what was imported stays: looking for garbage there, and at exit, is in vain
+        gc.freeze()  # imported modules are never garbage; do not search them, neither now nor at exit
         recorder.run(until=until, seconds=seconds)
 
 
@@ -120,14 +103,12 @@ def _print_json(event: Event) -> None:
     sys.stdout.buffer.flush()
 
 
-@singledispatch
-def _line(event: Event) -> str:
-    """An event as a line for people."""
-    return ""
+def event_line(event: Event) -> str:
+    """Return an event as a readable line."""
+    return _LINES[type(event)].format(event)
 
 
-@_line.register
-def _(event: Connected) -> str:
+def _connected(event: Connected) -> str:
     options = "".join(f", {name} = {value}" for name, value in event.options.items())
     return (
         f"recording {event.slot} of PostgreSQL {event.server_version} from {event.start_lsn}, "
@@ -135,54 +116,22 @@ def _(event: Connected) -> str:
     )
 
 
-@_line.register
-def _(event: Waiting) -> str:
+def _waiting(event: Waiting) -> str:
     if event.xid is None:
         return (
             "waiting until the primary logs its running transactions: run SELECT pg_log_standby_snapshot() "
             "there, or wait for its next checkpoint"
         )
-    details = [f"xid {event.xid}"]
-    details += [
-        f"{name} {value}"
-        for name, value in (
-            ("database", event.database),
-            ("user", event.user),
-            ("application", event.application),
-            ("state", event.state),
-            ("since", event.since),
-        )
-        if value
-    ]
+    names = "database", "user", "application", "state", "since"
+    details = [f"{name} {value}" for name in names if (value := getattr(event, name))]
     if event.gid is not None:
-        what, then = f'prepared transaction "{event.gid}"', "COMMIT PREPARED or ROLLBACK PREPARED it"
+        holder, advice = f'prepared transaction "{event.gid}"', "COMMIT PREPARED or ROLLBACK PREPARED it"
     else:
-        what, then = f"transaction of the server process {event.pid}", "commit it, or roll it back"
-    return f"waiting for the {what} ({', '.join(details)}): {then}"
+        holder, advice = f"transaction of the server process {event.pid}", "commit it, or roll it back"
+    return f"waiting for the {holder} ({', '.join([f'xid {event.xid}', *details])}): {advice}"
 
 
-@_line.register
-def _(event: SnapshotKept) -> str:
-    return f"the recording {event.recording} has a snapshot already, and is continued: --snapshot makes none"
-
-
-@_line.register
-def _(event: TableIncomplete) -> str:
-    return f"incomplete: {event.table}: {event.reason}"
-
-
-@_line.register
-def _(event: PublicationAltered) -> str:
-    return f"the publication {event.publication} was altered: {'; '.join(event.changes)}"
-
-
-@_line.register
-def _(event: Snapshotted) -> str:
-    return f"snapshot: {event.tables_done} of {event.tables} tables; {event.table}, {event.rows:,} rows"
-
-
-@_line.register
-def _(event: Progress) -> str:
+def _progress(event: Progress) -> str:
     lag = "unknown" if event.lag_bytes is None else f"{event.lag_bytes:,} bytes"
     return (
         f"{event.messages:,} messages, {event.messages_per_second:,.0f} a second; lag {lag}; "
@@ -190,23 +139,39 @@ def _(event: Progress) -> str:
     )
 
 
-@_line.register
-def _(event: Notice) -> str:
-    return f"{event.severity} of the server: {event.message}"
-
-
-@_line.register
-def _(event: Reconnecting) -> str:
-    return f"{event.reason}; the next attempt is in {event.seconds} s"
-
-
-@_line.register
-def _(event: Stopped) -> str:
+def _stopped(event: Stopped) -> str:
     if event.acknowledged_lsn is None:
         return "stopped before the recording began: nothing is stored"
     return f"stopped: {event.messages:,} messages, all stored and acknowledged up to {event.acknowledged_lsn}"
 
 
-@_line.register
-def _(event: Stored) -> str:
-    return f"{event.path}: {event.messages:,} messages, {event.transactions:,} commits, up to {event.end_lsn}"
+class _Line(NamedTuple):
+    """How events of a kind are printed."""
+
+    format: Callable[[Any], str]
+    stays: Literal["always", "in logs", "no"]
+    """Whether the line stays on standard error; other lines are replaced by the next event's."""
+
+
+_LINES: Final[dict[type[Event], _Line]] = {
+    Connected: _Line(_connected, "always"),
+    Waiting: _Line(_waiting, "always"),
+    SnapshotKept: _Line(
+        "the recording {0.recording} has a snapshot already, and is continued: --snapshot makes none".format,
+        "always",
+    ),
+    TableIncomplete: _Line("incomplete: {0.table}: {0.reason}".format, "always"),
+    PublicationAltered: _Line(
+        lambda event: f"the publication {event.publication} was altered: {'; '.join(event.changes)}", "always"
+    ),
+    Notice: _Line("{0.severity} of the server: {0.message}".format, "always"),
+    Reconnecting: _Line("{0.reason}; the next attempt is in {0.seconds} s".format, "always"),
+    Stopped: _Line(_stopped, "always"),
+    Stored: _Line(
+        "{0.path}: {0.messages:,} messages, {0.transactions:,} commits, up to {0.end_lsn}".format, "in logs"
+    ),
+    Progress: _Line(_progress, "no"),
+    Snapshotted: _Line(
+        "snapshot: {0.tables_done} of {0.tables} tables; {0.table}, {0.rows:,} rows".format, "no"
+    ),
+}

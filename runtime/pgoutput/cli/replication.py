@@ -1,4 +1,4 @@
-"""`pgoutput replicate`: what it prints, and how it is stopped."""
+"""The command `pgoutput replicate`: its output, and its end by a signal."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from pgoutput.views import Recording
 from pgoutput.wire import format_lsn
 
 SEGMENTS_PER_BATCH = 128
-"""So that progress is seen, and a crash costs little."""
+"""Number of segments per batch; small, so that progress is visible and a crash repeats little work."""
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 
 
 class Output:
-    """What a run prints, on standard error while it is at work.
+    """The output of a run, on standard error.
 
     Attributes:
-        totals: How many changes were applied, by relation and operation.
-        failed: OIDs of the relations whose tables have failed.
+        totals: Number of applied changes, by relation and operation.
+        failed: OIDs of the relations whose tables failed.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Output:
         self._incomplete: set[tuple[int, str]] = set()
 
     def add(self, applied: TableResult) -> None:
-        """Count changes. Print once why a table may differ from now on, and why it has failed."""
+        """Count applied changes; print once why a table may differ from its source, or why it failed."""
         relation = f"{applied.namespace}.{applied.name}"
         for operation, changes in applied.changes.items():
             self.totals[relation, operation] += changes
@@ -59,13 +59,13 @@ class Output:
             self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
         if applied.error and applied.oid not in self.failed:
             self.failed.add(applied.oid)
-            self.warn(f"{relation} has failed, and the next run tries again: {applied.error}")
+            self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
 
-    def see_incomplete(self, recording: Recording, *, strict: bool) -> None:
-        """Print each table of which the recording lacks rows, once.
+    def warn_incomplete(self, recording: Recording, *, strict: bool) -> None:
+        """Print each table whose recording lacks rows, once.
 
         Raises:
-            RecordingError: There is one, and `strict` is given.
+            RecordingError: `strict` is given, and the recording lacks rows of a table.
         """
         tables = recording.last.incomplete if recording.last else ()
         for one in tables:
@@ -79,36 +79,43 @@ class Output:
             )
 
     def warn(self, text: str) -> None:
-        """Print a line."""
+        """Print a line on standard error."""
         self.console.print(printable(text), markup=False)
 
 
 def replicate(segments: str, target: str, *, follow: bool, history: bool, strict: bool) -> None:
-    """Bring the tables of a target up to date, and print what was done.
+    """Apply the new changes of a recording to the tables of a target, and print how many there were.
 
-    Exit codes: 1 if tables have failed, 130 if the run was stopped before its end.
+    Exits with code 1 if tables failed, and with 130 after a signal.
+
+    Args:
+        segments: Folder or URI of the recording.
+        target: Folder or URI of the replica.
+        follow: Whether to wait for new segments instead of ending.
+        history: Whether to keep all versions of a row.
+        strict: Whether to refuse a recording with incomplete tables.
 
     Raises:
         PgoutputError: The recording cannot be read, the target is not its replica, or `strict` is given and
-            tables are incomplete in the recording.
+            the recording has incomplete tables.
     """
-    logging.disable()  # Spark's bridge to Java would log tracebacks of its own
+    logging.disable()  # py4j logs tracebacks of errors that are reported below
     recording = Recording(segments, may_be_empty=follow)
     output = Output()
     console, totals = output.console, output.totals
     check_owner(target, "history" if history else "tables", recording.identity)
-    output.see_incomplete(recording, strict=strict)
+    output.warn_incomplete(recording, strict=strict)
     for applied in retry_tables(segments, target):
         output.add(applied)
     stop = Event()
     with console.status("starting Spark"):
         session = local_session("pgoutput replicate")
-    stop_at_signals(stop.set)  # Spark's own handler would end a call to Java in its middle
-    session.sparkContext.setLogLevel("OFF")  # what fails is told below, in one line
+    stop_at_signals(stop.set)  # Spark's own handler interrupts a call to Java
+    session.sparkContext.setLogLevel("OFF")  # errors are reported below, in one line
     try:
         _run(session, recording, target, output, stop, follow=follow, history=history, strict=strict)
     except (PySparkException, Py4JError, OSError) as error:
-        if not stop.is_set():  # who is told to end may lose its Java, which was told as well
+        if not stop.is_set():  # the signal may have ended Java too
             raise PgoutputError(_cause(error)) from None
     finally:
         with suppress(Py4JError, OSError):
@@ -154,7 +161,7 @@ def _run(
         task = progress.add_task("replicating", total=len(recording.numbers))
         while not query.awaitTermination(1) and not stop.is_set():
             recording.refresh()
-            output.see_incomplete(recording, strict=strict)
+            output.warn_incomplete(recording, strict=strict)
             progress.update(
                 task,
                 total=len(recording.numbers),
@@ -165,7 +172,7 @@ def _run(
 
 
 def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
-    """Print how many changes of each kind were made in each table."""
+    """Print the number of changes per table and operation."""
     table = Table(box=box.SIMPLE)
     table.add_column("relation")
     for operation in OPERATIONS:
@@ -185,10 +192,10 @@ def _segments_read(query: StreamingQuery) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """Return the error of this package, else the innermost one of Java or Python, else the first line."""
-    said = str(error)
+    """Return the text of the innermost error of this package, else of Java or Python, else the first line."""
+    text = str(error)
     for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)"):
-        found = [cause for cause in re.findall(pattern, said, re.MULTILINE) if "Traceback" not in cause]
+        found = [cause for cause in re.findall(pattern, text, re.MULTILINE) if "Traceback" not in cause]
         if found:
             return str(found[-1])
-    return said.partition("\n")[0]
+    return text.partition("\n")[0]

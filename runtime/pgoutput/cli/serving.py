@@ -1,4 +1,4 @@
-"""What `pgoutput serve` serves, and how it is stopped."""
+"""The command `pgoutput serve`: its arguments, and its end by a signal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ import typer
 
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError
-from pgoutput.standin import Faults, RecordedSource, Source, Streams, parse_faults, serve
+from pgoutput.standin import Faults, RecordedSource, Source, StreamFactory, parse_faults, serve
 
 
-def find_source(recording: Path | None, scenario: str | None) -> Source | Streams:
-    """What one of the two names.
+def find_source(recording: Path | None, scenario: str | None) -> Source | StreamFactory:
+    """Return the recording or scenario to serve.
+
+    Args:
+        recording: Value of --from.
+        scenario: Value of --scenario.
 
     Raises:
-        typer.BadParameter: Neither is given, or both, or there is no such scenario.
+        typer.BadParameter: Not exactly one of both is given, or the scenario cannot be imported.
         RecordingError: The recording cannot be served.
     """
     if (recording is None) == (scenario is None):
@@ -33,10 +37,10 @@ def find_source(recording: Path | None, scenario: str | None) -> Source | Stream
 
 
 def find_faults(texts: list[str]) -> Faults:
-    """The faults of --fault.
+    """Return the faults of --fault.
 
     Raises:
-        typer.BadParameter: One is none.
+        typer.BadParameter: A text does not name a fault.
     """
     try:
         return parse_faults(texts)
@@ -45,31 +49,31 @@ def find_faults(texts: list[str]) -> Faults:
 
 
 def find_password(user: str | None, file: Path | None) -> str | None:
-    """The password of the only user: the first line of a file, or PGPASSWORD; never an argument.
+    """Return the password of the only user: the first line of the file, else PGPASSWORD.
 
     Raises:
-        typer.BadParameter: There is a user without a password, or a file without a user.
+        typer.BadParameter: A user has no password, or the file has no user.
         OSError: The file cannot be read.
     """
     if user is None:
         if file is not None:
-            raise typer.BadParameter("--password-file wants a --user")
+            raise typer.BadParameter("--password-file needs --user")
         return None
     password = file.read_text().partition("\n")[0] if file is not None else os.environ.get("PGPASSWORD")
     if not password:
-        raise typer.BadParameter("--user wants a password: in --password-file, or in PGPASSWORD")
+        raise typer.BadParameter("--user needs a password: give --password-file, or set PGPASSWORD")
     return password
 
 
 def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """The server's certificate and its key.
+    """Return a TLS context with the server's certificate and key.
 
     Raises:
-        typer.BadParameter: They are none.
+        typer.BadParameter: The files have no certificate with its key.
     """
     if certificate is None:
         if key is not None:
-            raise typer.BadParameter("--tls-key wants a --tls-cert")
+            raise typer.BadParameter("--tls-key needs --tls-cert")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
@@ -79,11 +83,11 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
     return context
 
 
-def run(source: Source | Streams, host: str, user: str | None, **options: Any) -> None:
-    """Serve until SIGINT or SIGTERM; say where in one line.
+def run(source: Source | StreamFactory, host: str, user: str | None, **options: Any) -> None:
+    """Print the connection parameters in one line, and serve until SIGINT or SIGTERM.
 
     Raises:
-        OSError: The address cannot be listened on.
+        OSError: The server cannot listen on the address.
     """
     database = getattr(source, "database", "") or "postgres"
 
@@ -105,22 +109,22 @@ def run(source: Source | Streams, host: str, user: str | None, **options: Any) -
     asyncio.run(main())
 
 
-def _scenario(text: str) -> Streams:
+def _scenario(text: str) -> StreamFactory:
     module, mark, name = text.partition(":")
     if not (module and mark and name):
-        raise typer.BadParameter(f"MODULE:NAME is wanted, not {text}", param_hint="--scenario")
-    sys.path.insert(0, os.getcwd())  # as for a script: the command lies elsewhere
+        raise typer.BadParameter(f"give MODULE:NAME, not {text}", param_hint="--scenario")
+    sys.path.insert(0, os.getcwd())  # as Python does for a script
     try:
-        found: Any = getattr(importlib.import_module(module), name)
-        if not hasattr(found, "stream"):
-            found = found()
+        streams: Any = getattr(importlib.import_module(module), name)
+        if not hasattr(streams, "stream"):
+            streams = streams()
     except PgoutputError:
         raise
-    except Exception as error:  # it is the user's own, and may raise anything
+    except Exception as error:  # the user's module may raise anything
         text = f"{text}: {type(error).__name__}: {error}"
         raise typer.BadParameter(text, param_hint="--scenario") from None
-    if not (hasattr(found, "stream") and hasattr(found, "end_lsn")):
+    if not (hasattr(streams, "stream") and hasattr(streams, "end_lsn")):
         raise typer.BadParameter(
-            f"{text} is {type(found).__name__}, and no scenario", param_hint="--scenario"
+            f"{text} is {type(streams).__name__}, not a scenario", param_hint="--scenario"
         )
-    return found  # type: ignore[no-any-return]
+    return streams  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How commands that go on are ended in good order."""
+"""Signals that end a long-running command in good order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def stop_at_signals(stop: Callable[[], None]) -> None:
-    """The first signal asks for a proper end; a second one is as usual."""
+    """Call `stop` at the first SIGINT or SIGTERM; a second signal ends the process at once."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The messages of a version, as the spec has them."""
+"""The command `pgoutput spec`: the messages of a protocol version."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pgoutput._layout import Cell, Field, Message
 
 
 def as_json(version: int) -> bytes:
-    """One JSON object: the protocol, its messages with their fields in wire order, and its tuples.
+    """Return a protocol version as a JSON object: messages with fields in wire order, and tuples.
 
-    A list's field has the fields of an element in `fields`; the sides of a choice name each other in
-    `one_of`.
+    A field that is a list has the fields of its elements in `fields`. A field that excludes others has the
+    names of all alternatives in `one_of`.
     """
     protocol = _protocols.VERSIONS[version]
     messages = [_message(message) for message in protocol.messages]
@@ -27,7 +27,7 @@ def as_json(version: int) -> bytes:
 
 
 def show(console: Console, version: int) -> None:
-    """Print the same for people."""
+    """Print the messages of a protocol version with their fields and tuples as readable text."""
     protocol = _protocols.VERSIONS[version]
     console.print(f"[bold]Protocol version {version}[/], servers {protocol.server}. {escape(protocol.doc)}")
     for message in protocol.messages:

@@ -1,4 +1,4 @@
-"""What `pgoutput synth` takes and shows."""
+"""The command `pgoutput synth`: its arguments and its progress bar."""
 
 from __future__ import annotations
 
@@ -16,36 +16,42 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pgoutput.cli.printing import printable
-from pgoutput.synth.workload import Mix, Range, Workload
-from pgoutput.synth.workload_run import Progress as Told
-from pgoutput.synth.workload_run import write_capture_file, write_frames, write_recording
+from pgoutput.synth.workload import (
+    Mix,
+    Range,
+    Workload,
+    write_capture_file,
+    write_copy_data,
+    write_recording,
+)
+from pgoutput.synth.workload import Progress as ReportProgress
 from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
-_MOST: Final = 1e15
-"""No number of an option is higher: it would be a slip of the finger."""
+_MAX_NUMBER: Final = 1e15
+"""Largest number of an option; a larger one is a typing error."""
 
 
 def parse_number(option: str, text: str) -> int:
-    """A whole number, also as 1e6.
+    """Return the whole number that an option has, written as 1000 or 1e3.
 
     Raises:
-        typer.BadParameter: It is none.
+        typer.BadParameter: The text is not a whole number, or out of range.
     """
     try:
         number = float(text.replace("_", ""))
     except ValueError:
         number = -1
-    if not (0 <= number <= _MOST and number == int(number)):
+    if not (0 <= number <= _MAX_NUMBER and number == int(number)):
         raise typer.BadParameter(f"a whole number as 1000 or 1e6, not {text!r}", param_hint=option)
     return int(number)
 
 
 def parse_range(option: str, text: str) -> Range:
-    """A number, or two with a hyphen between.
+    """Return the range that an option has: a number, or two numbers with a hyphen between.
 
     Raises:
-        typer.BadParameter: It is neither.
+        typer.BadParameter: The text is neither, or the range is empty.
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -57,61 +63,61 @@ def parse_range(option: str, text: str) -> Range:
 
 
 def parse_mix(text: str) -> Mix:
-    """The argument of --mix; kinds that are not named do not come.
+    """Return the frequencies of --mix; a kind of change that is not named has frequency 0.
 
     Raises:
-        typer.BadParameter: It is none.
+        typer.BadParameter: The text is not a list of kinds and numbers.
     """
     kinds = Mix.__struct_fields__
-    given: dict[str, float] = dict.fromkeys(kinds, 0.0)
+    frequencies: dict[str, float] = dict.fromkeys(kinds, 0.0)
     for part in text.split(","):
         name, _, value = part.partition("=")
         try:
             if name.strip() not in kinds:
                 raise ValueError
-            given[name.strip()] = float(value)
+            frequencies[name.strip()] = float(value)
         except ValueError:
-            wanted = "insert=6,update=3,delete=1"
-            raise typer.BadParameter(f"as {wanted}; {part!r} is not of it", param_hint="--mix") from None
-    return msgspec.convert(given, Mix)
+            text = f"{part!r} is not KIND=NUMBER as in insert=6,update=3,delete=1"
+            raise typer.BadParameter(text, param_hint="--mix") from None
+    return msgspec.convert(frequencies, Mix)
 
 
-def make_workload(**given: Any) -> Workload:
-    """The workload of these options.
+def make_workload(**options: Any) -> Workload:
+    """Return the workload with these options.
 
     Raises:
-        typer.BadParameter: There is none.
+        typer.BadParameter: An option is out of range.
     """
     try:
-        return Workload(**given)
+        return Workload(**options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
 def synthesize(workload: Workload, out: str) -> None:
-    """Make a workload, with a progress bar where standard error is a terminal.
+    """Write a workload, with a progress bar if standard error is a terminal.
 
-    SIGINT and SIGTERM end it with nothing left.
+    SIGINT and SIGTERM end the command and remove its partial output.
 
     Raises:
-        PgoutputError: As `write_recording` and the like.
-        OSError: Likewise.
-        typer.BadParameter: The name is not valid UTF-8.
+        PgoutputError: The output folder is not empty.
+        OSError: The output cannot be written.
+        typer.BadParameter: The name of the output is not valid UTF-8.
     """
     if not is_utf8(out):
         raise typer.BadParameter(f"{printable(out)} is not valid UTF-8", param_hint="--out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _progress(workload) as told:
+    with _progress(workload) as report:
         if out == "-":
-            write_frames(workload, sys.stdout.buffer, told)
+            write_copy_data(workload, sys.stdout.buffer, report)
         elif out.endswith((".jsonl", ".jsonl.gz")):
-            write_capture_file(workload, Path(out), told)
+            write_capture_file(workload, Path(out), report)
         else:
-            write_recording(workload, Path(out), told)
+            write_recording(workload, Path(out), report)
 
 
 @contextmanager
-def _progress(workload: Workload) -> Iterator[Told]:
+def _progress(workload: Workload) -> Iterator[ReportProgress]:
     console = Console(stderr=True)
     counted = TextColumn("transactions, {task.fields[messages]:,} messages")
     columns = (BarColumn(), MofNCompleteColumn(), counted, TimeRemainingColumn())
@@ -119,9 +125,9 @@ def _progress(workload: Workload) -> Iterator[Told]:
         task = progress.add_task("", total=workload.transactions, messages=0)
         sent = 0
 
-        def told(transactions: int, messages: int) -> None:
+        def report(transactions: int, messages: int) -> None:
             nonlocal sent
             sent += messages
             progress.update(task, advance=transactions, messages=sent)
 
-        yield told
+        yield report

@@ -1,8 +1,8 @@
-"""Messages as lines for people: one message a line, columns by name."""
+"""The command `pgoutput decode --table`: one readable line per message, with cells by column name."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -13,34 +13,34 @@ from pgoutput.messages import Cell, Message, Relation, TupleData
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import UNCHANGED
 
-_SHOWN = 60
-"""Characters of a value that are shown."""
+_MAX_CHARACTERS: Final = 60
+"""Number of characters after which a value is cut."""
 
 
 def line(decoded: Decoded, decoder: StreamDecoder) -> Text:
-    """Line number, name and content of a message; of its envelope, where that holds none."""
+    """Return the number, name and fields of a message, or of its envelope if the envelope has no message."""
     message = decoded.message or decoded.envelope
     assert message is not None
     name = type(message).__name__
     text = Text(f"{'' if decoded.record.number is None else decoded.record.number:7}  ", style="dim")
     text.append(f"{name:18}", style="bold cyan" if decoded.message else "cyan")
-    text.append(printable(" ".join(_parts(message, decoder))), style="default")
+    text.append(printable(" ".join(_fields(message, decoder))), style="default")
     return text
 
 
-def _parts(message: Message, decoder: StreamDecoder) -> list[str]:
+def _fields(message: Message, decoder: StreamDecoder) -> list[str]:
     fields = to_json(message)
     relation = decoder.relations.get(fields.get("relation_oid", -1))
     if relation is None:
-        return [f"{key}={_short(value)}" for key, value in fields.items() if key != "type"]
-    parts = [f"{relation.namespace or 'pg_catalog'}.{relation.name}"]
+        return [f"{key}={_shortened(value)}" for key, value in fields.items() if key != "type"]
+    texts = [f"{relation.namespace or 'pg_catalog'}.{relation.name}"]
     if fields.get("xid") is not None:
-        parts.append(f"xid={fields['xid']}")
+        texts.append(f"xid={fields['xid']}")
     for name in ("key", "old", "new"):
         cells: TupleData | None = getattr(message, name, None)
         if cells is not None:
-            parts.append(f"{name}: " + " ".join(_cells(relation, cells)))
-    return parts
+            texts.append(f"{name}: " + " ".join(_cells(relation, cells)))
+    return texts
 
 
 def _cells(relation: Relation, cells: TupleData) -> list[str]:
@@ -54,9 +54,9 @@ def _cell(cell: Cell) -> str:
         return "NULL"
     if cell is UNCHANGED:
         return "UNCHANGED"
-    return _short(cell.hex() if isinstance(cell, bytes) else repr(cell))
+    return _shortened(cell.hex() if isinstance(cell, bytes) else repr(cell))
 
 
-def _short(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}… ({len(text)} characters)"

@@ -4,6 +4,10 @@
 text format, one of `pa.binary()` cells in binary format; NULL is NULL.
 """
 
+from pgoutput._extras import require
+
+require("arrow", "numpy", "pyarrow")
+
 from pgoutput.columns.borders import encode_begins, encode_commits
 from pgoutput.columns.cells import Cells, encode_cells
 from pgoutput.columns.decode import HEADERS, ColumnDecoder, Decoded, RelationTuples, Tuples

@@ -52,7 +52,7 @@ class KernelIndex(Index):
     ) -> None:
         self.data = data
         self._streaming = decoder.streaming
-        self._versions = decoder.versions_of_tags
+        self._versions = decoder.versions_by_tag
         validity, offsets, content = data.buffers()
         number = np.dtype(np.int64 if pa.types.is_large_binary(data.type) else np.int32)
         places = np.frombuffer(offsets or bytes(8), number, len(data) + 1, data.offset * number.itemsize)

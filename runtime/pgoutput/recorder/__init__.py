@@ -1,8 +1,12 @@
-"""Record a replication slot of a live server into segments.
+"""Record a replication slot of a live server as a recording: a folder of Parquet segments.
 
-`Recorder` stores first and acknowledges after; a recording goes on where it ended, after any crash of the
-recorder or the server. Needs the extra `capture`.
+`Recorder` stores messages before it acknowledges them. After a crash of the recorder or the server, a
+recording continues where it ended. Needs the extra `recorder`.
 """
+
+from pgoutput._extras import require
+
+require("recorder", "numpy", "psycopg", "pyarrow")
 
 from pgoutput.recorder.events import (
     Connected,

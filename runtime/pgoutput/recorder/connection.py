@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgoutput import envelope
+from pgoutput._text import one_line
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import Message
 from pgoutput.recorder.events import Notice
-from pgoutput.recorder.failures import error_of_attempt, error_of_result, field, one_line, text_of
+from pgoutput.recorder.server_errors import error_of_attempt, error_of_result, result_field, result_text
 
 Row: TypeAlias = tuple[str | None, ...]
+"""A row of a query: values as text, None for NULL."""
 
 _SETTINGS: Final = {
     "client_encoding": "UTF8",
@@ -32,35 +34,44 @@ _SETTINGS: Final = {
     "row_security": "off",
     "client_min_messages": "notice",
 }
-"""How values are written, in the stream and in the snapshot alike (libpqrcv_connect asks for the first four),
-no time limits, an error where a policy would hide rows (as pg_dump has them), and all notices."""
+"""Settings of every connection.
 
-_SETTINGS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
-"""Time limits that older servers do not know."""
+The first six fix the text format of values, in the stream and in the snapshot alike (libpqrcv_connect sets
+the first four). The others, as in pg_dump: no time limits, and an error if a policy would hide rows; and all
+notices.
+"""
+
+_TIMEOUTS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
+"""Further time limits to switch off, by the first server version that has the setting."""
 
 _CANCELED: Final = b"57014"
 _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
-"""SQLSTATE and C function of the warning that the server streams on without a publication (pgoutput.c, since
-PostgreSQL 18; older servers end the stream). Both are the same in every language of the server's messages."""
+"""SQLSTATE and C function of the warning that the server skips a missing publication (pgoutput.c).
 
-_COPYING: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
-
-_RECEIVE: Final = 1 << 20
-"""Bytes that are received at a time; the last message may have more."""
-
-_LITTLE: Final = 1000
-_GATHER_SECONDS: Final = 0.00002
-"""Pause before the next read where fewer bytes than these came.
-
-A busy server sends each message by itself. One read for each few of them takes a fifth of the time.
+Servers send it since PostgreSQL 18; older servers end the stream. Both are the same in every language.
 """
 
-_PATIENCE: Final = 0.25
-"""Seconds between two looks whether to stop, at most."""
+_COPY_STATES: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
+
+_RECEIVE_BYTES: Final = 1 << 20
+"""Bytes of messages that `receive` returns at a time; the last message may exceed them."""
+
+_SMALL_READ: Final = 1000
+"""Number of bytes of a small read, after which the next read is delayed."""
+
+_DELAY_SECONDS: Final = 0.00002
+"""Delay after a small read, in seconds.
+
+A busy server sends each message by itself. One read for several messages takes a fifth of the time of a read
+for each message.
+"""
+
+_POLL_SECONDS: Final = 0.25
+"""Largest number of seconds between two calls of `stop`."""
 
 
 class Interrupted(Exception):
-    """The recorder was stopped while it waited for the server."""
+    """The recorder was stopped while it waited for the server; not an error."""
 
 
 def _never() -> bool:
@@ -68,18 +79,22 @@ def _never() -> bool:
 
 
 class Connection:
-    """A connection to one database.
+    """A connection to one database of a server; a context manager.
+
+    Attributes:
+        more: Whether received messages are buffered, so that `receive` must be called without waiting.
+        ended: Whether the server has ended the stream.
 
     Args:
-        dsn: As libpq takes it: keywords and values, or a URI.
-        replication: Whether it can run the commands of the streaming replication protocol as well.
-        stop: Says when no query is to be waited for any more.
+        dsn: Connection string of libpq: keywords and values, or a URI.
+        replication: Whether to accept the commands of the streaming replication protocol too.
+        stop: Returns whether to stop waiting for the server.
         on_notice: Called with each notice and warning of the server, once for each text.
 
     Raises:
-        ConnectionLost: The connection cannot be made now.
-        ReplicationError: The DSN cannot be used, or the server refuses role, password or database.
-        ValueError: The DSN cannot be read.
+        ConnectionLost: The connection was refused, but may be accepted later.
+        ReplicationError: The DSN cannot be used, or the server refuses the role, password or database.
+        ValueError: The DSN cannot be parsed.
     """
 
     def __init__(
@@ -104,19 +119,19 @@ class Connection:
             raise ReplicationError(f"the DSN cannot be used: {one_line(str(error))}") from None
         self._dsn = dsn
         self._libpq = self._connection.pgconn
-        self._libpq.notice_handler = self._noticed
+        self._libpq.notice_handler = self._handle_notice
         self._on_notice = on_notice
         self._notices: set[str] = set()
         self._stop = stop
         self.ended = self.more = False
-        self._failure: ReplicationError | None = None
-        """What has ended the connection, where it is still to be told."""
+        self._error: ReplicationError | None = None
+        """The error that ended the connection, or None; every later use of the connection raises it."""
         try:
-            for name, value in _SETTINGS.items():  # said so, they beat the environment and the DSN
+            for name, value in _SETTINGS.items():  # SET overrides the environment and the DSN
                 self.query(f"SET {name} = '{value}'")
             if self._libpq.parameter_status(b"server_encoding") == b"SQL_ASCII":
-                self.query("SET client_encoding = 'SQL_ASCII'")  # its bytes are in no known encoding
-            for version, name in _SETTINGS_SINCE.items():
+                self.query("SET client_encoding = 'SQL_ASCII'")  # text in an unknown encoding
+            for version, name in _TIMEOUTS_SINCE.items():
                 if version <= self.server_version // 10_000:
                     self.query(f"SET {name} = 0")
         except BaseException:
@@ -130,19 +145,19 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._connection.close()
 
     def fileno(self) -> int:
-        """The socket, for select."""
+        """Return the socket, for select()."""
         self._check()
         return self._libpq.socket
 
     @property
     def pinned_dsn(self) -> str:
-        """The DSN with the host, address and port of this connection instead of all that were given.
+        """The DSN with only the host, address and port of this connection.
 
-        Further connections of a session must reach the same server, also when the DSN lists several.
+        Further connections of a session use it to reach the same server if the DSN lists several servers.
         """
         libpq = self._libpq
         place = {"host": libpq.host, "hostaddr": libpq.hostaddr, "port": libpq.port}
@@ -150,39 +165,41 @@ class Connection:
 
     @property
     def backend_pid(self) -> int:
-        """Process ID of the server process."""
+        """Process ID of the server process of this connection."""
         return self._libpq.backend_pid
 
     @property
     def server_version(self) -> int:
-        """As server_version_num: 180004 is 18.4."""
+        """Version of the server as server_version_num; 180004 is 18.4."""
         return self._libpq.server_version
 
-    def query(self, sql: str, *, stop: Callable[[], bool] = _never) -> list[Row]:
-        """The rows of a query, or of a command of the replication protocol, as text.
+    def query(self, query: str | sql.Composable, *, stop: Callable[[], bool] = _never) -> list[Row]:
+        """Run a query, or a command of the replication protocol, and return its rows as text.
 
         Args:
-            sql: The query.
-            stop: Says when it is not to be waited for any more.
+            query: The query. A composed query must have text in valid UTF-8.
+            stop: Returns whether to cancel the query.
 
         Raises:
-            ReplicationError: The server refuses it. ConnectionLost if it may be tried again.
-            Interrupted: It was stopped, and has not been done.
+            ConnectionLost: The connection was lost, or the server refuses the query for now.
+            ReplicationError: The server refuses the query.
+            Interrupted: The query was cancelled, and had no effect.
         """
-        result = self._execute(sql, stop)
+        result = self._execute(query if isinstance(query, str) else query.as_string(), stop)
         return [
             tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
             for row in range(result.ntuples)
         ]
 
-    def copy_out(self, sql: str) -> Iterator[bytes]:
-        """What COPY … TO STDOUT gives, a row at a time.
+    def copy_out(self, statement: str) -> Iterator[bytes]:
+        """Yield the rows of COPY … TO STDOUT, in the format of the statement.
 
         Raises:
-            ReplicationError: As `query`.
-            Interrupted: As `query`.
+            ConnectionLost: The connection was lost.
+            ReplicationError: The server refuses the statement.
+            Interrupted: The copy was stopped.
         """
-        self._execute(sql)
+        self._execute(statement)
         try:
             while True:
                 size, data = self._libpq.get_copy_data(1)
@@ -190,32 +207,33 @@ class Connection:
                     yield bytes(data)
                 elif size < 0:
                     break
-                elif self._stop():  # closing the connection ends it
+                elif self._stop():  # closing the connection ends the copy
                     raise Interrupted
                 else:
-                    select.select([self], [], [], _PATIENCE)
+                    select.select([self], [], [], _POLL_SECONDS)
                     self._libpq.consume_input()
         except psycopg.OperationalError as error:
             raise ConnectionLost(one_line(str(error))) from None
         self._end_of_copy()
 
     def start_replication(self, command: str) -> None:
-        """Begin to stream.
+        """Begin to stream with a START_REPLICATION command.
 
         Raises:
-            ReplicationError: As `query`.
+            ConnectionLost: The connection was lost, or the slot is in use.
+            ReplicationError: The server refuses the command.
         """
         self._execute(command)
-        self.more = True  # what came together with the answer is at hand already
+        self.more = True  # libpq may have buffered messages together with the answer
 
     def receive(self) -> list[bytes]:
-        """What has come since the last call, as it stood in CopyData; does not wait.
+        """Return the contents of the CopyData messages that have arrived, without waiting.
 
-        `more` then says whether there is more at hand, and `ended` whether the server has ended the stream.
-        What came before an error is given first; then every use of the connection raises the error.
+        Sets `more` and `ended`. Messages that arrived before an error are returned first; then every use of
+        the connection raises the error.
 
         Raises:
-            ConnectionLost: The connection ended.
+            ConnectionLost: The connection was lost.
             ReplicationError: The server has ended the stream with an error.
         """
         self._check()
@@ -225,49 +243,49 @@ class Connection:
         except (ConnectionLost, ReplicationError) as error:
             if not received:
                 raise
-            self._failure = error
+            self._error = error
         return received
 
     def _receive(self, received: list[bytes]) -> None:
         try:
-            room = self._take_at_hand(received, _RECEIVE)
+            room = self._take_buffered(received, _RECEIVE_BYTES)
             while room > 0 and not self.ended:
-                self._libpq.consume_input()  # of some kilobytes only
-                before, room = room, self._take_at_hand(received, room)
+                self._libpq.consume_input()  # reads some kilobytes only
+                before, room = room, self._take_buffered(received, room)
                 if room == before:
                     break
-                if before - room < _LITTLE:
-                    time.sleep(_GATHER_SECONDS)
+                if before - room < _SMALL_READ:
+                    time.sleep(_DELAY_SECONDS)
         except psycopg.OperationalError as error:
             raise ConnectionLost(one_line(str(error))) from None
         self.more = room <= 0
 
-    def _take_at_hand(self, received: list[bytes], room: int) -> int:
-        """What libpq has read already, until no room is left; how much is."""
+    def _take_buffered(self, received: list[bytes], room: int) -> int:
+        """Append messages that libpq has buffered, up to `room` bytes; return the room that is left."""
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)
-            if self._failure is not None:  # announced by a notice that was sent before this message
-                raise self._failure
+            if self._error is not None:  # of a notice that was sent before this message
+                raise self._error
             if size < 0:
                 self._end_of_copy()
                 self.ended = True
             if size <= 0:
                 break
-            received.append(bytes(data))  # no garbage to collect, as views are
+            received.append(bytes(data))  # unlike a memoryview, not tracked by the garbage collector
             room -= size
         return room
 
-    def _noticed(self, result: pq.abc.PGresult) -> None:
-        """Report a notice; keep the failure that one of them announces.
+    def _handle_notice(self, result: pq.abc.PGresult) -> None:
+        """Report a notice; note the error if the notice says that a publication is missing.
 
-        libpq reads messages in order: what `get_copy_data` gives after this call was sent after the notice.
+        libpq reads messages in order: messages of later calls of `get_copy_data` were sent after the notice.
         """
-        severity = field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
-        sqlstate = field(result, pq.DiagnosticField.SQLSTATE)
-        text = text_of(result)
-        if (sqlstate, field(result, pq.DiagnosticField.SOURCE_FUNCTION)) == _SKIPPED_PUBLICATION:
-            self._failure = ReplicationError(
+        severity = result_field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+        sqlstate = result_field(result, pq.DiagnosticField.SQLSTATE)
+        text = result_text(result)
+        if (sqlstate, result_field(result, pq.DiagnosticField.SOURCE_FUNCTION)) == _SKIPPED_PUBLICATION:
+            self._error = ReplicationError(
                 f"the stream lacks changes that were made while a publication did not exist ({text}): "
                 "nothing from there on is stored or acknowledged; record anew in another folder and from a "
                 "new slot"
@@ -277,14 +295,14 @@ class Connection:
             self._on_notice(Notice(severity=severity, sqlstate=sqlstate, message=text))
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self._error is not None:
+            raise self._error
 
     def send(self, message: Message) -> None:
         """Send a message of the streaming replication protocol.
 
         Raises:
-            ConnectionLost: The connection ended.
+            ConnectionLost: The connection was lost.
         """
         self._check()
         try:
@@ -297,7 +315,7 @@ class Connection:
         """Ask the server to end the stream.
 
         Raises:
-            ConnectionLost: The connection ended.
+            ConnectionLost: The connection was lost.
         """
         self._check()
         try:
@@ -306,21 +324,21 @@ class Connection:
         except psycopg.Error as error:
             raise ConnectionLost(one_line(str(error))) from None
 
-    def _execute(self, sql: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
+    def _execute(self, query: str, stop: Callable[[], bool] = _never) -> pq.abc.PGresult:
         cancelled = False
         try:
-            self._libpq.send_query(sql.encode("utf-8", "surrogateescape"))
+            self._libpq.send_query(query.encode("utf-8", "surrogateescape"))
             while self._libpq.flush():
-                select.select([], [self], [], _PATIENCE)
+                select.select([], [self], [], _POLL_SECONDS)
             while self._libpq.is_busy():
-                select.select([self], [], [], _PATIENCE)
+                select.select([self], [], [], _POLL_SECONDS)
                 self._libpq.consume_input()
                 if not cancelled and (stop() or self._stop()):
                     cancelled = True
                     self._libpq.get_cancel().cancel()
             result = self._libpq.get_result()
             assert result is not None
-            if result.status not in _COPYING:
+            if result.status not in _COPY_STATES:
                 while self._libpq.get_result() is not None:
                     pass
         except psycopg.OperationalError as error:
@@ -340,28 +358,17 @@ class Connection:
 
 
 def parse_dsn(dsn: str) -> dict[str, str | int | None]:
-    """Return the parameters of a DSN.
+    """Return the parameters of a DSN, by name.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The DSN cannot be parsed; the text does not quote it.
     """
     try:
         return conninfo_to_dict(dsn)
-    except (psycopg.ProgrammingError, UnicodeError):  # which may quote a password
+    except (psycopg.ProgrammingError, UnicodeError):  # its text may have a password
         raise ValueError(
             "the DSN cannot be read: give keywords and values as in 'host=db dbname=shop', or a URI"
         ) from None
-
-
-def quote_identifier(name: str) -> str:
-    """The name as SQL has it (quote_ident, but always quoted)."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_literal(text: str) -> str:
-    """The text as SQL has it (quote_literal)."""
-    quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
-    return f"E{quoted}" if "\\" in text else quoted
 
 
 def _text(value: bytes | None) -> str | None:

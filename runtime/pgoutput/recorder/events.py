@@ -1,4 +1,4 @@
-"""What a recorder tells while it is at work. Each event can be written as JSON (`msgspec.json.encode`)."""
+"""Events that a recorder reports while it runs. `msgspec.json.encode` writes an event as JSON."""
 
 from __future__ import annotations
 
@@ -8,119 +8,148 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
-    """Something that happened. Its name is in the key `event`."""
+    """Base class of the events. In JSON, the key `event` has the name of the class in lower case."""
 
     time: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat())
-    """When, by the clock of the recorder."""
+    """Time of the event by the clock of the recorder, in ISO 8601."""
 
 
 class Connected(Event, frozen=True, kw_only=True):
-    """A session begins."""
+    """The server has begun to stream; a session begins."""
 
     session: int
+    """Number of the session in the recording, from 1."""
     server_version: str
+    """Version of the server, such as `18.4`."""
     slot: str
+    """Name of the replication slot."""
     proto_version: int
+    """Version of the logical replication protocol."""
     options: dict[str, str]
+    """Other options of START_REPLICATION."""
     start_lsn: str
+    """LSN after which transactions are recorded."""
 
 
 class Waiting(Event, frozen=True, kw_only=True):
     """The creation of the slot waits for the end of a transaction. Reported again when the cause changes."""
 
     xid: int | None
-    """The transaction; None on a standby that waits until the primary logs its running transactions."""
+    """ID of the transaction; None on a standby that waits until the primary logs its running transactions."""
     gid: str | None
-    """Of a prepared transaction; None for others."""
+    """Global identifier of a prepared transaction; None for other transactions."""
     database: str | None
+    """Database of the transaction."""
     pid: int | None
-    """The server process of a transaction that is not prepared."""
+    """Server process of a transaction that is not prepared; None for a prepared transaction."""
     user: str | None
+    """Role that runs or owns the transaction."""
     application: str | None
+    """Name of the application that runs the transaction; None for a prepared transaction."""
     state: str | None
-    """As in pg_stat_activity. None if the recorder's role may not see it; so with `since`."""
+    """State in pg_stat_activity, such as `idle in transaction`; None if the role may not see it."""
     since: str | None
-    """When the transaction was prepared or has begun."""
+    """Time when the transaction began or was prepared; None if the recorder's role may not see it."""
 
 
 class Snapshotted(Event, frozen=True, kw_only=True):
-    """More of the initial contents was copied."""
+    """The snapshot has copied more rows of a table."""
 
     table: str
+    """Name of the table, with its schema."""
     rows: int
-    """Of this table so far."""
+    """Number of rows of this table that were copied so far."""
     tables_done: int
+    """Number of tables that were copied completely."""
     tables: int
+    """Number of tables to copy."""
 
 
 class Progress(Event, frozen=True, kw_only=True):
-    """How it goes, every second."""
+    """State of the running recorder, reported every second."""
 
     messages: int
-    """Since the recorder was started."""
+    """Number of messages that were received since the recorder was started."""
     messages_per_second: float
-    """Since the last event of this kind."""
+    """Rate of messages since the last `Progress` event."""
     lag_bytes: int | None
-    """From what was acknowledged to the end of the server's WAL; None if that is not known. What has come is
-    acknowledged when its segment is stored."""
+    """Bytes of WAL from the acknowledged LSN to the end of the server's WAL; None if the end is not known.
+    Received messages are acknowledged when their segment is stored."""
     last_commit_time: str | None
+    """Commit time of the last received transaction, in ISO 8601; None if there was none."""
     open_transactions: int
+    """Number of received transactions that have not ended."""
     acknowledged_lsn: str
+    """LSN up to which everything was acknowledged to the server."""
 
 
 class Stored(Event, frozen=True, kw_only=True):
-    """A segment is safe on the disk."""
+    """A segment was written to the disk."""
 
     path: str
+    """Path of the segment."""
     session: int
+    """Number of the session that the messages are from."""
     messages: int
+    """Number of messages in the segment, without its keyframe."""
     transactions: int
+    """Number of transactions that were committed in the segment."""
     end_lsn: str
+    """End LSN of the last transaction in the segment."""
 
 
 class Notice(Event, frozen=True, kw_only=True):
-    """The server has sent a notice or a warning. Each text is reported once for each connection."""
+    """The server has sent a notice or a warning. Each text is reported once per connection."""
 
     severity: str
-    """WARNING, NOTICE, INFO, LOG or DEBUG, whatever the language of the server's messages."""
+    """WARNING, NOTICE, INFO, LOG or DEBUG, in any language of the server's messages."""
     sqlstate: str
+    """SQLSTATE code, five characters."""
     message: str
-    """The primary message and the hint, in the language of the server's messages."""
+    """Primary message and hint, in the language of the server's messages."""
 
 
 class SnapshotKept(Event, frozen=True, kw_only=True):
-    """A snapshot was asked for, and the recording has one already: it is continued."""
+    """A snapshot was requested, but the recording has one already; the recording is continued."""
 
     recording: str
     """UUID of the recording."""
 
 
 class TableIncomplete(Event, frozen=True, kw_only=True):
-    """The recording lacks rows of a table. Told for each table at each start, and when it is noticed."""
+    """The recording lacks rows or changes of a table. Reported when it is found, and at each start."""
 
     table: str
+    """Name of the table, with its schema."""
     lsn: str
-    """End of the server's WAL when it was noticed."""
+    """End of the server's WAL when the loss was found."""
     reason: str
+    """Cause of the loss."""
 
 
 class PublicationAltered(Event, frozen=True, kw_only=True):
-    """A recorded publication publishes something else than before."""
+    """A recorded publication was altered."""
 
     publication: str
+    """Name of the publication."""
     changes: tuple[str, ...]
+    """Texts that describe what was altered."""
 
 
 class Reconnecting(Event, frozen=True, kw_only=True):
-    """The connection ended; the next attempt comes after a pause."""
+    """The connection was lost or refused; another attempt follows after a pause."""
 
     reason: str
+    """Text of the error."""
     seconds: float
+    """Length of the pause, in seconds."""
 
 
 class Stopped(Event, frozen=True, kw_only=True):
-    """The recorder has ended, with all stored and acknowledged."""
+    """The recorder has ended; all received messages are stored and acknowledged."""
 
     messages: int
+    """Number of messages that were received since the recorder was started."""
     acknowledged_lsn: str | None
-    """None if it was stopped before it began to stream: then no slot is left, nor a snapshot half made."""
+    """LSN up to which everything was acknowledged; None if the recorder was stopped before a stream began.
+    Then neither a slot nor a partial snapshot is left."""

@@ -1,4 +1,4 @@
-"""The folder of a recording: who writes to it, and what it has told the server."""
+"""The folder of a recording: its lock, its state file, and its segments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput.errors import RecordingError
-from pgoutput.recorder.publications import Published
+from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.timelines import Timeline
 from pgoutput.recording import (
     SNAPSHOT,
@@ -28,49 +28,59 @@ from pgoutput.recording import (
 )
 from pgoutput.recording.files import sync
 
-_PUBLISHED: Final = "_published.json"
+_CATALOG_FILE: Final = "_published.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
 
 _T = TypeVar("_T")
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What is known of a recording beside its segments; the file _recording.json.
+    """State of a recording beside its segments: the file _recording.json.
 
-    Readers of Parquet pass over such names.
+    Readers of Parquet folders skip files whose names begin with an underscore.
     """
 
     recording: str = msgspec.field(default_factory=lambda: str(uuid4()))
-    """Identity of the recording, as in `Source`."""
+    """UUID of the recording, which all its segments have."""
     slot: str
+    """Name of the replication slot."""
     system_identifier: str
+    """Identifier of the database cluster, from IDENTIFY_SYSTEM."""
     database: str
+    """Name of the database."""
     timelines: tuple[Timeline, ...] = ()
     """History of the WAL that was recorded, the current timeline last; empty before the first session."""
     server_start: str = ""
-    """When the server of the last session was started: pg_postmaster_start_time()."""
+    """Start time of the server of the last session, from pg_postmaster_start_time()."""
     acknowledged_lsn: int | None = None
-    """The server may have been told that up to here all is stored. None before the first time."""
+    """LSN that the server may know as stored; None before the first acknowledgement."""
     last_segment: int = 0
-    """Number of the last segment that the server may have been told of; 0 if there was none."""
+    """Number of the last segment whose end the server may know as stored; 0 for none."""
     snapshot: Literal["none", "running", "complete"] = "none"
+    """Whether the recording has a snapshot; `running` if it was begun and not finished."""
     incomplete: tuple[Incomplete, ...] = ()
-    """The tables that lack rows in the recording."""
+    """Tables whose recording lacks rows or changes."""
     publication_changes: tuple[PublicationChange, ...] = ()
-    """Those that are in no segment yet."""
+    """Changes of publications that are not yet in the metadata of a segment."""
 
 
 class Folder:
-    """The folder of a recording, locked; a context manager. Its methods may be called from several threads.
+    """The folder of a recording, locked against other recorders; a context manager.
+
+    Its methods may be called from several threads.
 
     Attributes:
-        path: Where it is; it is created if need be.
-        directory: The same, held open.
-        state: None for a new recording.
+        path: Path of the folder.
+        directory: The folder, held open.
+        state: State of the recording; None for a new recording.
+        catalog: Last saved reading of the server's catalogs; None for a new recording.
+
+    Args:
+        path: Path of the folder, which is created if it does not exist.
 
     Raises:
-        RecordingError: Another recorder is at work in it, or it has other things in it.
-        OSError: It cannot be made, or cannot be written to.
+        RecordingError: Another recorder uses the folder, or the folder has files that are not a recording.
+        OSError: The folder cannot be created, or cannot be written to.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -80,17 +90,18 @@ class Folder:
         self.directory = Directory(self.path)
         try:
             self._take_lock()
-            self.check_place()
+            self.check_in_place()
             self.state = self._load(STATE_FILE, State)
-            if self.state is None and self._others():
+            if self.state is None and self._visible_names():
                 if self._names_of_recording():
                     text = f"{self.path}: {STATE_FILE} is missing: put it back, or use another folder"
                 else:
                     text = f"{self.path}: the folder is not empty, and no recording: use a new one"
                 raise RecordingError(text)
-            self.published = self._load(_PUBLISHED, Published)
+            self.catalog = self._load(_CATALOG_FILE, Catalog)
             self.directory.remove_partial()
-            with self.directory.create("writable") as file:  # better now than when a slot was made for it
+            # An unwritable folder fails here, before a slot is created.
+            with self.directory.create("writable") as file:
                 file.write(b"\n")
             self.directory.remove_partial()
         except BaseException:
@@ -104,11 +115,11 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Unlock it."""
+        """Unlock and close the folder."""
         self.directory.close()
 
-    def check_place(self) -> None:
-        """See that the path still leads to the folder.
+    def check_in_place(self) -> None:
+        """Check that the path still leads to the folder.
 
         Raises:
             RecordingError: The folder was moved, removed or replaced.
@@ -119,11 +130,11 @@ class Folder:
                 "acknowledged. Start again with the folder's new path (--out), or put it back"
             )
 
-    def claim(self, slot: str, system_identifier: str, database: str) -> State:
-        """Say whose stream the recording is; give its state.
+    def state_for(self, slot: str, system_identifier: str, database: str) -> State:
+        """Return the state of the recording of this slot; a new state for a new recording.
 
         Raises:
-            RecordingError: It is another's.
+            RecordingError: The folder has the recording of another slot or server, or segments are missing.
         """
         if self.state is None:
             return State(slot=slot, system_identifier=system_identifier, database=database)
@@ -145,24 +156,25 @@ class Folder:
         return self.state
 
     def save(self, state: State) -> None:
-        """Write the state to the disk.
+        """Replace the state, and write it to the disk.
 
         Raises:
             RecordingError: The folder was moved or removed.
-            OSError: The disk failed.
+            OSError: The file cannot be written.
         """
         with self._saving:
             self._save(state)
 
     def update(self, **changes: Any) -> None:
-        """Write the state to the disk with some of its fields changed.
+        """Change fields of the state, and write it to the disk.
 
         Args:
-            changes: The new values; or functions that make them of the state, as no other thread changes it.
+            changes: New values of fields. A function is called with the state and returns the value; no other
+                thread changes the state meanwhile.
 
         Raises:
-            RecordingError: As `save`.
-            OSError: As `save`.
+            RecordingError: The folder was moved or removed.
+            OSError: The file cannot be written.
         """
         with self._saving:
             assert self.state is not None
@@ -170,23 +182,23 @@ class Folder:
             self._save(msgspec.structs.replace(self.state, **values))
 
     def _save(self, state: State) -> None:
-        self.check_place()
+        self.check_in_place()
         self.directory.replace(STATE_FILE, msgspec.json.encode(state) + b"\n")
         self.state = state
 
-    def save_published(self, published: Published) -> None:
-        """Write what is published to the disk; the next look is compared with it.
+    def save_catalog(self, catalog: Catalog) -> None:
+        """Write a reading of the catalogs to the disk, to compare the next reading with.
 
         Raises:
-            RecordingError: As `save`.
-            OSError: As `save`.
+            RecordingError: The folder was moved or removed.
+            OSError: The file cannot be written.
         """
-        self.check_place()
-        self.directory.replace(_PUBLISHED, msgspec.json.encode(published) + b"\n")
-        self.published = published
+        self.check_in_place()
+        self.directory.replace(_CATALOG_FILE, msgspec.json.encode(catalog) + b"\n")
+        self.catalog = catalog
 
     def last_segment(self) -> Metadata | None:
-        """The metadata of the last segment; None if there is none."""
+        """Return the metadata of the last segment, or None if there is no segment."""
         try:
             return read_metadata(list_segments(self.path)[-1])
         except RecordingError:
@@ -195,19 +207,19 @@ class Folder:
             return None
 
     def stored_lsn(self, state: State) -> int:
-        """What ended up to here is stored, or does not matter to the recording."""
+        """Return the LSN up to which all published transactions are stored."""
         return max(state.acknowledged_lsn or 0, self.recorded_lsn())
 
     def recorded_lsn(self) -> int:
-        """End of the last transaction that is stored; 0 if there is none."""
+        """Return the end LSN of the last stored transaction, or 0 if there is none."""
         last = self.last_segment()
         return 0 if last is None else last.end_lsn
 
-    def start(self, lsn: int) -> Start:
-        """Where the next session goes on.
+    def next_start(self, lsn: int) -> Start:
+        """Return where the next session continues the recording.
 
         Args:
-            lsn: Where the first one begins.
+            lsn: LSN to begin at if the recording has no segment.
         """
         last = self.last_segment()
         if last is None:
@@ -220,26 +232,26 @@ class Folder:
             prepared=last.prepared,
         )
 
-    def partial_snapshot(self) -> Path:
-        """An empty folder for a snapshot that is being made."""
+    def create_partial_snapshot(self) -> Path:
+        """Create an empty folder for the segments of an unfinished snapshot; return its path."""
         path = self.path / _PARTIAL_SNAPSHOT
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
         return path
 
-    def forget(self, state: State) -> State:
-        """Begin anew: remove a snapshot that was not finished; give the state of a new recording."""
-        self.check_place()
+    def reset(self, state: State) -> State:
+        """Remove the snapshot and all state files; return the state of a new recording of the same slot."""
+        self.check_in_place()
         for name in (_PARTIAL_SNAPSHOT, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (_PUBLISHED, STATE_FILE):
+        for name in (_CATALOG_FILE, STATE_FILE):
             self.directory.remove(name)
-        self.state = self.published = None
+        self.state = self.catalog = None
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
 
-    def finish_snapshot(self) -> None:
-        """Give the snapshot its name."""
-        self.check_place()
+    def publish_snapshot(self) -> None:
+        """Rename the folder of the finished snapshot, so that readers see it."""
+        self.check_in_place()
         sync(self.path / _PARTIAL_SNAPSHOT)
         self.directory.rename(_PARTIAL_SNAPSHOT, SNAPSHOT)
         sync(self.path)
@@ -251,11 +263,12 @@ class Folder:
             text = f"{self.path}: another recorder is at work here; let it go on, or use another folder"
             raise RecordingError(text) from None
 
-    def _others(self) -> list[str]:
-        """Names of files in the folder that a new recording does not have."""
-        return [name for name in self.directory.names() if name[0] != "." and name != _PUBLISHED]
+    def _visible_names(self) -> list[str]:
+        """Return the names of visible files, which a new recording does not have."""
+        return [name for name in self.directory.names() if name[0] != "." and name != _CATALOG_FILE]
 
     def _names_of_recording(self) -> list[str]:
+        """Return the names of segments and of the snapshot."""
         return [name for name in self.directory.names() if name[0].isdigit() or name == SNAPSHOT]
 
     def _load(self, name: str, type_: type[_T]) -> _T | None:

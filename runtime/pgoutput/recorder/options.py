@@ -1,4 +1,4 @@
-"""The options of START_REPLICATION, by what the server can do."""
+"""Options of START_REPLICATION, negotiated with the versions of server and protocol."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
 
 
 class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask the server for. None leaves the choice to the server's version."""
+    """Options of the stream that a recorder requests from the server."""
 
     proto_version: int | None = None
-    """The protocol version; the newest that the server speaks if it is None."""
+    """Protocol version; None for the newest version that the server supports."""
     streaming: Streaming | None = None
-    """Whether large transactions come while they are in progress; as far as the version can if it is None."""
+    """Whether large transactions are sent while in progress; None for the most that the protocol version
+    supports."""
     two_phase: bool = False
-    """Whether transactions come when they are prepared. The slot must have been created so."""
+    """Whether transactions are sent when they are prepared. The slot must have the same flag."""
     binary: bool = False
-    """Whether values come in binary format, where their type has one."""
+    """Whether values are sent in binary format, if their type has one."""
     messages: bool = False
-    """Whether the messages of pg_logical_emit_message come."""
+    """Whether messages of pg_logical_emit_message are sent."""
     origin: Literal["any", "none"] | None = None
-    """`none`: only changes that come from no other server."""
+    """`none` leaves out changes that were replicated from another server; None and `any` include them."""
 
     def negotiate(self, server_version: int) -> tuple[int, dict[str, str]]:
-        """The protocol version and the other options for a server.
+        """Return the protocol version and the other options of START_REPLICATION for a server.
 
         Args:
-            server_version: Its major version.
+            server_version: Major version of the server.
 
         Raises:
-            ReplicationError: The server, or the protocol version, is too old for an option.
+            ReplicationError: The server or the protocol version is too old for an option.
         """
         newest = max((v for v, server in SERVERS.items() if server <= server_version), default=0)
         newest = min(newest, LATEST_RELEASED)
@@ -47,14 +48,14 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"protocol version {proto_version} needs PostgreSQL {SERVERS[proto_version]}, the server is "
                 f"{server_version}: ask for {newest}, or leave the version out"
             )
-        wanted = {
-            "streaming": self.streaming or self._most_streaming(proto_version),
+        requested = {
+            "streaming": self.streaming or _most_streaming(proto_version),
             "two_phase": "on" if self.two_phase else "off",
             "binary": "on" if self.binary else "off",
             "messages": "on" if self.messages else "off",
             "origin": self.origin,
         }
-        options = {name: value for name, value in wanted.items() if value not in (None, "off")}
+        options = {name: value for name, value in requested.items() if value not in (None, "off")}
         for name, value in options.items():
             need = OPTIONS[name][str(value)]
             if need.server > server_version:
@@ -69,8 +70,30 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
                 )
         return proto_version, {name: str(value) for name, value in options.items()}
 
-    @staticmethod
-    def _most_streaming(proto_version: int) -> str:
-        return [value for value, need in OPTIONS["streaming"].items() if need.proto_version <= proto_version][
-            -1
-        ]
+
+def _most_streaming(proto_version: int) -> str:
+    """Return the most advanced value of `streaming` that a protocol version supports."""
+    return [value for value, need in OPTIONS["streaming"].items() if need.proto_version <= proto_version][-1]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a `Recorder` that hold for all its sessions."""
+
+    slot: str
+    """Name of the replication slot."""
+    publications: tuple[str, ...]
+    """Names of the publications to record."""
+    options: RecorderOptions
+    """Options of the stream."""
+    create_slot: bool
+    """Whether to create the slot of a new recording if it does not exist."""
+    failover: bool
+    """Whether the slot must have the flag failover, so that standbys keep it."""
+    snapshot: bool
+    """Whether to begin a new recording with a snapshot."""
+    strict: bool
+    """Whether to refuse to record with incomplete tables."""
+    segment_bytes: int
+    """Size of the messages at which a segment ends, in bytes."""
+    segment_seconds: float
+    """Age at which a segment ends if it has something to acknowledge, in seconds."""

@@ -1,4 +1,4 @@
-"""One connection's stream to segments: store first, acknowledge after."""
+"""A session: the stream of one connection is stored in segments first, and acknowledged afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgoutput.columns import ColumnDecoder, decode_xlog_data
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.recorder.connection import Connection
-from pgoutput.recorder.disk import Disk
+from pgoutput.recorder.writer_thread import WriterThread
 from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, Resent, SegmentWriter, Source, Start
 from pgoutput.recording.files import repeated
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
@@ -23,41 +23,43 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 _TIME: Final = SCHEMA.field("received_at").type
 
 _TICK: Final = 0.25
-"""Seconds after which what is due by time is looked at, at the latest."""
+"""Largest number of seconds between two calls of `tick`, and between storing and acknowledging."""
 
 _STATUS_SECONDS: Final = 10.0
-"""Between two status updates, where the server does not want them sooner (wal_receiver_status_interval)."""
+"""Seconds between two status updates (wal_receiver_status_interval); fewer if wal_sender_timeout is short."""
 
 _SILENCE_SECONDS: Final = 60.0
-"""After which a server that does not answer is taken for gone (wal_receiver_timeout), unless its own
-wal_sender_timeout is longer."""
+"""Seconds after which a silent server counts as lost (wal_receiver_timeout); wal_sender_timeout if longer."""
 
-_FAREWELL_SECONDS: Final = 5.0
-"""That the server has to end the stream when it is asked to."""
+_GOODBYE_SECONDS: Final = 5.0
+"""Seconds that the server has to end the stream on request."""
 
 
 class Session:
-    """Records from one connection.
+    """The recording of one connection's stream.
 
     Attributes:
-        messages: How many were taken.
-        acknowledged_lsn: What the server was told last.
-        last_commit_time: Of what has passed, in microseconds since 2000; None if nothing was committed.
+        messages: Number of messages that were received.
+        acknowledged_lsn: LSN that was acknowledged last.
+        last_commit_time: Time of the last received commit, in microseconds since 2000; None if there was
+            none.
 
     Args:
-        connection: It streams already.
-        folder: Where the segments go.
-        source: What it streams.
-        start: Where it goes on.
-        acknowledged_lsn: What the server was told before.
-        sender_timeout: As `Server` has it.
-        segment_bytes: A segment ends when its messages have so many bytes.
-        segment_seconds: Or when it is so old, and holds what can be acknowledged.
-        stored: Is told of each segment that is safe on the disk.
-        acknowledging: Is told, and must note on the disk, what the server will be told although no segment
-            ends there.
-        remarks: As for `SegmentWriter`.
-        resent: As for `SegmentWriter`. Until it is settled, nothing more is acknowledged.
+        connection: A connection that streams.
+        folder: Folder for the segments.
+        source: Description of the stream.
+        start: Where the session continues the recording.
+        acknowledged_lsn: LSN that was acknowledged before.
+        sender_timeout: wal_sender_timeout of the server, in seconds; 0 for none.
+        segment_bytes: Size of the messages at which a segment ends, in bytes.
+        segment_seconds: Age at which a segment ends if it has something to acknowledge, in seconds.
+        on_stored: Called with path and metadata of each segment that is stored, in the writer thread.
+        save_lsn: Called in the writer thread with an LSN that is acknowledged although no segment ends there.
+            Must write the LSN to the disk, so that a restart does not report a gap.
+        remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
+            the OIDs of the relations that the segment describes.
+        resent: Compares transactions that the server sends again. Nothing is acknowledged until all have
+            come.
     """
 
     def __init__(
@@ -71,8 +73,8 @@ class Session:
         sender_timeout: float,
         segment_bytes: int,
         segment_seconds: float,
-        stored: Callable[[Path, Metadata], None],
-        acknowledging: Callable[[int], None],
+        on_stored: Callable[[Path, Metadata], None],
+        save_lsn: Callable[[int], None],
         remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
         resent: Resent | None = None,
     ) -> None:
@@ -81,95 +83,99 @@ class Session:
         self.last_commit_time: int | None = None
         self._connection = connection
         self._segment_seconds = segment_seconds
-        self._tell_stored = stored
-        self._acknowledging = acknowledging
+        self._on_stored = on_stored
+        self._save_lsn = save_lsn
         self._silence_seconds = max(_SILENCE_SECONDS, sender_timeout)
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
         self._stored_lsn = acknowledged_lsn
-        """What may be acknowledged; set by the disk's thread."""
-        self._heard_lsn = start.lsn
-        """What ended up to here has come."""
-        self._status_sent = self._heard = time.monotonic()
-        self._disk = Disk(self._keep_alive)
+        """LSN up to which everything is stored and may be acknowledged; set by the writer thread."""
+        self._received_lsn = start.lsn
+        """LSN up to which all transactions were received."""
+        self._status_sent = self._last_heard = time.monotonic()
+        self._writer_thread = WriterThread(self._keep_alive)
         self._resent = resent or Resent()
         self._writer = SegmentWriter(
             folder,
             source,
             start,
-            run=self._disk.submit,
-            stored=self._stored,
+            run=self._writer_thread.submit,
+            stored=self._segment_stored,
             segment_bytes=segment_bytes,
             remarks=remarks,
             resent=self._resent,
         )
         self._start_lsn = start.lsn
-        self._reader = ColumnDecoder(
+        self._decoder = ColumnDecoder(
             source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase
         )
-        """Reads every message, so that none is acknowledged that nobody can read."""
+        """Decodes every message, so that no undecodable message is acknowledged."""
 
     @property
     def open_transactions(self) -> int:
-        """How many have begun and not ended."""
+        """Number of transactions that have begun and not ended."""
         return self._writer.state.in_flight
 
     def run(self, until: int | None, stop: Callable[[], bool], tick: Callable[[], None]) -> None:
-        """Record, until all that ended up to an LSN is stored and acknowledged, or until it is stopped.
+        """Record until everything up to an LSN is stored and acknowledged, or until `stop` returns True.
 
-        What has come when the connection ends is stored all the same.
+        If the connection is lost, all messages that were received are stored nevertheless.
 
         Args:
             until: The LSN; None for no end.
-            stop: Says when to stop.
-            tick: Is called several times a second.
+            stop: Returns whether to stop.
+            tick: Called several times a second.
 
         Raises:
-            ConnectionLost: The connection ended.
+            ConnectionLost: The connection was lost.
             ReplicationError: The server has ended the stream with an error.
-            DecodeError: The server sent a message that cannot be read; it names message, field, byte and LSN.
-            OSError: A segment could not be written.
+            DecodeError: A message cannot be decoded; the text names message, field, byte and LSN.
+            OSError: A segment cannot be written.
         """
-        with self._disk:
+        with self._writer_thread:
             try:
-                while not (stop() or self._reached(until)):
-                    self._step(until is not None)
+                while not (stop() or self._has_reached(until)):
+                    self._step(is_hurried=until is not None)
                     tick()
             except ReplicationError:
-                if self._resent.settled:  # else nothing is to be kept, or it is not this server's
-                    self._finish()
+                if self._resent.settled:  # otherwise the messages may be another server's
+                    self._store_received()
                 raise
-            self._finish()
+            self._store_received()
             if not self._writer.state.in_flight and self._resent.settled:
-                self._disk.submit(lambda: self._note(self._heard_lsn))
-                self._disk.flush()
+                self._writer_thread.submit(lambda: self._advance_to(self._received_lsn))
+                self._writer_thread.flush()
             self._acknowledge()
-            self._say_goodbye()
+            self._end_stream()
 
     def announce(self) -> None:
-        """Store remarks that are not in a segment yet; one that is being written will have them."""
+        """Write current remarks to a segment soon: to the open one, or to one without messages."""
         self._writer.announce()
 
-    def _step(self, hurry: bool) -> None:
-        """Take what has come, and do what is due."""
-        connection, disk = self._connection.fileno(), self._disk.fileno()
-        readable, _, _ = select.select([connection, disk], [], [], 0.0 if self._connection.more else _TICK)
-        if disk in readable:
-            self._disk.done()
+    def _step(self, *, is_hurried: bool) -> None:
+        """Receive messages, end a segment that is due, and send a status update that is due.
+
+        Args:
+            is_hurried: Whether to ask the server frequently how far it has read.
+        """
+        connection, writer = self._connection.fileno(), self._writer_thread.fileno()
+        readable, _, _ = select.select([connection, writer], [], [], 0.0 if self._connection.more else _TICK)
+        if writer in readable:
+            self._writer_thread.collect()
         if connection in readable or self._connection.more:
-            self._take(self._connection.receive())
-        if self._is_due():
+            self._handle(self._connection.receive())
+        if self._is_segment_due():
             self._writer.rotate()
         now = time.monotonic()
         if self._stored_lsn > self.acknowledged_lsn and now - self._status_sent >= _TICK:
             self._acknowledge()
-        elif now - self._status_sent >= (_TICK if hurry else self._status_seconds):
-            # The answer says how far the server has read, and that it is alive.
+        elif now - self._status_sent >= (_TICK if is_hurried else self._status_seconds):
+            # The reply shows that the server is alive, and how far it has read.
             self._acknowledge(reply_requested=True)
-        if now - self._heard > self._silence_seconds:
+        if now - self._last_heard > self._silence_seconds:
             raise ConnectionLost(f"the server has been silent for {self._silence_seconds:.0f} seconds")
 
-    def _take(self, payloads: list[bytes]) -> None:
-        """Store what has come."""
+    def _handle(self, payloads: list[bytes]) -> None:
+        """Write the messages of CopyData payloads, and answer keepalives."""
         lsns, data, others = decode_xlog_data(payloads)
         now = time.time_ns() // 1000
         start = 0
@@ -177,10 +183,10 @@ class Session:
             self._write(lsns[start:stop], now, data[start:stop])
             start = stop
             if isinstance(message, PrimaryKeepalive):
-                self._keepalive(message)
+                self._handle_keepalive(message)
         if self._connection.ended:
             raise ConnectionLost("the server has ended the stream")
-        self._heard = time.monotonic()
+        self._last_heard = time.monotonic()
 
     def _write(self, lsns: pa.Array, now: int, data: pa.BinaryArray) -> None:
         if len(data):
@@ -188,21 +194,21 @@ class Session:
             self.messages += len(data)
             self._writer.write_batch(lsns, repeated(now, len(data), _TIME), data)
             state = self._writer.state
-            self._heard_lsn = max(self._heard_lsn, state.end_lsn)
+            self._received_lsn = max(self._received_lsn, state.end_lsn)
             self.last_commit_time = state.last_commit_time or self.last_commit_time
 
     def _check(self, lsns: pa.Array, data: pa.BinaryArray) -> None:
-        """See that all messages can be read.
+        """Check that all messages can be decoded.
 
         Raises:
-            DecodeError: One cannot.
+            DecodeError: A message cannot be decoded.
         """
-        if (wrong := self._reader.find_error(data)) is None:
+        if (found := self._decoder.find_error(data)) is None:
             return
-        row, error = wrong
-        given = [lsn for lsn in lsns[: row + 1].to_pylist() if lsn] or [self._heard_lsn]
+        row, error = found
+        lsn = ([self._received_lsn] + [lsn for lsn in lsns[: row + 1].to_pylist() if lsn])[-1]
         raise type(error)(
-            f"{error}; it came at {format_lsn(given[-1])}, is message {self.messages + row} of the session, "
+            f"{error}; it came at {format_lsn(lsn)}, is message {self.messages + row} of the session, "
             "and neither it nor what follows is acknowledged. If it comes again after a restart, the server "
             "or the network damages it, or this package does not know the server's version",
             message=error.message,
@@ -210,62 +216,70 @@ class Session:
             offset=error.offset,
         )
 
-    def _keepalive(self, message: PrimaryKeepalive) -> None:
-        """Learn how far the server has read; advance an idle slot, so that the server can let go of WAL."""
+    def _handle_keepalive(self, message: PrimaryKeepalive) -> None:
+        """Note how far the server has read, and advance the slot if nothing is being recorded.
+
+        An idle slot would otherwise make the server retain WAL.
+        """
         if not self._writer.state.inside:
-            self._heard_lsn = max(self._heard_lsn, message.wal_end)
+            self._received_lsn = max(self._received_lsn, message.wal_end)
             if not self._resent.settled and message.wal_end >= self._start_lsn:
                 self._resent.settle()
         if message.reply_requested:
             self._acknowledge()
-        idle = not self._writer.open_for and not self._writer.state.in_flight and self._disk.idle
-        if idle and self._resent.settled:
-            self._disk.submit(lambda: self._note(message.wal_end))
+        is_idle = (
+            not self._writer.open_for and not self._writer.state.in_flight and self._writer_thread.is_idle
+        )
+        if is_idle and self._resent.settled:
+            self._writer_thread.submit(lambda: self._advance_to(message.wal_end))
 
-    def _note(self, lsn: int) -> None:
-        """Have it on the disk that the server will be told so: then nobody can take it for a gap."""
+    def _advance_to(self, lsn: int) -> None:
+        """Save an LSN before it is acknowledged, so that a restart does not report a gap."""
         if lsn > self._stored_lsn:
-            self._acknowledging(lsn)
+            self._save_lsn(lsn)
             self._stored_lsn = lsn
 
-    def _stored(self, path: Path, metadata: Metadata) -> None:
-        self._tell_stored(path, metadata)
+    def _segment_stored(self, path: Path, metadata: Metadata) -> None:
+        self._on_stored(path, metadata)
         if self._resent.settled:
             self._stored_lsn = max(self._stored_lsn, metadata.end_lsn)
 
-    def _is_due(self) -> bool:
-        """Whether the segment is old enough, and of use to the server or to nobody else."""
+    def _is_segment_due(self) -> bool:
+        """Return whether the open segment is old enough to end.
+
+        A segment with nothing to acknowledge stays open while transactions are in progress.
+        """
         writer = self._writer
         return writer.open_for >= self._segment_seconds and (writer.has_ends or not writer.state.in_flight)
 
-    def _reached(self, until: int | None) -> bool:
-        return until is not None and self._heard_lsn >= until and not self._writer.state.inside
+    def _has_reached(self, until: int | None) -> bool:
+        return until is not None and self._received_lsn >= until and not self._writer.state.inside
 
     def _keep_alive(self) -> None:
-        """Tell the server that we are here, while we wait for the disk."""
-        self._heard = time.monotonic()  # it may well speak, but we do not listen
-        if self._heard - self._status_sent >= self._status_seconds:
-            with suppress(ReplicationError):  # which is noticed when we listen again; the disk goes on
+        """Send status updates while the session waits for the disk."""
+        self._last_heard = time.monotonic()  # messages of the server are not read meanwhile
+        if self._last_heard - self._status_sent >= self._status_seconds:
+            with suppress(ReplicationError):  # the next `receive` raises it again; the disk goes on
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
-        """Tell the server what is stored. It may forget that, and sends it no more."""
+        """Send a status update with the stored LSN; the server does not send what lies before it again."""
         lsn = self._stored_lsn
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         self._connection.send(StandbyStatusUpdate(lsn, lsn, lsn, now, reply_requested))
         self.acknowledged_lsn = lsn
         self._status_sent = time.monotonic()
 
-    def _finish(self) -> None:
-        """Store what has come."""
+    def _store_received(self) -> None:
+        """Store all messages that were received."""
         self._writer.rotate()
-        self._disk.flush()
+        self._writer_thread.flush()
 
-    def _say_goodbye(self) -> None:
-        """End the stream; what still comes will come again."""
+    def _end_stream(self) -> None:
+        """End the stream, and discard messages that still arrive: the server sends them again."""
         with suppress(ConnectionLost):
             self._connection.end_replication()
-            deadline = time.monotonic() + _FAREWELL_SECONDS
+            deadline = time.monotonic() + _GOODBYE_SECONDS
             while not self._connection.ended and (left := deadline - time.monotonic()) > 0:
                 if self._connection.more or select.select([self._connection], [], [], left)[0]:
                     self._connection.receive()

@@ -1,8 +1,7 @@
-"""The contents of published tables as they stood when a slot began, as segments.
+"""The snapshot: copies of the published tables as of a slot's consistent point, written as segments.
 
-What is copied follows the server's own initial synchronization: fetch_table_list and copy_table in
-src/backend/replication/logical/tablesync.c. Relation and Type messages are as pgoutput would have sent them
-(proto.c, logicalrep_write_rel and logicalrep_write_typ).
+The copy follows the server's own initial synchronization (fetch_table_list and copy_table in
+src/backend/replication/logical/tablesync.c).
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from pgoutput.columns.parts import offsets
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.jsonlines import to_json
 from pgoutput.recorder.connection import Connection, Interrupted
-from pgoutput.recorder.copied import cell_columns, row_batches
+from pgoutput.recorder.copy_format import cell_columns, row_batches
 from pgoutput.recorder.events import Event, Snapshotted
-from pgoutput.recorder.published import PublishedTable, published_tables
+from pgoutput.recorder.published_tables import PublishedTable, published_tables
 from pgoutput.recording import Directory, Epoch, Metadata, SegmentFile, Source, segment_name
 from pgoutput.recording.files import binary, repeated
 from pgoutput.recording.model import SENT
@@ -32,25 +31,25 @@ from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, shown_text
 
 _WORKERS: Final = 4
-"""Tables that are copied at a time."""
+"""Largest number of tables that are copied in parallel."""
 
 _SEGMENT_MESSAGES: Final = 1 << 20
-"""Messages of a segment, at most. So many positions are set aside for each."""
+"""Largest number of messages of a segment, and number of positions reserved for each segment."""
 
 
 class SchemaChanged(Exception):
-    """A table was altered between the snapshot and the lock: its rows and its columns do not fit together."""
+    """A table was altered between the snapshot and the lock, so that its rows and columns do not match."""
 
 
 class TableCopy:
-    """Copies the published tables as of an exported snapshot.
+    """A copy of the published tables as of an exported snapshot.
 
     Args:
-        dsn: The server that exports the snapshot, and the database.
-        source: What the stream will be.
-        folder: Where the segments go.
-        snapshot: The name of the exported snapshot.
-        lsn: The consistent point of the slot: the stream goes on from there.
+        dsn: DSN of the server that exports the snapshot, and of the database.
+        source: Description of the stream that continues the snapshot.
+        folder: Folder for the segments.
+        snapshot: Name of the exported snapshot.
+        lsn: Consistent point of the slot, where the stream begins.
     """
 
     def __init__(self, dsn: str, source: Source, folder: Path, snapshot: str, lsn: int) -> None:
@@ -62,25 +61,26 @@ class TableCopy:
         self._lock = threading.Lock()
         self._segments = 0
         self._tables_done = 0
-        self._left: list[PublishedTable] = []
+        self._locked: list[PublishedTable] = []
+        """Tables that a worker could not lock; the connection that holds the lock copies them."""
 
     def run(
-        self, tell: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int
+        self, report: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int
     ) -> frozenset[int]:
-        """Copy all of them; return their OIDs.
+        """Copy all tables; return their OIDs.
 
         Args:
-            tell: Is told how it goes; from several threads.
-            stop: Says when to stop.
-            segment_bytes: A segment ends when its messages have so many bytes.
+            report: Called with `Snapshotted` events, from several threads.
+            stop: Returns whether to stop.
+            segment_bytes: Size of the messages at which a segment ends, in bytes.
 
         Raises:
-            Interrupted: It was stopped.
-            SchemaChanged: It must be done again, with a new snapshot.
-            ReplicationError: The server refuses, or the connection was lost.
-            OSError: A segment could not be written.
+            Interrupted: The copy was stopped.
+            SchemaChanged: A table was altered; the copy must be repeated with a new snapshot.
+            ReplicationError: The server refuses a statement, or the connection was lost.
+            OSError: A segment cannot be written.
         """
-        self._tell, self._stop, self._segment_bytes = tell, stop, segment_bytes
+        self._report, self._stop, self._segment_bytes = report, stop, segment_bytes
         with self._transaction() as connection:
             now = connection.query("SELECT (extract(epoch FROM now()) * 1000000)::int8")[0][0]
             self._time = int(str(now)) - EPOCH_UNIX_MICROSECONDS
@@ -89,34 +89,39 @@ class TableCopy:
             pending = iter(tables)
             with ThreadPoolExecutor(_WORKERS, "pgoutput-snapshot") as pool:
                 workers = [pool.submit(self._work, pending) for _ in range(min(_WORKERS, len(tables)))]
-            failures = [failure for worker in workers if (failure := worker.exception()) is not None]
-            if failures:
-                # A worker that was interrupted may only have followed another that had failed.
-                raise min(failures, key=lambda failure: isinstance(failure, Interrupted))
-            for table in self._left:
+            errors = [error for worker in workers if (error := worker.exception()) is not None]
+            if errors:
+                # Other workers are interrupted after one has failed: raise the error of that one.
+                raise min(errors, key=lambda error: isinstance(error, Interrupted))
+            for table in self._locked:
                 self._copy(connection, table)
         self._directory.sync()
         return frozenset(table.relation.oid for table in tables)
 
     def _transaction(self) -> Connection:
-        """A connection that sees what the snapshot does."""
-        connection = Connection(self._dsn, stop=self._is_over, on_notice=self._tell)
+        """Return a new connection in a transaction that sees the exported snapshot."""
+        connection = Connection(self._dsn, stop=self._is_over, on_notice=self._report)
         connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.query(f"SET TRANSACTION SNAPSHOT '{self._snapshot}'")
         return connection
 
     def _lock_tables(self, connection: Connection) -> list[PublishedTable]:
-        """The tables as they were at the snapshot, locked so that they stay so."""
+        """Lock the published tables against changes of their columns; return them as of the snapshot.
+
+        Raises:
+            SchemaChanged: A table was altered after the snapshot.
+        """
         tables = self._published(connection)
         try:
             for table in tables:
                 connection.query(table.lock)
             with Connection(self._dsn, stop=self._is_over) as latest:
-                latest.query("SET lock_timeout = '1s'")  # one who waits to alter a table stands before us
+                # An ALTER TABLE may wait for the locks, and let this connection wait behind it.
+                latest.query("SET lock_timeout = '1s'")
                 now = self._published(latest)
         except ConnectionLost:
             raise
-        except ReplicationError as error:  # there is no such table any more, or no such column
+        except ReplicationError as error:  # a table or column was dropped
             raise SchemaChanged(str(error)) from None
         if {table.lock: table for table in now} != {table.lock: table for table in tables}:
             raise SchemaChanged("tables were altered while the snapshot began")
@@ -127,27 +132,27 @@ class TableCopy:
         return published_tables(connection, self._source.publications, binary=binary)
 
     def _work(self, pending: Iterator[PublishedTable]) -> None:
-        """Copy tables while there are any."""
+        """Copy tables until none is left."""
         try:
             with self._transaction() as connection:
                 while (table := self._next(pending)) is not None:
                     if self._lock_table(connection, table):
                         self._copy(connection, table)
                     else:
-                        self._left.append(table)
+                        self._locked.append(table)
         except BaseException:
             self._failed = True
             raise
 
     _failed = False
-    """Whether a worker has given up, so that the others need not go on."""
+    """Whether a worker has failed; the other workers then stop."""
 
     @staticmethod
     def _lock_table(connection: Connection, table: PublishedTable) -> bool:
-        """Whether it could be locked at once.
+        """Lock a table without waiting; return whether that was possible.
 
-        If somebody waits to change the table, who comes later waits too, and that one waits for us, who have
-        locked it already. The connection that has locked it can still read it.
+        If an ALTER TABLE waits for the lock that the first connection holds, every later request for a lock
+        waits behind it. Only the first connection can still read the table.
         """
         connection.query("SAVEPOINT before")
         try:
@@ -175,11 +180,11 @@ class TableCopy:
                 segment = self._segment(table)
             copied += len(rows)
             self._check()
-            self._tell_rows(table, copied)
+            self._report_rows(table, copied)
         segment.finish()
         with self._lock:
             self._tables_done += 1
-        self._tell_rows(table, copied)
+        self._report_rows(table, copied)
 
     def _segment(self, table: PublishedTable) -> _Segment:
         with self._lock:
@@ -196,8 +201,8 @@ class TableCopy:
         if self._is_over():
             raise Interrupted
 
-    def _tell_rows(self, table: PublishedTable, rows: int) -> None:
-        self._tell(
+    def _report_rows(self, table: PublishedTable, rows: int) -> None:
+        self._report(
             Snapshotted(
                 table=shown_text(table.name), rows=rows, tables_done=self._tables_done, tables=self._tables
             )
@@ -205,16 +210,16 @@ class TableCopy:
 
 
 class _Segment:
-    """A segment of the snapshot: a transaction that inserts rows of one table.
+    """A segment of the snapshot being written: a transaction that inserts rows of one table.
 
     Args:
-        directory: Where it goes.
-        number: Its number.
-        source: What the stream will be.
-        lsn: The consistent point.
-        time: The time of the snapshot, in microseconds since 2000.
-        table: Whose rows they are.
-        segment_bytes: It is full when its rows have so many.
+        directory: Folder of the snapshot.
+        number: Number of the segment.
+        source: Description of the stream that continues the snapshot.
+        lsn: Consistent point of the slot, the LSN of all messages.
+        time: Time of the snapshot, in microseconds since 2000.
+        table: Table of the rows.
+        segment_bytes: Size of the rows at which the segment is full, in bytes.
     """
 
     def __init__(
@@ -230,7 +235,7 @@ class _Segment:
         self._bytes_left = self._messages = 0
         self._number, self._source, self._lsn, self._time = number, source, lsn, time
         self._table = table
-        # So many positions are set aside for each segment, as several are written at a time.
+        # Several segments are written in parallel: each has a range of positions reserved.
         self._first = (number - 1) * _SEGMENT_MESSAGES
         self._file = SegmentFile(directory.path / segment_name(number), directory)
         encode = CODECS[source.proto_version].encode
@@ -240,16 +245,16 @@ class _Segment:
         self._commit = binary([encode(messages.Commit(lsn, lsn, time))])
 
     def add(self, data: pa.BinaryArray) -> int:
-        """Write messages, as many as it has room for; gives how many."""
+        """Write as many messages as fit; return their number."""
         ends = offsets(data)[1:] - offsets(data)[:1]
         room = int(np.searchsorted(ends, self._bytes_left)) + 1 if self._bytes_left > 0 else 0
-        room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # but for the Commit
+        room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # without the Commit
         if room:
             self._write(data.slice(0, room))
         return room
 
     def finish(self) -> None:
-        """Write it to the disk."""
+        """Write the rest of the segment to the disk, and publish it under its name."""
         self._write(self._commit)
         types, relation = self._table.types, to_json(self._table.relation)
         epoch = Epoch(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))
@@ -272,8 +277,8 @@ class _Segment:
 
     def _write(self, data: pa.BinaryArray) -> None:
         numbers = (self._lsn, self._time + EPOCH_UNIX_MICROSECONDS)
-        same = [repeated(number, len(data), field.type) for number, field in zip(numbers, SENT, strict=False)]
-        rows = pa.record_batch([*same, data], schema=SENT)
+        columns = [repeated(one, len(data), field.type) for one, field in zip(numbers, SENT, strict=False)]
+        rows = pa.record_batch([*columns, data], schema=SENT)
         self._file.add(self._first + self._messages, [rows])
         self._messages += len(data)
         self._bytes_left -= int(offsets(data)[-1] - offsets(data)[0])

@@ -1,7 +1,8 @@
-"""Timelines of a server's WAL: whether a server still has what a recording has.
+"""Timelines of a server's WAL, and whether a server has the WAL that was recorded.
 
-A promoted standby, and a server restored to an earlier point, begin a new timeline. What another timeline has
-behind the switch point is not in theirs (PostgreSQL documentation, "Timelines" in "Continuous Archiving").
+A promoted standby, and a server that was restored to an earlier point, begin a new timeline. The new timeline
+lacks the WAL that the old timeline has after the switch point (PostgreSQL documentation, "Timelines" in
+"Continuous Archiving").
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ class Timeline(msgspec.Struct, frozen=True):
     """A timeline in the history of a server's WAL."""
 
     id: int
+    """Timeline ID."""
     end_lsn: int | None = None
-    """Where the next timeline begins; None for the last one, which is still written."""
+    """Switch point to the next timeline; None for the current timeline."""
 
 
 def read_timelines(connection: Connection) -> tuple[Timeline, ...]:
     """Return the history of a server's WAL, the current timeline last (IDENTIFY_SYSTEM, TIMELINE_HISTORY).
 
     Args:
-        connection: For replication. A standby tells the timeline that it replays.
+        connection: A replication connection. The current timeline of a standby is the one that it replays.
 
     Raises:
         ReplicationError: The server has lost the history file of its timeline.
@@ -44,11 +46,11 @@ def parse_history(content: str, current: int) -> tuple[Timeline, ...]:
     """Return the timelines of a history file (readTimeLineHistory in timeline.c).
 
     Args:
-        content: The file: a line with ID, switch point and reason for each timeline before.
-        current: The timeline that the file is of.
+        content: The file: a line with ID, switch point and reason for each earlier timeline.
+        current: ID of the timeline that the file belongs to.
 
     Raises:
-        ReplicationError: A line is not one of a history file.
+        ReplicationError: A line has no ID or no switch point.
     """
     timelines = []
     for line in content.splitlines():
@@ -63,36 +65,38 @@ def parse_history(content: str, current: int) -> tuple[Timeline, ...]:
 
 
 def fork_lsn(recorded: Sequence[Timeline], server: Sequence[Timeline]) -> int | None:
-    """Return the LSN up to which two histories are the same WAL; None if one continues the other.
+    """Return the LSN where two histories diverge, or None if one continues the other.
 
     Args:
-        recorded: The history that a recording was made from.
-        server: The history of the server to go on with.
+        recorded: History of the WAL that was recorded.
+        server: History of the WAL of the server that continues the recording.
     """
     shared = 0
-    for one, other in zip_longest(recorded, server):
-        if one is None or other is None or one.id != other.id:
+    for ours, theirs in zip_longest(recorded, server):
+        if ours is None or theirs is None or ours.id != theirs.id:
             return shared
-        if one.end_lsn != other.end_lsn:
-            ends = [end for end in (one.end_lsn, other.end_lsn) if end is not None]
-            return min(ends)
-        shared = one.end_lsn or shared
+        if ours.end_lsn != theirs.end_lsn:
+            return min(end for end in (ours.end_lsn, theirs.end_lsn) if end is not None)
+        shared = ours.end_lsn or shared
     return None
 
 
 def check_fork(
     recorded: Sequence[Timeline], server: Sequence[Timeline], stored_lsn: int, place: str
 ) -> int | None:
-    """See that a server has all that was recorded; return the LSN where it left the recorded history.
+    """Check that a server has all transactions that were recorded.
 
     Args:
-        recorded: The history that the recording was made from.
-        server: The server's.
-        stored_lsn: End of the last transaction in the recording.
-        place: The recording, as errors name it.
+        recorded: History of the WAL that was recorded.
+        server: History of the server's WAL.
+        stored_lsn: End LSN of the last transaction in the recording.
+        place: Name of the recording in errors.
+
+    Returns:
+        The LSN where the server's history diverges from the recorded one, or None if it continues it.
 
     Raises:
-        ReplicationError: The recording has changes that the server does not have.
+        ReplicationError: The recording has changes that the server lacks.
     """
     fork = fork_lsn(recorded, server)
     if fork is None or stored_lsn <= fork:

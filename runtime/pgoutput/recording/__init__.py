@@ -4,6 +4,10 @@
 describes a segment.
 """
 
+from pgoutput._extras import require
+
+require("arrow", "numpy", "pyarrow")
+
 from pgoutput.recording.check import find_gaps, find_missing_end
 from pgoutput.recording.directory import Directory
 from pgoutput.recording.files import SegmentFile, segment_name

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
+from pgoutput._text import one_line
 from pgoutput.errors import RecordingError
 from pgoutput.recording.files import SUFFIX
 from pgoutput.wire import is_utf8, shown_text
@@ -167,8 +168,3 @@ def last_acknowledged(folder: Location) -> int:
         return _STATE.decode(content).last_segment
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RecordingError(f"{file}: it cannot be read ({error})") from None
-
-
-def one_line(error: Exception) -> str:
-    """Return the text of an error on one line; the name of its class if it has no text."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

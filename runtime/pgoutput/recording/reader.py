@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pgoutput._stored_stream import Record, StoredStream
+from pgoutput._text import one_line
 from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.recording.check import find_gaps
 from pgoutput.recording.files import SUFFIX, checksum
@@ -21,7 +22,6 @@ from pgoutput.recording.location import (
     find_segments,
     last_acknowledged,
     locate,
-    one_line,
 )
 from pgoutput.recording.model import CHECKSUM_KEY, FORMAT, METADATA_KEY, SCHEMA, Metadata, decode_metadata
 from pgoutput.stream import StreamDecoder

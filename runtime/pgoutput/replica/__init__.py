@@ -19,6 +19,10 @@ How the package is divided:
 
 from __future__ import annotations
 
+from pgoutput._extras import require
+
+require("spark", "deltalake", "pyarrow")
+
 from pgoutput.replica.batch import TableResult, apply_changes
 from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
 from pgoutput.replica.ownership import Owner, check_owner, claim_target

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, Place, locate
-from pgoutput.recording.location import one_line
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, split_changes
 from pgoutput.replica.schema import Difference
 from pgoutput.replica.table_writer import CHUNK_BITS, TableWriter

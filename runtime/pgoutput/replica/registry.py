@@ -16,9 +16,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.recording.location import one_line
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.small_files import read_file, write_file
 

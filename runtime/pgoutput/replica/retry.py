@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location, Place, SegmentReader, locate
-from pgoutput.recording.location import one_line
 from pgoutput.replica.batch import TableResult, apply_changes
 from pgoutput.replica.failed_tables import (
     FailedTable,

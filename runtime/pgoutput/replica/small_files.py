@@ -8,9 +8,9 @@ from contextlib import suppress
 import pyarrow as pa
 from pyarrow import fs
 
+from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.recording.location import one_line
 
 
 def read_file(place: Location) -> str:

@@ -9,6 +9,10 @@
 - `local_session`: starts Spark on this machine, with a Java from PyPI if none is installed.
 """
 
+from pgoutput._extras import require
+
+require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
+
 from pgoutput.replica import replica_tables
 from pgoutput.spark.decoding import decode
 from pgoutput.spark.replication import replicate, write_feed

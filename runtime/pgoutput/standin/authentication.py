@@ -1,6 +1,6 @@
-"""Who may connect: anybody, or one user with a password, by SCRAM-SHA-256 (RFC 5802, 7677; auth-scram.c).
+"""Authenticate clients: accept everybody, or one user by SCRAM-SHA-256 (RFC 5802, RFC 7677; auth-scram.c).
 
-Over TLS it also has SCRAM-SHA-256-PLUS, with the channel binding tls-server-end-point (RFC 5929).
+Over TLS, SCRAM-SHA-256-PLUS with the channel binding tls-server-end-point (RFC 5929) is also supported.
 """
 
 from __future__ import annotations
@@ -17,58 +17,62 @@ from typing import Final
 import msgspec
 
 from pgoutput.standin import protocol
-from pgoutput.standin.incoming import Body, read_message
-from pgoutput.standin.protocol import Refused
+from pgoutput.standin.frontend import MessageReader, read_message
+from pgoutput.standin.protocol import ServerError
 
-MECHANISM: Final = "SCRAM-SHA-256"
-BOUND_MECHANISM: Final = "SCRAM-SHA-256-PLUS"
-_BINDING: Final = "p=tls-server-end-point"
+_MECHANISM: Final = "SCRAM-SHA-256"
+_BINDING_MECHANISM: Final = "SCRAM-SHA-256-PLUS"
+_BINDING_FLAG: Final = "p=tls-server-end-point"
 _ITERATIONS: Final = 4096
-"""As the setting scram_iterations has it."""
+"""Number of PBKDF2 iterations; the default of the setting scram_iterations."""
 
 
-class Verifier(msgspec.Struct, frozen=True):
-    """What a server keeps of a user's password: it tells who knows it, but not what it is."""
+class ScramVerifier(msgspec.Struct, frozen=True):
+    """SCRAM-SHA-256 verifier: authenticates a user without storing the password."""
 
     user: str
+    """Name of the only user that may connect."""
     salt: bytes
+    """Random salt of the password hash."""
     stored_key: bytes
+    """SCRAM StoredKey, which verifies the client's proof."""
     server_key: bytes
+    """SCRAM ServerKey, which signs the server's answer."""
 
     @classmethod
-    def of(cls, user: str, password: str) -> Verifier:
-        """The verifier of a password."""
+    def from_password(cls, user: str, password: str) -> ScramVerifier:
+        """Create a verifier with a random salt for a user's password."""
         salt = secrets.token_bytes(16)
-        salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), salt, _ITERATIONS)
-        client_key = _mac(salted, b"Client Key")
-        return cls(user, salt, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
+        salted = hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(), salt, _ITERATIONS)
+        client_key = _hmac(salted, b"Client Key")
+        return cls(user, salt, hashlib.sha256(client_key).digest(), _hmac(salted, b"Server Key"))
 
 
-def prepared(password: str) -> str:
-    """The password as SASLprep maps it (RFC 4013): so two ways to type it are the same."""
+def saslprep(password: str) -> str:
+    """Return the password normalized by SASLprep (RFC 4013), so that equivalent spellings are equal."""
     mapped = (" " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c))
     return unicodedata.normalize("NFKC", "".join(mapped))
 
 
 async def authenticate(
-    verifier: Verifier | None,
+    verifier: ScramVerifier | None,
     user: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     certificate_hash: bytes | None = None,
 ) -> None:
-    """See that a client may connect, and tell it so.
+    """Authenticate a client and send AuthenticationOk.
 
     Args:
-        verifier: Of the only user there is; None trusts everybody.
-        user: Who the client says it is.
-        reader: From the client.
-        writer: To it.
-        certificate_hash: SHA-256 of the server's certificate, which channel binding compares; None offers no
-            channel binding.
+        verifier: Verifier of the only user; None accepts everybody.
+        user: User name from the startup packet.
+        reader: Receives from the client.
+        writer: Sends to the client.
+        certificate_hash: SHA-256 of the server's certificate for channel binding; None offers no channel
+            binding.
 
     Raises:
-        Refused: It may not.
+        ServerError: Authentication failed.
         IncompleteReadError: The connection ended.
     """
     if verifier is not None:
@@ -77,75 +81,77 @@ async def authenticate(
 
 
 async def _exchange(
-    verifier: Verifier,
+    verifier: ScramVerifier,
     user: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     certificate_hash: bytes | None,
 ) -> None:
-    bound = {} if certificate_hash is None else {BOUND_MECHANISM: certificate_hash}
-    bindings = bound | {MECHANISM: b""}
-    writer.write(protocol.authentication(10, b"".join(map(protocol.text, bindings)) + b"\0"))
-    body = Body(await _password_message(reader))
+    bindings = {} if certificate_hash is None else {_BINDING_MECHANISM: certificate_hash}
+    bindings |= {_MECHANISM: b""}
+    mechanisms = b"".join(map(protocol.encode_string, bindings)) + b"\0"
+    writer.write(protocol.authentication(10, mechanisms))
+    body = MessageReader(await _read_sasl_response(reader))
     mechanism = body.string()
     if mechanism not in bindings:
-        raise Refused("08P01", "client selected an invalid SASL authentication mechanism", fatal=True)
-    first = _ascii(body.value() or b"")
-    header, bare = _header(first)
-    _check_binding(header.partition(",")[0], mechanism, is_offered=certificate_hash is not None)
+        raise ServerError("08P01", "client selected an invalid SASL authentication mechanism", fatal=True)
+    client_first = _decode_ascii(body.value() or b"")
+    header, client_first_bare = _split_gs2_header(client_first)
+    _check_binding_flag(header.partition(",")[0], mechanism, is_offered=certificate_hash is not None)
     binding = header.encode() + bindings[mechanism]
-    nonce = _attribute(bare.split(",")[1:2], "r") + base64.b64encode(secrets.token_bytes(18)).decode()
-    challenge = f"r={nonce},s={base64.b64encode(verifier.salt).decode()},i={_ITERATIONS}"
-    writer.write(protocol.authentication(11, challenge.encode()))
+    client_nonce = _attribute(client_first_bare.split(",")[1:2], "r")
+    nonce = client_nonce + base64.b64encode(secrets.token_bytes(18)).decode()
+    server_first = f"r={nonce},s={base64.b64encode(verifier.salt).decode()},i={_ITERATIONS}"
+    writer.write(protocol.authentication(11, server_first.encode()))
 
-    final = _ascii(await _password_message(reader))
-    without_proof, mark, proof = final.rpartition(",p=")
-    parts = without_proof.split(",")
-    if not mark:
+    client_final = _decode_ascii(await _read_sasl_response(reader))
+    without_proof, separator, proof = client_final.rpartition(",p=")
+    attributes = without_proof.split(",")
+    if not separator:
         raise _malformed()
-    if _attribute(parts[:1], "c") != base64.b64encode(binding).decode():
-        if mechanism == BOUND_MECHANISM:
-            raise Refused("28000", "SCRAM channel binding check failed", fatal=True)
+    if _attribute(attributes[:1], "c") != base64.b64encode(binding).decode():
+        if mechanism == _BINDING_MECHANISM:
+            raise ServerError("28000", "SCRAM channel binding check failed", fatal=True)
         raise _malformed()
-    if _attribute(parts[1:2], "r") != nonce:
+    if _attribute(attributes[1:2], "r") != nonce:
         raise _malformed()
-    said = f"{bare},{challenge},{without_proof}".encode()
-    signature = _mac(verifier.stored_key, said)
-    client_key = bytes(a ^ b for a, b in zip(_decoded(proof), signature, strict=True))
-    right = hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
-    # Whoever does not exist is asked for a password all the same, so that nobody learns who does.
-    if not right or user != verifier.user:
-        raise Refused("28P01", f'password authentication failed for user "{user}"', fatal=True)
-    answer = base64.b64encode(_mac(verifier.server_key, said))
-    writer.write(protocol.authentication(12, b"v=" + answer))
+    auth_message = f"{client_first_bare},{server_first},{without_proof}".encode()
+    signature = _hmac(verifier.stored_key, auth_message)
+    client_key = bytes(a ^ b for a, b in zip(_decode_proof(proof), signature, strict=True))
+    is_valid = hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
+    # An unknown user goes through the same exchange, so that clients cannot find out which users exist.
+    if not is_valid or user != verifier.user:
+        raise ServerError("28P01", f'password authentication failed for user "{user}"', fatal=True)
+    server_signature = base64.b64encode(_hmac(verifier.server_key, auth_message))
+    writer.write(protocol.authentication(12, b"v=" + server_signature))
 
 
-async def _password_message(reader: asyncio.StreamReader) -> bytes:
+async def _read_sasl_response(reader: asyncio.StreamReader) -> bytes:
     tag, body = await read_message(reader)
     if tag != b"p":
-        raise Refused("08P01", f"expected SASL response, got message type {tag[0]}", fatal=True)
+        raise ServerError("08P01", f"expected SASL response, got message type {tag[0]}", fatal=True)
     return body
 
 
-def _header(first: str) -> tuple[str, str]:
-    """The GS2 header of the client's first message, and what follows it."""
-    flag, mark, rest = first.partition(",")
-    name, other_mark, bare = rest.partition(",")
-    if not (mark and other_mark) or name:
+def _split_gs2_header(client_first: str) -> tuple[str, str]:
+    """Split the client's first message into its GS2 header and the rest (client-first-message-bare)."""
+    flag, separator, rest = client_first.partition(",")
+    authzid, other_separator, bare = rest.partition(",")
+    if not (separator and other_separator) or authzid:
         raise _malformed()
     return f"{flag},,", bare
 
 
-def _check_binding(flag: str, mechanism: str, *, is_offered: bool) -> None:
-    """Check that a client's channel binding flag fits the mechanism (read_client_first_message)."""
+def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
+    """Check that the client's channel binding flag fits the mechanism (read_client_first_message)."""
     if flag == "y" and is_offered:
-        raise Refused(
+        raise ServerError(
             "28000",
             "the client supports SCRAM channel binding but thinks the server does not",
             fatal=True,
         )
-    if flag not in ((_BINDING,) if mechanism == BOUND_MECHANISM else ("n", "y")):
-        raise Refused("08P01", f'channel binding "{flag}" does not go with {mechanism}', fatal=True)
+    if flag not in ((_BINDING_FLAG,) if mechanism == _BINDING_MECHANISM else ("n", "y")):
+        raise ServerError("08P01", f'channel binding "{flag}" does not go with {mechanism}', fatal=True)
 
 
 def _attribute(parts: list[str], name: str) -> str:
@@ -154,26 +160,26 @@ def _attribute(parts: list[str], name: str) -> str:
     return parts[0][2:]
 
 
-def _decoded(proof: str) -> bytes:
+def _decode_proof(text: str) -> bytes:
     try:
-        found = base64.b64decode(proof, validate=True)
+        proof = base64.b64decode(text, validate=True)
     except ValueError:
         raise _malformed() from None
-    if len(found) != hashlib.sha256().digest_size:
+    if len(proof) != hashlib.sha256().digest_size:
         raise _malformed()
-    return found
+    return proof
 
 
-def _ascii(data: bytes) -> str:
+def _decode_ascii(data: bytes) -> str:
     try:
         return data.decode("ascii")
     except UnicodeDecodeError:
         raise _malformed() from None
 
 
-def _malformed() -> Refused:
-    return Refused("08P01", "malformed SCRAM message", fatal=True)
+def _malformed() -> ServerError:
+    return ServerError("08P01", "malformed SCRAM message", fatal=True)
 
 
-def _mac(key: bytes, data: bytes) -> bytes:
+def _hmac(key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, "sha256")

@@ -1,7 +1,7 @@
-"""What may go wrong on purpose, so that clients can be tested against it.
+"""Faults that a stand-in server injects, to test how clients handle errors.
 
-Faults that strike messages count those that are *new* to their slot: what comes again after a reconnect comes
-as it should. So a client that connects anew always gets on, and one that does not is at fault itself.
+Faults count only messages that are new to the slot: messages sent again after a reconnect are sent intact. A
+client that reconnects therefore always makes progress.
 """
 
 from __future__ import annotations
@@ -15,130 +15,124 @@ import msgspec
 from pgoutput.messages import XLogData
 
 
+def _option_name(name: str) -> str:
+    return name.replace("_", "-")
+
+
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """The faults of a stand-in. None and False leave one out."""
+    """Faults of a stand-in server. None or False disables a fault."""
 
     drop_after: int | None = None
-    """The connection breaks, without a word, behind so many new messages. So does the next."""
+    """Number of new messages after which each connection is dropped without an error message."""
     delay: int | None = None
-    """Milliseconds that pass before each message."""
+    """Delay before each message, in milliseconds."""
     duplicate: int | None = None
-    """Each so many-th new message comes twice."""
+    """Every N-th new message is sent twice."""
     truncate_message: int | None = None
-    """Each so many-th new message lacks its last byte."""
+    """Every N-th new message is sent without its last byte."""
     flip_bit: int | None = None
-    """In each so many-th new message a bit is wrong, the same one in every run."""
+    """Every N-th new message is sent with one bit flipped. The choice of the bit is deterministic."""
     stall_keepalive: bool = False
-    """No keepalives come, and no answers to who asks for one. Silent clients are not dropped."""
+    """Keepalives and replies to status updates are not sent. Silent clients are not disconnected."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool) and value < 1:
-                raise ValueError(f"{_shown(name)} wants a number from 1 on, not {value}")
+                raise ValueError(f"{_option_name(name)} must be at least 1, not {value}")
 
     @property
-    def strikes(self) -> bool:
-        """Whether messages must be looked at one by one."""
+    def alter_messages(self) -> bool:
+        """Whether any fault drops, repeats or changes messages."""
         return any((self.drop_after, self.duplicate, self.truncate_message, self.flip_bit))
 
 
-HELP: Final = {
-    "drop-after": "N: the connection breaks behind N messages that are new to the slot",
-    "delay": "MS: so many milliseconds pass before each message",
-    "duplicate": "N: each Nth new message comes twice",
-    "truncate-message": "N: each Nth new message lacks its last byte",
-    "flip-bit": "N: in each Nth new message a bit is wrong",
-    "stall-keepalive": "no keepalives, and no answers to who asks for one",
-}
-"""The faults by the names that a command has for them, with what they want and do."""
+_FAULT_NAMES: Final = tuple(map(_option_name, Faults.__struct_fields__))
 
 
 def parse_faults(texts: Sequence[str]) -> Faults:
-    """Faults as `NAME` or `NAME=NUMBER`.
+    """Parse faults of the form `NAME` or `NAME=NUMBER`, such as `drop-after=100`.
 
     Raises:
-        ValueError: There is no such fault, or its number is missing, or is none, or not wanted.
+        ValueError: A fault is unknown, or its number is missing, invalid or not allowed.
     """
-    given: dict[str, Any] = {}
-    for one in texts:
-        name, mark, value = one.partition("=")
-        if name not in HELP:
-            raise ValueError(f"there is no fault {name!r}; there are {', '.join(HELP)}")
+    faults: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if name not in _FAULT_NAMES:
+            raise ValueError(f"there is no fault {name!r}; there are {', '.join(_FAULT_NAMES)}")
         if name == "stall-keepalive":
-            if mark:
+            if separator:
                 raise ValueError(f"{name} takes no value")
-            given["stall_keepalive"] = True
+            faults["stall_keepalive"] = True
         elif not (value.isascii() and value.isdigit()):
-            raise ValueError(f"{name} wants a number, as in {name}=100, not {value!r}")
+            raise ValueError(f"{name} needs a number, as in {name}=100, not {value!r}")
         else:
-            given[name.replace("-", "_")] = int(value)
-    return Faults(**given)
+            faults[name.replace("-", "_")] = int(value)
+    return Faults(**faults)
 
 
-class Progress(msgspec.Struct):
-    """How far a slot's stream has come, over all of its connections."""
+class SlotProgress(msgspec.Struct):
+    """How far a slot's stream was sent, over all connections that used the slot."""
 
     furthest: tuple[int, int] = (0, 0)
-    """The LSN up to which all had ended, and the messages behind it: larger is new."""
-    new: int = 0
-    """New messages so far."""
+    """Furthest message sent: the LSN at which the last transaction ended, and the number of messages sent
+    after that. A message at a larger place is new to the slot."""
+    new_messages: int = 0
+    """Number of new messages sent so far."""
 
 
-class Striker:
-    """Strikes the messages of one connection.
+class FaultInjector:
+    """Applies the faults to the messages of one connection.
 
     Attributes:
-        broken: Whether the connection is to break now.
+        drops_connection: Whether the connection must be dropped now.
 
     Args:
-        faults: What may go wrong.
-        progress: Of the slot.
+        faults: Faults to inject.
+        progress: Progress of the slot, shared by all its connections.
     """
 
-    def __init__(self, faults: Faults, progress: Progress) -> None:
-        self.broken = False
+    def __init__(self, faults: Faults, progress: SlotProgress) -> None:
+        self.drops_connection = False
         self._faults = faults
         self._progress = progress
-        self._ended_lsn = self._behind = 0
-        self._new = 0
+        self._ended_lsn = self._messages_since = 0
+        self._new_messages = 0
 
-    def strike(self, message: XLogData, ended_lsn: int) -> list[XLogData]:
-        """What is sent instead of a message.
+    def apply(self, message: XLogData, ended_lsn: int) -> list[XLogData]:
+        """Return the messages to send in place of `message`.
 
         Args:
-            message: The message.
-            ended_lsn: What ended up to here has been sent before it.
+            message: Next message of the stream.
+            ended_lsn: LSN at which the last transaction sent before the message ended.
         """
         if ended_lsn != self._ended_lsn:
-            self._ended_lsn, self._behind = ended_lsn, 0
-        self._behind += 1
-        if (place := (ended_lsn, self._behind)) <= self._progress.furthest:
+            self._ended_lsn, self._messages_since = ended_lsn, 0
+        self._messages_since += 1
+        if (place := (ended_lsn, self._messages_since)) <= self._progress.furthest:
             return [message]
         self._progress.furthest = place
-        self._progress.new += 1
-        self._new += 1
+        self._progress.new_messages += 1
+        self._new_messages += 1
         faults = self._faults
-        self.broken = self._new == faults.drop_after
+        self.drops_connection = self._new_messages == faults.drop_after
         if self._is_due(faults.truncate_message):
-            message = _with(message, message.data[:-1])
+            message = _replace_data(message, message.data[:-1])
         if self._is_due(faults.flip_bit) and message.data:
-            message = _with(message, self._flipped(message.data))
+            message = _replace_data(message, self._flip_bit(message.data))
         return [message] * (2 if self._is_due(faults.duplicate) else 1)
 
-    def _is_due(self, each: int | None) -> bool:
-        return each is not None and self._progress.new % each == 0
+    def _is_due(self, interval: int | None) -> bool:
+        return interval is not None and self._progress.new_messages % interval == 0
 
-    def _flipped(self, data: bytes) -> bytes:
-        generator = random.Random(self._progress.new)  # so that it does not depend on the connections before
+    def _flip_bit(self, data: bytes) -> bytes:
+        # Seeded with the message's number: the bit must not depend on where earlier connections ended.
+        generator = random.Random(self._progress.new_messages)
         flipped = bytearray(data)
         flipped[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
         return bytes(flipped)
 
 
-def _with(message: XLogData, data: bytes) -> XLogData:
+def _replace_data(message: XLogData, data: bytes) -> XLogData:
     return msgspec.structs.replace(message, data=data)
-
-
-def _shown(name: str) -> str:
-    return name.replace("_", "-")

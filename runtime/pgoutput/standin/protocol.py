@@ -1,6 +1,6 @@
-"""The frontend/backend protocol, version 3.0: the messages of the server, as bytes.
+"""Frontend/backend protocol 3.0: encode the messages that a server sends.
 
-A message is a tag, an Int32 that counts itself and what follows, and a body
+A message is a tag, an Int32 with the length of itself and the body, and the body
 (src/include/libpq/protocol.h, src/backend/libpq/pqcomm.c).
 """
 
@@ -14,7 +14,8 @@ import msgspec
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
-HEAD: Final = Struct(">ci")
+HEADER: Final = Struct(">ci")
+"""Tag and length of a message."""
 UINT32: Final = Struct(">I")
 _TWO_UINT32: Final = Struct(">II")
 
@@ -23,109 +24,111 @@ CANCEL_REQUEST: Final = 80877102
 SSL_REQUEST: Final = 80877103
 GSSENC_REQUEST: Final = 80877104
 
-Value: TypeAlias = bytes | None
-"""A column's value on the wire; None is NULL."""
+EncodedValue: TypeAlias = bytes | None
+"""A column value as encoded in a DataRow or Bind message; None is NULL."""
 
 
-class Refused(Exception):
-    """What a client is told in an ErrorResponse.
+class ServerError(Exception):
+    """An error that the server reports to the client in an ErrorResponse message.
 
     Args:
-        state: The SQLSTATE.
-        text: What is wrong.
-        hint: What to do.
-        fatal: Whether the connection ends with it.
+        sqlstate: SQLSTATE code of five characters.
+        text: Primary error message.
+        hint: Advice for the user; empty for none.
+        fatal: Whether the server closes the connection after the error.
     """
 
-    def __init__(self, state: str, text: str, hint: str = "", *, fatal: bool = False) -> None:
+    def __init__(self, sqlstate: str, text: str, hint: str = "", *, fatal: bool = False) -> None:
         super().__init__(text)
-        self.state = state
+        self.sqlstate = sqlstate
         self.text = text
         self.hint = hint
         self.fatal = fatal
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A column of a result."""
+    """A column of a query result, as described in a RowDescription message."""
 
     name: str
+    """Name of the column."""
     type_oid: int = 25
+    """OID of the column's type; text by default."""
 
 
-def message(tag: bytes, body: bytes = b"") -> bytes:
-    """A message of either side."""
-    return HEAD.pack(tag, len(body) + 4) + body
+def encode_message(tag: bytes, body: bytes = b"") -> bytes:
+    """Encode a message from its tag and body."""
+    return HEADER.pack(tag, len(body) + 4) + body
 
 
-def text(value: str) -> bytes:
-    """Text with its zero byte; a zero inside of it ends it, as in C."""
+def encode_string(value: str) -> bytes:
+    """Encode a zero-terminated string. A zero character inside the string ends it, as in C."""
     return value.encode("utf-8", "surrogateescape").partition(b"\0")[0] + b"\0"
 
 
 def authentication(kind: int, data: bytes = b"") -> bytes:
-    """AuthenticationOk (0), SASL (10), SASLContinue (11) and SASLFinal (12)."""
-    return message(b"R", INT32.pack(kind) + data)
+    """Encode AuthenticationOk (kind 0), SASL (10), SASLContinue (11) or SASLFinal (12)."""
+    return encode_message(b"R", INT32.pack(kind) + data)
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """ParameterStatus: a setting that clients want to know."""
-    return message(b"S", text(name) + text(value))
+    """Encode ParameterStatus, which reports a setting's value to the client."""
+    return encode_message(b"S", encode_string(name) + encode_string(value))
 
 
 def backend_key(pid: int, secret: int) -> bytes:
-    """BackendKeyData: what a CancelRequest must show."""
-    return message(b"K", _TWO_UINT32.pack(pid, secret))
+    """Encode BackendKeyData: the process ID and the secret key that a CancelRequest must contain."""
+    return encode_message(b"K", _TWO_UINT32.pack(pid, secret))
 
 
 def negotiate_version(unknown: Sequence[str]) -> bytes:
-    """NegotiateProtocolVersion: 3.0 it is, and these options are not known."""
-    options = b"".join(map(text, unknown))
-    return message(b"v", INT32.pack(PROTOCOL_3_0) + INT32.pack(len(unknown)) + options)
+    """Encode NegotiateProtocolVersion for protocol 3.0, with the names of unsupported protocol options."""
+    options = b"".join(map(encode_string, unknown))
+    return encode_message(b"v", INT32.pack(PROTOCOL_3_0) + INT32.pack(len(unknown)) + options)
 
 
-def ready(status: bytes = b"I") -> bytes:
-    """ReadyForQuery: outside a transaction (I), inside one (T), or inside one that has failed (E)."""
-    return message(b"Z", status)
+def ready_for_query(transaction_status: bytes) -> bytes:
+    """Encode ReadyForQuery with the transaction status: idle (I), in a transaction (T) or failed (E)."""
+    return encode_message(b"Z", transaction_status)
 
 
 def row_description(fields: Sequence[Field], formats: Sequence[int] = ()) -> bytes:
-    """RowDescription."""
+    """Encode RowDescription. Without `formats`, all columns have text format."""
     parts = [INT16.pack(len(fields))]
-    for place, field in enumerate(fields):
-        format_ = formats[place] if formats else 0
-        parts.append(text(field.name) + _COLUMN.pack(0, 0, field.type_oid, -1, -1, format_))
-    return message(b"T", b"".join(parts))
+    for number, field in enumerate(fields):
+        format_ = formats[number] if formats else 0
+        parts.append(encode_string(field.name) + _COLUMN.pack(0, 0, field.type_oid, -1, -1, format_))
+    return encode_message(b"T", b"".join(parts))
 
 
 _COLUMN: Final = Struct(">IhIhih")
 
 
 def parameter_description(oids: Sequence[int]) -> bytes:
-    """ParameterDescription."""
-    return message(b"t", INT16.pack(len(oids)) + b"".join(map(UINT32.pack, oids)))
+    """Encode ParameterDescription with the type OIDs of a prepared statement's parameters."""
+    return encode_message(b"t", INT16.pack(len(oids)) + b"".join(map(UINT32.pack, oids)))
 
 
-def data_row(values: Sequence[Value]) -> bytes:
-    """DataRow."""
+def data_row(values: Sequence[EncodedValue]) -> bytes:
+    """Encode DataRow, one row of a query result."""
     parts = [INT16.pack(len(values))]
     for value in values:
         parts.append(INT32.pack(-1) if value is None else INT32.pack(len(value)) + value)
-    return message(b"D", b"".join(parts))
+    return encode_message(b"D", b"".join(parts))
 
 
 def command_complete(tag: str) -> bytes:
-    """CommandComplete."""
-    return message(b"C", text(tag))
+    """Encode CommandComplete with a command tag such as SELECT 1."""
+    return encode_message(b"C", encode_string(tag))
 
 
-def error(refused: Refused) -> bytes:
-    """ErrorResponse: its fields but for those that are empty."""
-    severity = "FATAL" if refused.fatal else "ERROR"
-    fields = {"S": severity, "V": severity, "C": refused.state, "M": refused.text, "H": refused.hint}
-    parts = (name.encode() + text(value) for name, value in fields.items() if value)
-    return message(b"E", b"".join(parts) + b"\0")
+def error_response(error: ServerError) -> bytes:
+    """Encode ErrorResponse. Empty fields are left out."""
+    severity = "FATAL" if error.fatal else "ERROR"
+    fields = {"S": severity, "V": severity, "C": error.sqlstate, "M": error.text, "H": error.hint}
+    parts = (name.encode() + encode_string(value) for name, value in fields.items() if value)
+    return encode_message(b"E", b"".join(parts) + b"\0")
 
 
 def copy_both_response() -> bytes:
-    """CopyBothResponse of a walsender, which names no columns."""
-    return message(b"W", b"\0\0\0")
+    """Encode the CopyBothResponse of a walsender, which has no columns."""
+    return encode_message(b"W", b"\0\0\0")

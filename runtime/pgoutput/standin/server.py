@@ -1,4 +1,4 @@
-"""The stand-in itself: it listens, and ends in good order."""
+"""Run a stand-in server: listen, accept connections and shut down."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from pgoutput.standin.authentication import Verifier
+from pgoutput.standin.authentication import ScramVerifier
 from pgoutput.standin.connection import Connection
 from pgoutput.standin.faults import Faults
-from pgoutput.standin.hub import Hub
-from pgoutput.standin.protocol import Refused, error
-from pgoutput.standin.source import Source, Streams, as_source
+from pgoutput.standin.protocol import ServerError, error_response
+from pgoutput.standin.server_state import ServerState
+from pgoutput.standin.source import Source, StreamFactory, as_source
 
-_CONNECTIONS: Final = 500
-"""At a time, at most (max_connections)."""
+_MAX_CONNECTIONS: Final = 500
+"""Maximum number of simultaneous connections (max_connections)."""
 
-_FAREWELL_SECONDS: Final = 1.0
-"""That clients have to take what was sent last."""
+_CLOSE_SECONDS: Final = 1.0
+"""Time that a client has to read the last response before its connection is aborted, in seconds."""
 
-_PATIENCE: Final = 10.0
+_THREAD_SECONDS: Final = 10.0
+"""Maximum wait for the server's thread to start or end, in seconds."""
 
 
 async def serve(
-    source: Source | Streams,
+    source: Source | StreamFactory,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -39,30 +40,32 @@ async def serve(
     settings: Mapping[str, str] | None = None,
     listening: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Serve a source, until it is cancelled.
+    """Run a stand-in server until the task is cancelled.
 
     Args:
-        source: What is served; or what makes streams, a scenario for instance.
-        host: The address to listen on.
-        port: The port; 0 for any that is free.
-        user: The only user that may connect, with the password; everybody if there is none.
-        password: Its password, which is asked for by SCRAM-SHA-256.
-        tls: The certificate; without one, requests for TLS are declined.
-        certificate_hash: SHA-256 of the certificate in DER, for the channel binding tls-server-end-point of a
-            certificate that is signed with SHA-256 (RFC 5929); without it, channel binding is not offered.
-        faults: What goes wrong on purpose.
-        sender_timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
-        settings: Values of settings that differ from the usual ones, or that are not there otherwise.
-        listening: Is told the port when it listens.
+        source: A source, or a stream factory such as a scenario.
+        host: Address to listen on.
+        port: Port to listen on; 0 for any free port.
+        user: Name of the only user that may connect; None to accept everybody.
+        password: Password of the user, for SCRAM-SHA-256 authentication.
+        tls: TLS context with the server's certificate; None to decline TLS.
+        certificate_hash: SHA-256 of the DER-encoded certificate, for the channel binding
+            tls-server-end-point of a certificate signed with SHA-256 (RFC 5929); None to offer no channel
+            binding.
+        faults: Faults to inject; None for no faults.
+        sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
+            to never disconnect.
+        settings: Values that replace the default settings, or values of additional settings.
+        listening: Called with the port when the server listens.
 
     Raises:
-        OSError: The address cannot be listened on.
-        ValueError: A user has no password, or a password no user.
+        OSError: The server cannot listen on the address.
+        ValueError: A user is given without a password, or a password without a user.
     """
     if (user is None) != (password is None):
         raise ValueError("a user and a password go together")
-    verifier = None if user is None or password is None else Verifier.of(user, password)
-    hub = Hub(as_source(source), faults or Faults(), verifier, sender_timeout, settings or {})
+    verifier = None if user is None or password is None else ScramVerifier.from_password(user, password)
+    state = ServerState(as_source(source), faults or Faults(), verifier, sender_timeout, settings or {})
     connections: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,11 +73,12 @@ async def serve(
         assert task is not None
         connections.add(task)
         try:
-            if len(connections) > _CONNECTIONS:
-                writer.write(error(Refused("53300", "sorry, too many clients already", fatal=True)))
+            if len(connections) > _MAX_CONNECTIONS:
+                error = ServerError("53300", "sorry, too many clients already", fatal=True)
+                writer.write(error_response(error))
             else:
-                await Connection(hub, reader, writer, tls, certificate_hash).run()
-        except (OSError, asyncio.CancelledError):  # the client has gone, or the stand-in goes
+                await Connection(state, reader, writer, tls, certificate_hash).run()
+        except (OSError, asyncio.CancelledError):  # the client disconnected, or the server shuts down
             pass
         finally:
             await _close(writer)
@@ -92,35 +96,38 @@ async def serve(
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close a connection; a client that does not read is not waited for."""
+    """Close a connection. Abort it if the client does not read the last response in time."""
     writer.close()
     with suppress(OSError, TimeoutError, asyncio.CancelledError):
-        async with asyncio.timeout(_FAREWELL_SECONDS):
+        async with asyncio.timeout(_CLOSE_SECONDS):
             await writer.wait_closed()
             return
     writer.transport.abort()
 
 
 class StandIn:
-    """A stand-in in a thread of this process, on a free port of this machine; a context manager.
+    """A stand-in server in a thread of this process, on a free port of 127.0.0.1. Use as a context manager.
 
     Attributes:
-        port: Where it listens.
+        port: Port that the server listens on.
 
     Args:
-        source: As `serve` takes it, and so the others.
-        user: The only user that may connect.
-        password: Its password.
-        tls: The certificate.
-        certificate_hash: As `serve` takes it.
-        faults: What goes wrong on purpose.
-        sender_timeout: wal_sender_timeout in seconds.
-        settings: As `serve` takes them.
+        source: A source, or a stream factory such as a scenario.
+        user: Name of the only user that may connect; None to accept everybody.
+        password: Password of the user, for SCRAM-SHA-256 authentication.
+        tls: TLS context with the server's certificate; None to decline TLS.
+        certificate_hash: SHA-256 of the DER-encoded certificate, for channel binding; None to offer none.
+        faults: Faults to inject; None for no faults.
+        sender_timeout: Time after which a silent client is disconnected, in seconds; 0 to never disconnect.
+        settings: Values that replace the default settings, or values of additional settings.
+
+    Raises:
+        ValueError: On entry: a user is given without a password, or a password without a user.
     """
 
     def __init__(
         self,
-        source: Source | Streams,
+        source: Source | StreamFactory,
         *,
         user: str | None = None,
         password: str | None = None,
@@ -143,7 +150,7 @@ class StandIn:
             faults=faults,
             sender_timeout=sender_timeout,
             settings=settings,
-            listening=self._listens,
+            listening=self._set_port,
         )
         self._listening = threading.Event()
         self._failure: BaseException | None = None
@@ -151,18 +158,18 @@ class StandIn:
 
     def __enter__(self) -> StandIn:
         self._thread.start()
-        self._listening.wait(_PATIENCE)
+        self._listening.wait(_THREAD_SECONDS)
         if self._failure is not None:
             raise self._failure
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join(_PATIENCE)
+        self._thread.join(_THREAD_SECONDS)
 
     @property
     def dsn(self) -> str:
-        """Where it is, as libpq takes it. The password is in it, if there is one."""
+        """Connection string (libpq keywords) of the server, including the password if there is one."""
         quoted = (self._password or "").replace("\\", "\\\\").replace("'", "\\'")
         secret = f" password='{quoted}'" if quoted else ""
         user = self._user or "postgres"
@@ -182,6 +189,6 @@ class StandIn:
         with suppress(asyncio.CancelledError):
             await self._task
 
-    def _listens(self, port: int) -> None:
+    def _set_port(self, port: int) -> None:
         self.port = port
         self._listening.set()

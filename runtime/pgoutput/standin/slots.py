@@ -1,4 +1,4 @@
-"""Replication slots, and how far their clients have confirmed (src/backend/replication/slot.c)."""
+"""Replication slots and their confirmed flush positions (src/backend/replication/slot.c)."""
 
 from __future__ import annotations
 
@@ -9,34 +9,40 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.standin.faults import Progress
-from pgoutput.standin.protocol import Refused
+from pgoutput.standin.faults import SlotProgress
+from pgoutput.standin.protocol import ServerError
 
 MAX_SLOTS: Final = 1000
-"""As max_replication_slots says."""
+"""Maximum number of slots; the value of the setting max_replication_slots."""
 
-_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+_VALID_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
 class Slot(msgspec.Struct):
-    """A logical slot of pgoutput."""
+    """A logical replication slot of the plugin pgoutput."""
 
     name: str
+    """Name of the slot."""
     database: str
+    """Name of the database that the slot belongs to."""
     confirmed_flush_lsn: int
-    """What ended up to here is not sent again."""
+    """LSN that the client has acknowledged. Transactions that ended up to this LSN are not sent again."""
     temporary: bool = False
+    """Whether the slot is dropped when the connection that created it ends."""
     two_phase: bool = False
+    """Whether transactions are sent when they are prepared."""
     failover: bool = False
+    """Value of the slot's failover flag, which has no effect in a stand-in server."""
     owner_pid: int = 0
-    """The connection that a temporary slot ends with."""
+    """Process ID of the connection that created the slot."""
     active_pid: int | None = None
-    """The connection that streams from it."""
-    progress: Progress = msgspec.field(default_factory=Progress)
+    """Process ID of the connection that streams from the slot, or None."""
+    progress: SlotProgress = msgspec.field(default_factory=SlotProgress)
+    """How far the slot's stream was sent. Faults are injected only into new messages."""
 
 
 class Slots:
-    """The slots of a stand-in. All of it happens in the thread of its event loop."""
+    """Replication slots of a stand-in server. Not thread-safe: use only in the event loop's thread."""
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
@@ -49,39 +55,39 @@ class Slots:
         """Add a slot.
 
         Raises:
-            Refused: There is one of that name, the name is not one for slots, or there are too many.
+            ServerError: The name is taken or not valid, or all slots are in use.
         """
         _check_name(slot.name)
         if slot.name in self._slots:
-            raise Refused("42710", f'replication slot "{slot.name}" already exists')
+            raise ServerError("42710", f'replication slot "{slot.name}" already exists')
         if len(self._slots) >= MAX_SLOTS:
-            raise Refused("53400", "all replication slots are in use", "Free one.")
+            raise ServerError("53400", "all replication slots are in use", "Drop an unused slot.")
         self._slots[slot.name] = slot
 
-    def find(self, name: str) -> Slot:
-        """The slot of a name.
+    def get(self, name: str) -> Slot:
+        """Return the slot of this name.
 
         Raises:
-            Refused: There is none.
+            ServerError: There is no such slot.
         """
         if name not in self._slots:
-            raise Refused("42704", f'replication slot "{name}" does not exist')
+            raise ServerError("42704", f'replication slot "{name}" does not exist')
         return self._slots[name]
 
     def acquire(self, name: str, pid: int, database: str) -> Slot:
-        """The slot of a name, for a connection that will stream from it.
+        """Return the slot of this name and mark it as active for the connection `pid`.
 
         Raises:
-            Refused: There is none, it is in use, or it belongs to another database.
+            ServerError: There is no such slot, it is active, or it belongs to another database.
         """
-        slot = self._idle(name)
+        slot = self._get_inactive(name)
         if slot.database != database:
-            raise Refused("55000", f'replication slot "{name}" was not created in this database')
+            raise ServerError("55000", f'replication slot "{name}" was not created in this database')
         slot.active_pid = pid
         return slot
 
     async def release(self, slot: Slot) -> None:
-        """Let go of a slot."""
+        """Mark a slot as inactive."""
         slot.active_pid = None
         async with self._released:
             self._released.notify_all()
@@ -90,42 +96,42 @@ class Slots:
         """Drop a slot.
 
         Raises:
-            Refused: There is none, or it is in use.
+            ServerError: There is no such slot, or it is active.
         """
-        del self._slots[self._idle(name).name]
+        del self._slots[self._get_inactive(name).name]
 
     async def drop_when_idle(self, name: str) -> None:
-        """Drop a slot as soon as nobody uses it.
+        """Wait until a slot is inactive, then drop it (DROP_REPLICATION_SLOT … WAIT).
 
         Raises:
-            Refused: There is none.
+            ServerError: There is no such slot.
         """
-        self.find(name)
+        self.get(name)
         async with self._released:
-            await self._released.wait_for(lambda: self.find(name).active_pid is None)
+            await self._released.wait_for(lambda: self.get(name).active_pid is None)
         self.drop(name)
 
-    def forget(self, pid: int) -> None:
+    def drop_temporary(self, pid: int) -> None:
         """Drop the temporary slots of a connection that has ended."""
         for slot in self:
             if slot.temporary and slot.owner_pid == pid:
                 del self._slots[slot.name]
 
-    def _idle(self, name: str) -> Slot:
-        slot = self.find(name)
+    def _get_inactive(self, name: str) -> Slot:
+        slot = self.get(name)
         if slot.active_pid is not None:
-            raise Refused("55006", f'replication slot "{name}" is active for PID {slot.active_pid}')
+            raise ServerError("55006", f'replication slot "{name}" is active for PID {slot.active_pid}')
         return slot
 
 
 def _check_name(name: str) -> None:
-    """See that a name is one for slots (ReplicationSlotValidateName)."""
+    """Check that a name is valid for a slot (ReplicationSlotValidateName)."""
     if len(name.encode("utf-8", "surrogateescape")) > 63:
-        raise Refused("42622", f'replication slot name "{name}" is too long')
+        raise ServerError("42622", f'replication slot name "{name}" is too long')
     if not name:
-        raise Refused("42602", f'replication slot name "{name}" is too short')
-    if _NAME.fullmatch(name) is None:
-        raise Refused(
+        raise ServerError("42602", f'replication slot name "{name}" is too short')
+    if _VALID_NAME.fullmatch(name) is None:
+        raise ServerError(
             "42602",
             f'replication slot name "{name}" contains invalid character',
             "Replication slot names may only contain lower case letters, numbers, and the underscore "

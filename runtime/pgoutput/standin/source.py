@@ -1,4 +1,4 @@
-"""What a stand-in serves: where its messages come from, and with which options they are asked for."""
+"""Sources of a stand-in server: objects that produce the stream a walsender sends."""
 
 from __future__ import annotations
 
@@ -11,79 +11,85 @@ from pgoutput.errors import ReplicationError
 from pgoutput.messages import PrimaryKeepalive, Relation, Streaming, XLogData
 from pgoutput.versions import OPTIONS
 
-Sent: TypeAlias = XLogData | PrimaryKeepalive
-"""What a walsender sends."""
+Envelope: TypeAlias = XLogData | PrimaryKeepalive
+"""An envelope that a walsender sends."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a START_REPLICATION."""
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the pgoutput plugin in a START_REPLICATION command."""
 
     proto_version: int
+    """Protocol version of pgoutput, from 1 on."""
     publication_names: tuple[str, ...]
+    """Names of the publications whose changes are sent."""
     streaming: Streaming = "off"
+    """Whether transactions in progress are streamed: off, on or parallel."""
     two_phase: bool = False
-    """Whether transactions come when they are prepared: the option, or the flag of the slot."""
+    """Whether transactions are sent when they are prepared, by this option or by the slot's flag."""
     binary: bool = False
+    """Whether values are sent in binary format."""
     messages: bool = False
+    """Whether logical decoding messages are sent."""
     origin: Literal["any", "none"] = "any"
+    """Origin of the changes to send: any, or none for changes without a replication origin."""
 
 
 class Source(Protocol):
-    """What a server holds. Several threads may read it at once."""
+    """The stream and the catalog data of a stand-in server. Several threads may read a source at once."""
 
     @property
     def server_version(self) -> str:
-        """Of the server that it is taken for: 18.4."""
+        """Version of PostgreSQL that the stand-in server reports, such as 18.4."""
 
     @property
     def system_identifier(self) -> str:
-        """As IDENTIFY_SYSTEM gives it."""
+        """System identifier that IDENTIFY_SYSTEM reports."""
 
     @property
     def database(self) -> str:
-        """The only database; the empty text for any that a client names."""
+        """Name of the only database, or the empty string to accept any database name."""
 
     @property
     def publications(self) -> tuple[str, ...] | None:
-        """The publications that there are; None for any that a client names."""
+        """Names of the publications, or None to accept any publication name."""
 
     @property
     def tables(self) -> Sequence[Relation]:
-        """The published tables, for look-ups, as far as they are known."""
+        """Known published tables, which the stand-in server shows in its catalogs."""
 
     @property
     def start_lsn(self) -> int:
-        """Where a new slot stands: before everything."""
+        """Confirmed flush LSN of a new slot. All transactions end after this LSN."""
 
     @property
     def end_lsn(self) -> int:
-        """The end of the WAL."""
+        """Current end of the WAL."""
 
-    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent | None]:
-        """What a new connection is sent, without the transactions that ended at or before an LSN.
+    def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
+        """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
 
-        Behind all that there is stands a keepalive. What may grow gives None then, again and again, until it
-        has grown.
+        The last known message is followed by a keepalive. A source that may grow then yields None repeatedly
+        until more messages are available.
 
         Args:
-            wanted: The options that the client asks for.
-            after_lsn: What ended up to here, it has.
+            options: Options from the client's START_REPLICATION command.
+            after_lsn: LSN up to which the client has confirmed the stream.
 
         Raises:
-            ReplicationError: The source has no stream with these options; the text says with which.
+            ReplicationError: The source has no stream with these options. The error names the options it has.
         """
 
 
-class Streams(Protocol):
-    """What makes streams by itself, a `pgoutput.synth.Scenario` for instance.
+class StreamFactory(Protocol):
+    """An object that generates streams, such as `pgoutput.synth.Scenario`.
 
-    It may grow while it is served: streams that are made later begin with what was in those before, and
-    `end_lsn` is larger.
+    The database of a stream factory may grow while it is served. A later stream then repeats the earlier
+    messages before the new ones, and `end_lsn` is larger.
     """
 
     @property
     def end_lsn(self) -> int:
-        """The end of the WAL."""
+        """Current end of the WAL."""
 
     def stream(
         self,
@@ -95,74 +101,94 @@ class Streams(Protocol):
         messages: bool,
         origin: Literal["any", "none"],
         after_lsn: int = 0,
-    ) -> Iterator[Sent]:
-        """What a server sends that is asked with these options."""
+    ) -> Iterator[Envelope]:
+        """Return the envelopes that a server sends for these options.
+
+        Transactions that ended at or before `after_lsn` are left out.
+        """
 
 
-class StreamsSource:
-    """A Source of what makes streams.
+class GeneratedSource:
+    """A source that serves the streams of a stream factory.
+
+    If the factory has an attribute named below, its value replaces the default.
 
     Attributes:
-        server_version: As `Source` has it, and so the others.
+        server_version: Reported PostgreSQL version; 18.4 by default.
+        system_identifier: System identifier that IDENTIFY_SYSTEM reports.
+        database: Name of the only database; by default the empty string, which accepts any name.
+        publications: Names of the publications; by default None, which accepts any name.
+        tables: Published tables shown in the catalogs; always empty.
+        start_lsn: Confirmed flush LSN of a new slot; 1 by default.
 
     Args:
-        streams: What makes them. Where it says nothing else, it is a PostgreSQL 18 with any database and any
-            publication that a client names.
+        factory: Generates the streams.
     """
 
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
+    def __init__(self, factory: StreamFactory) -> None:
+        self._factory = factory
 
-        def said(name: str, default: Any) -> Any:
-            return getattr(streams, name, default)
+        def attribute(name: str, default: Any) -> Any:
+            return getattr(factory, name, default)
 
-        self.server_version: str = said("server_version", "18.4")
-        self.system_identifier: str = said("system_identifier", "7000000000000000001")
-        self.database: str = said("database", "")
-        self.publications: tuple[str, ...] | None = said("publications", None)
+        self.server_version: str = attribute("server_version", "18.4")
+        self.system_identifier: str = attribute("system_identifier", "7000000000000000001")
+        self.database: str = attribute("database", "")
+        self.publications: tuple[str, ...] | None = attribute("publications", None)
         self.tables: Sequence[Relation] = ()
-        self.start_lsn: int = said("start_lsn", 1)
+        self.start_lsn: int = attribute("start_lsn", 1)
 
     @property
     def end_lsn(self) -> int:
-        """The end of the WAL, which may grow."""
-        return self._streams.end_lsn
+        """Current end of the WAL, which may grow."""
+        return self._factory.end_lsn
 
-    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent | None]:
-        """As `Source.start`."""
-        needed = OPTIONS["two_phase"]["on"].proto_version
-        if wanted.two_phase and wanted.proto_version < needed:
+    def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
+        """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
+
+        Args:
+            options: Options from the client's START_REPLICATION command.
+            after_lsn: LSN up to which the client has confirmed the stream.
+
+        Raises:
+            ReplicationError: The slot has two_phase set and the protocol version does not support it.
+        """
+        required = OPTIONS["two_phase"]["on"].proto_version
+        if options.two_phase and options.proto_version < required:
             raise ReplicationError(
-                f"the slot has the flag two_phase: ask for proto_version {needed} or higher, "
+                f"the slot has the flag two_phase: ask for proto_version {required} or higher, "
                 "or create a slot without it"
             )
-        return self._follow(wanted, after_lsn)
+        return self._follow(options, after_lsn)
 
-    def _follow(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent | None]:
-        options = msgspec.structs.asdict(wanted)
-        del options["publication_names"]
+    def _follow(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
+        arguments = msgspec.structs.asdict(options)
+        del arguments["publication_names"]
         sent = 0
         while True:
-            end_lsn = self.end_lsn  # asked first: what is done meanwhile comes now, or the next time
+            # Read before the stream is generated: a change made meanwhile is sent now or in the next round.
+            end_lsn = self.end_lsn
             count = 0
-            for one in self._streams.stream(after_lsn=after_lsn, **options):
-                count += type(one) is XLogData
+            for envelope in self._factory.stream(after_lsn=after_lsn, **arguments):
+                count += type(envelope) is XLogData
                 if count > sent or not sent:
-                    yield one
+                    yield envelope
             yield PrimaryKeepalive(end_lsn, 0, False)
             sent = count
             while self.end_lsn == end_lsn:
                 yield None
 
 
-def as_source(given: Source | Streams) -> Source:
-    """The source itself, or one of what makes streams.
+def as_source(served: Source | StreamFactory) -> Source:
+    """Return `served` if it is a source, or a `GeneratedSource` for a stream factory.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: The object is neither a source nor a stream factory.
     """
-    if hasattr(given, "start") and hasattr(given, "start_lsn"):
-        return given  # type: ignore[return-value]
-    if hasattr(given, "stream") and hasattr(given, "end_lsn"):
-        return StreamsSource(given)
-    raise TypeError(f"a source has start and end_lsn, a scenario stream and end_lsn; {given!r} has not")
+    if hasattr(served, "start") and hasattr(served, "start_lsn"):
+        return served  # type: ignore[return-value]
+    if hasattr(served, "stream") and hasattr(served, "end_lsn"):
+        return GeneratedSource(served)
+    raise TypeError(
+        f"cannot serve {served!r}: a source needs start and start_lsn, a scenario needs stream and end_lsn"
+    )

@@ -1,7 +1,7 @@
-"""What a reader of a stream must remember between messages.
+"""State that a client keeps while it reads a stream.
 
-`StreamDecoder` reads messages, `Transactions` puts them together into what was committed, `Tables` keeps
-the rows that follow from it. Each takes what the one before it gives.
+`StreamDecoder` decodes messages, `Transactions` assembles them into committed transactions, and `Tables`
+applies transactions to in-memory tables. `pgoutput.stream.check` checks whether a stream is valid.
 """
 
 from pgoutput.stream.decoder import StreamDecoder

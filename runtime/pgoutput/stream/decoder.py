@@ -1,4 +1,4 @@
-"""Messages in their context: open blocks, known relations and types."""
+"""Stateful decoder of one connection's messages: stream blocks, relations and types."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pgoutput.wire import Buffer
 
 
 class StreamDecoder:
-    """Decodes the messages of one connection, in their order.
+    """Decodes the messages of one connection, in stream order.
 
     Attributes:
-        proto_version: The protocol version.
-        streaming: The option `streaming`.
-        in_stream: Whether a stream block is open (LogicalRepApplyLoop's in_streamed_transaction).
-        relations: The last Relation message of each OID. It holds for the changes that follow it.
-        types: The last Type message of each OID.
+        proto_version: Protocol version.
+        streaming: Value of the option `streaming`.
+        in_stream: Whether a stream block is open (in_streamed_transaction in worker.c).
+        relations: Last Relation message by relation OID. It applies to the changes that follow.
+        types: Last Type message by type OID.
 
     Args:
-        proto_version: The protocol version that the client asked for.
-        streaming: The option `streaming` that the client asked for.
-        two_phase: Also read the messages of two-phase commit on a stream of a version that does not have
-            them. Servers send them there if the slot has its two_phase flag set.
+        proto_version: Protocol version that the client requested.
+        streaming: Option `streaming` that the client requested.
+        two_phase: Whether to accept two-phase commit messages if the protocol version does not define them.
+            Servers send them if the slot was created with two_phase.
 
     Raises:
-        ValueError: There is no such version, or it is too old for this `streaming`.
+        ValueError: The protocol version is unknown, or does not support `streaming`.
     """
 
     def __init__(self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False) -> None:
@@ -51,10 +51,10 @@ class StreamDecoder:
         self._codec = CODECS[proto_version]
         self.proto_version = proto_version
         foreign = _protocols.VERSIONS[proto_version].foreign if two_phase else ()
-        self._version_of_tag = {ord(message.tag): message.since for message in foreign}
-        self._effects: Mapping[type[Message], Callable[[Any], None]] = {
-            StreamStart: self._enter,
-            StreamStop: self._leave,
+        self._foreign_version_by_tag = {ord(message.tag): message.since for message in foreign}
+        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
+            StreamStart: self._open_block,
+            StreamStop: self._close_block,
             Relation: self._remember_relation,
             Type: self._remember_type,
         }
@@ -63,41 +63,44 @@ class StreamDecoder:
         """Decode the next message of the stream.
 
         Raises:
-            DecodeError: The bytes are not a message of this stream. The state is as it was before.
+            DecodeError: The bytes are not a valid message at this point of the stream. The decoder's state is
+                unchanged.
             TypeError: `data` is not bytes-like.
         """
-        codec = CODECS[self._version_for(data)] if self._version_of_tag else self._codec
+        codec = CODECS[self._version_for(data)] if self._foreign_version_by_tag else self._codec
         message = codec.decode(data, self.in_stream, self.streaming)
-        effect = self._effects.get(type(message))
-        if effect is not None:
-            effect(message)
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(message)
         return message
 
     @cached_property
-    def versions_of_tags(self) -> bytes:
-        """By first byte, the protocol version that such a message is read by; 0 where there is none."""
+    def versions_by_tag(self) -> bytes:
+        """Protocol version used to decode a message, indexed by its first byte; 0 for unknown tags."""
         own = dict.fromkeys(_protocols.VERSIONS[self.proto_version].by_tag, self.proto_version)
-        versions = self._version_of_tag | own
+        versions = self._foreign_version_by_tag | own
         return bytes(versions.get(tag, 0) for tag in range(256))
 
     def walk(self, data: bytes) -> Iterator[Piece]:
-        """The pieces of the next message, field by field. The state stays as it is.
+        """Yield the fields of the next message. The decoder's state is unchanged.
 
         Raises:
-            DecodeError: The bytes are not a message of this stream.
+            DecodeError: The bytes are not a valid message at this point of the stream.
         """
         return walk(_protocols.VERSIONS[self._version_for(data)], data, self.in_stream, self.streaming)
 
     def _version_for(self, data: Buffer) -> int:
-        raw = data if isinstance(data, bytes) else bytes(memoryview(data))  # items may be wider
-        return self._version_of_tag.get(raw[0], self.proto_version) if raw else self.proto_version
+        raw = (
+            data if isinstance(data, bytes) else bytes(memoryview(data))
+        )  # items of a memoryview may be wider than a byte
+        return self._foreign_version_by_tag.get(raw[0], self.proto_version) if raw else self.proto_version
 
-    def _enter(self, message: StreamStart) -> None:
+    def _open_block(self, message: StreamStart) -> None:
         if self.in_stream:
             raise StreamError.at(message, "a stream block is open already, and blocks do not nest")
         self.in_stream = True
 
-    def _leave(self, message: StreamStop) -> None:
+    def _close_block(self, message: StreamStop) -> None:
         if not self.in_stream:
             raise StreamError.at(message, "no stream block is open")
         self.in_stream = False

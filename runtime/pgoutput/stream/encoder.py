@@ -1,4 +1,4 @@
-"""Messages to the bytes of a stream."""
+"""Encode messages for the clients of a protocol version."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from pgoutput.versions import CODECS
 
 
 def encode_for(message: Message, proto_version: int) -> bytes:
-    """The bytes of a message as a client of this version gets them.
+    """Encode a message as the clients of a protocol version receive it.
 
-    The messages of two-phase commit reach clients of versions that do not have them; they look as in the
-    version that does.
+    Two-phase commit messages are also encoded for versions that do not define them, because servers send them
+    if the slot has two_phase set.
+
+    Args:
+        message: The message.
+        proto_version: Protocol version of the client.
 
     Raises:
-        EncodeError: The message, or one of its fields, does not exist in this version, or a value does not
-            fit its field.
+        EncodeError: The version does not define the message or one of its fields, or a value does not fit its
+            field.
     """
     name = type(message).__name__
     since = (foreign.since for foreign in _protocols.VERSIONS[proto_version].foreign if foreign.name == name)

@@ -1,7 +1,7 @@
-"""Committed changes to the rows that follow from them.
+"""In-memory tables, built by applying committed transactions.
 
-Rows live in memory, by replica identity. A row keeps the values of columns by name, so that columns that
-come and go with the schema do not disturb the others.
+Rows are stored by replica identity. A row keeps its values by column name, so that added and dropped columns
+do not affect the others.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from pgoutput.stream.transactions import Change, Transaction
 from pgoutput.wire import UNCHANGED
 
 Row: TypeAlias = Mapping[str, Cell]
+"""Cells of a row by column name."""
 
 
 class Table:
     """The rows of one relation.
 
     Attributes:
-        relation: The Relation message that holds now.
+        relation: Last Relation message that was applied.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -40,9 +41,9 @@ class Table:
         self._rows: dict[TupleData, list[Row]] = {}
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows, each with the columns of the relation as it is now; NULL where a column came later.
+        """Yield the rows with the current columns; NULL for columns added after the row.
 
-        A value is UNCHANGED where no message ever carried it.
+        A cell is UNCHANGED if no message has carried its value.
         """
         names = [column.name for column in self.relation.columns]
         for rows in self._rows.values():
@@ -53,20 +54,26 @@ class Table:
         return sum(len(rows) for rows in self._rows.values())
 
     def apply(self, message: Insert | Update | Delete, relation: Relation) -> None:
-        """Make one change. An update or delete of a row that was never seen adds it, or does nothing.
+        """Apply one change.
+
+        An update of an unknown row inserts the row; a delete of an unknown row is ignored.
+
+        Args:
+            message: Insert, Update or Delete.
+            relation: The Relation message in effect for the change.
 
         Raises:
-            TypeError: `message` is neither an insert, nor an update or delete.
+            TypeError: `message` is not an Insert, Update or Delete.
         """
         if relation is not self.relation:
-            self._follow(relation)
+            self._change_relation(relation)
         match message:
             case Insert():
-                self._add(self._named(message.new))
+                self._add_row(self._by_column_name(message.new))
             case Update():
                 self._update(message)
             case Delete():
-                self._take(self._named(message.key or message.old or ()))
+                self._remove_row(self._by_column_name(message.key or message.old or ()))
             case _:
                 raise TypeError(f"an Insert, Update or Delete is expected, not {type(message).__name__}")
 
@@ -75,35 +82,37 @@ class Table:
         self._rows.clear()
 
     def _update(self, message: Update) -> None:
-        new = self._named(message.new)
-        given = message.key or message.old
-        old = self._named(given) if given is not None else new
-        before = self._take(old) or {}
+        new = self._by_column_name(message.new)
+        identity = message.key or message.old
+        old = self._by_column_name(identity) if identity is not None else new
+        before = self._remove_row(old) or {}
         if message.old is not None:
             before = old
-        self._add({name: before.get(name, cell) if cell is UNCHANGED else cell for name, cell in new.items()})
+        self._add_row(
+            {name: before.get(name, cell) if cell is UNCHANGED else cell for name, cell in new.items()}
+        )
 
-    def _named(self, cells: TupleData) -> Row:
+    def _by_column_name(self, cells: TupleData) -> Row:
         return {column.name: cell for column, cell in zip(self.relation.columns, cells, strict=True)}
 
-    def _add(self, row: Row) -> None:
+    def _add_row(self, row: Row) -> None:
         self._rows.setdefault(tuple(row.get(name) for name in self._key), []).append(row)
 
-    def _take(self, row: Row) -> Row | None:
-        """Remove one row with the identity of `row`."""
+    def _remove_row(self, row: Row) -> Row | None:
+        """Remove and return one row with the replica identity of `row`; None if there is no such row."""
         if not self._key and self.relation.replica_identity != ReplicaIdentity.FULL:
             return None
         key = tuple(row.get(name) for name in self._key)
         rows = self._rows.get(key)
         if not rows:
             return None
-        taken = rows.pop()
+        removed = rows.pop()
         if not rows:
             del self._rows[key]
-        return taken
+        return removed
 
-    def _follow(self, relation: Relation) -> None:
-        """Take over a new shape: rows keep what they have, and are found by the new key."""
+    def _change_relation(self, relation: Relation) -> None:
+        """Adopt a new schema version: rows keep their values and are indexed by the new replica identity."""
         self.relation = relation
         key = _key_names(relation)
         if key != self._key:
@@ -111,17 +120,17 @@ class Table:
             self._key = key
             self._rows = {}
             for row in rows:
-                self._add(row)
+                self._add_row(row)
 
 
 class Tables(dict[int, Table]):
-    """The tables of a stream, by OID."""
+    """Tables by relation OID."""
 
     def apply(self, transaction: Transaction) -> None:
-        """Make the changes of a committed transaction.
+        """Apply the changes of a committed transaction.
 
         Raises:
-            TypeError: It is not a `Transaction`.
+            TypeError: The argument is not a `Transaction`.
         """
         if not isinstance(transaction, Transaction):
             raise TypeError(f"a Transaction is expected, not {type(transaction).__name__}")
@@ -129,7 +138,7 @@ class Tables(dict[int, Table]):
             self.apply_change(change)
 
     def apply_change(self, change: Change) -> None:
-        """Make one change of a committed transaction."""
+        """Apply one change of a committed transaction."""
         for relation in change.relations:
             table = self.get(relation.oid)
             if table is None:

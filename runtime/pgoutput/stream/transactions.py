@@ -1,7 +1,7 @@
-"""Messages to committed transactions: streamed blocks, rolled-back savepoints, prepared transactions.
+"""Assemble messages into committed transactions.
 
-A transaction that is not committed yet is kept in memory. What ends one is said in PostgreSQL's
-src/backend/replication/logical/worker.c, apply_dispatch.
+Handles stream blocks, rolled-back savepoints and prepared transactions. Uncommitted transactions are kept in
+memory. The rules follow apply_dispatch in PostgreSQL's src/backend/replication/logical/worker.c.
 """
 
 from __future__ import annotations
@@ -18,54 +18,62 @@ from pgoutput.stream.decoder import StreamDecoder
 ChangeMessage: TypeAlias = (
     messages.Insert | messages.Update | messages.Delete | messages.Truncate | messages.LogicalMessage
 )
+"""Message that is part of a transaction."""
 End: TypeAlias = messages.Commit | messages.StreamCommit | messages.CommitPrepared
+"""Message that commits a transaction."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change, and how the relations that it touches looked when it was made."""
+    """A change with the Relation messages that applied to it."""
 
     message: ChangeMessage
     relations: tuple[messages.Relation, ...]
-    """One; those of a Truncate, in its order; none for a logical message."""
+    """The changed relation; all relations of a Truncate, in its order; empty for a logical message."""
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """A committed transaction. LSNs and time are as in the messages."""
+    """A committed transaction."""
 
     xid: int
+    """Transaction id."""
     commit_lsn: int
+    """LSN of the commit record."""
     end_lsn: int
+    """LSN of the end of the commit record."""
     commit_time: int
+    """Commit time in microseconds since 2000-01-01 00:00 UTC."""
     changes: list[Change]
-    """In the order in which they were made, without those of rolled-back savepoints. A logical message of
-    a rolled-back savepoint stays: it does not carry the savepoint's xid."""
+    """Changes in execution order, without those of rolled-back savepoints. Logical messages of rolled-back
+    savepoints remain, because they do not carry the savepoint's xid."""
     origin: messages.Origin | None = None
+    """Origin message, or None for a transaction of the server itself."""
     gid: str | None = None
-    """The global identifier, if the transaction was prepared."""
+    """Global identifier if the transaction was prepared, otherwise None."""
 
 
-class _Work(msgspec.Struct):
-    """A transaction that has not ended: changes with the xid of the subtransaction, if it is streamed."""
+class _OpenTransaction(msgspec.Struct):
+    """A transaction that has not ended."""
 
     xid: int
     changes: list[tuple[int | None, Change]] = []
+    """Changes with the xid of their subtransaction; the xid is None outside stream blocks."""
     origin: messages.Origin | None = None
 
 
 class Transactions:
-    """Puts the messages of a stream together into committed transactions.
+    """Assembles the messages of a stream into committed transactions.
 
     Args:
-        decoder: The decoder that reads the messages; its relations are looked up.
+        decoder: Decoder of the messages. Its `relations` are used.
     """
 
     def __init__(self, decoder: StreamDecoder) -> None:
         self._decoder = decoder
-        self._current: _Work | None = None
-        self._opened_by: type[messages.Message] | None = None
-        self._streamed: dict[int, _Work] = {}
-        self._prepared: dict[str, _Work] = {}
-        self._effects: Mapping[type[messages.Message], Callable[[Any], Transaction | None]] = {
+        self._current: _OpenTransaction | None = None
+        self._opening_type: type[messages.Message] | None = None
+        self._streamed: dict[int, _OpenTransaction] = {}
+        self._prepared: dict[str, _OpenTransaction] = {}
+        self._handlers: Mapping[type[messages.Message], Callable[[Any], Transaction | None]] = {
             messages.Begin: self._begin,
             messages.BeginPrepare: self._begin,
             messages.Commit: self._commit,
@@ -83,130 +91,128 @@ class Transactions:
             messages.Delete: self._row_change,
             messages.Truncate: self._truncate,
             messages.LogicalMessage: self._logical_message,
-            messages.Relation: self._description,
-            messages.Type: self._description,
+            messages.Relation: self._ignore,
+            messages.Type: self._ignore,
         }
 
     def feed(self, message: messages.Message) -> Transaction | None:
-        """Take the next message; give the transaction that it commits, if it does.
+        """Process the next message and return the transaction that it commits, or None.
 
-        Logical messages that are not transactional belong to no transaction and are left to the caller.
+        Non-transactional logical messages are ignored; handle them in the caller.
 
         Raises:
-            StreamError: No server sends the message here. The message is not taken.
-            TypeError: It is not a message of pgoutput: for example an XLogData, which only carries one.
+            StreamError: A server would not send the message at this point. The message is not processed.
+            TypeError: The argument is not a pgoutput message, for example an XLogData envelope.
         """
-        effect = self._effects.get(type(message))
-        if effect is None:
-            hint = (
-                ": feed what StreamDecoder makes of its `data`"
-                if isinstance(message, messages.XLogData)
-                else ""
-            )
-            raise TypeError(f"a message of pgoutput is expected, not {type(message).__name__}{hint}")
-        return effect(message)
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            is_envelope = isinstance(message, messages.XLogData)
+            hint = "; decode its `data` with StreamDecoder first" if is_envelope else ""
+            raise TypeError(f"a pgoutput message is expected, not {type(message).__name__}{hint}")
+        return handler(message)
 
     def reconnect(self, decoder: StreamDecoder) -> None:
-        """Go on with the messages of a new connection.
+        """Continue with the messages of a new connection.
 
-        What was open is void, since the server sends it again; what was prepared stays.
+        Open transactions are discarded, because the server sends them again. Prepared transactions are kept.
 
         Args:
-            decoder: The decoder that reads them.
+            decoder: Decoder of the new connection's messages.
         """
         self._decoder = decoder
-        self._current = self._opened_by = None
+        self._current = self._opening_type = None
         self._streamed.clear()
 
     @property
     def open(self) -> int:
-        """How many transactions have begun and not ended, prepared ones included."""
-        begun = self._current is not None and self._opened_by is not messages.StreamStart
+        """Number of transactions that have begun and not ended, including prepared transactions."""
+        begun = self._current is not None and self._opening_type is not messages.StreamStart
         return len(self._streamed) + len(self._prepared) + begun
 
     def _begin(self, message: messages.Begin | messages.BeginPrepare) -> None:
-        self._open(_Work(message.xid), message)
+        self._open(_OpenTransaction(message.xid), message)
 
     def _commit(self, message: messages.Commit) -> Transaction:
-        return _transaction(self._close(message, messages.Begin), message)
+        return _build_transaction(self._close(message, messages.Begin), message)
 
     def _prepare(self, message: messages.Prepare) -> None:
-        self._gid_is_free(message)
+        self._require_unused_gid(message)
         self._prepared[message.gid] = self._close(message, messages.BeginPrepare)
 
     def _stream_start(self, message: messages.StreamStart) -> None:
         if not message.first_segment:
-            self._open(self._streamed_work(message), message)
+            self._open(self._streamed_transaction(message), message)
         elif message.xid in self._streamed:
             raise StreamError.at(message, f"transaction {message.xid} has had its first block already")
         else:
-            work = _Work(message.xid)
-            self._open(work, message)
-            self._streamed[message.xid] = work
+            transaction = _OpenTransaction(message.xid)
+            self._open(transaction, message)
+            self._streamed[message.xid] = transaction
 
     def _stream_stop(self, message: messages.StreamStop) -> None:
         self._close(message, messages.StreamStart)
 
     def _stream_commit(self, message: messages.StreamCommit) -> Transaction:
-        work = self._streamed_work(message)
-        self._outside(message)
+        transaction = self._streamed_transaction(message)
+        self._require_none_open(message)
         del self._streamed[message.xid]
-        return _transaction(work, message)
+        return _build_transaction(transaction, message)
 
     def _stream_abort(self, message: messages.StreamAbort) -> None:
         if message.xid not in self._streamed and message.subxid != message.xid:
-            return  # PostgreSQL 18 up to 18.4 sends it for savepoints that were not streamed (bug 19616)
-        work = self._streamed_work(message)
-        self._outside(message)
+            # PostgreSQL 18.0 to 18.4 send it for subtransactions that were not streamed (bug 19616).
+            return
+        transaction = self._streamed_transaction(message)
+        self._require_none_open(message)
         if message.subxid == message.xid:
             del self._streamed[message.xid]
             return
-        work.changes = [
+        transaction.changes = [
             (xid, change)
-            for xid, change in work.changes
+            for xid, change in transaction.changes
             if xid != message.subxid or isinstance(change.message, messages.LogicalMessage)
         ]
 
     def _stream_prepare(self, message: messages.StreamPrepare) -> None:
-        work = self._streamed_work(message)
-        self._outside(message)
-        self._gid_is_free(message)
+        transaction = self._streamed_transaction(message)
+        self._require_none_open(message)
+        self._require_unused_gid(message)
         del self._streamed[message.xid]
-        self._prepared[message.gid] = work
+        self._prepared[message.gid] = transaction
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> Transaction:
-        self._outside(message)
+        self._require_none_open(message)
         if message.gid not in self._prepared:
             text = f"no transaction is prepared as {message.gid!r}; its Prepare is not in this stream"
             raise StreamError.at(message, text)
-        return _transaction(self._prepared.pop(message.gid), message, message.gid)
+        return _build_transaction(self._prepared.pop(message.gid), message, message.gid)
 
     def _rollback_prepared(self, message: messages.RollbackPrepared) -> None:
-        self._outside(message)
-        # Servers send it without a Prepare if that came before the slot was ready for it: so it is no
-        # error if the gid is not known (apply_handle_rollback_prepared).
+        self._require_none_open(message)
+        # The gid may be unknown: servers also roll back transactions that were prepared before the slot
+        # was consistent (apply_handle_rollback_prepared).
         self._prepared.pop(message.gid, None)
 
     def _origin(self, message: messages.Origin) -> None:
-        self._inside(message).origin = message
+        self._require_open(message).origin = message
 
     def _row_change(self, message: messages.Insert | messages.Update | messages.Delete) -> None:
-        work = self._inside(message)
+        transaction = self._require_open(message)
         relation = self._relation(message.relation_oid, message)
-        _widths_fit(message, relation)
-        work.changes.append((message.xid, Change(message, (relation,))))
+        _check_widths(message, relation)
+        transaction.changes.append((message.xid, Change(message, (relation,))))
 
     def _truncate(self, message: messages.Truncate) -> None:
-        work = self._inside(message)
+        transaction = self._require_open(message)
         relations = tuple(self._relation(oid, message) for oid in message.relation_oids)
-        work.changes.append((message.xid, Change(message, relations)))
+        transaction.changes.append((message.xid, Change(message, relations)))
 
-    def _description(self, message: messages.Relation | messages.Type) -> None:
-        """Ignore the message: the decoder remembers it."""
+    def _ignore(self, message: messages.Relation | messages.Type) -> None:
+        """Ignore a Relation or Type message; the decoder remembers it."""
 
     def _logical_message(self, message: messages.LogicalMessage) -> None:
         if message.flags & messages.MessageFlag.TRANSACTIONAL:
-            self._inside(message).changes.append((message.xid, Change(message, ())))
+            self._require_open(message).changes.append((message.xid, Change(message, ())))
 
     def _relation(self, oid: int, message: messages.Message) -> messages.Relation:
         try:
@@ -214,42 +220,43 @@ class Transactions:
         except KeyError:
             raise StreamError.at(message, f"no Relation message has come for the OID {oid}") from None
 
-    def _inside(self, message: messages.Message) -> _Work:
+    def _require_open(self, message: messages.Message) -> _OpenTransaction:
         if self._current is None:
             raise StreamError.at(message, "no transaction is open")
         return self._current
 
-    def _outside(self, message: messages.Message) -> None:
+    def _require_none_open(self, message: messages.Message) -> None:
         if self._current is not None:
             raise StreamError.at(message, f"transaction {self._current.xid} is still open")
 
-    def _open(self, work: _Work, message: messages.Message) -> None:
-        self._outside(message)
-        self._current = work
-        self._opened_by = type(message)
+    def _open(self, transaction: _OpenTransaction, message: messages.Message) -> None:
+        self._require_none_open(message)
+        self._current = transaction
+        self._opening_type = type(message)
 
-    def _close(self, message: messages.Message, opened_by: type[messages.Message]) -> _Work:
-        work = self._inside(message)
-        if self._opened_by is not opened_by:
-            wanted, there = opened_by.__name__, self._opened_by and self._opened_by.__name__
-            raise StreamError.at(message, f"it ends what {wanted} opens, but {there} has opened {work.xid}")
-        self._current = self._opened_by = None
-        return work
+    def _close(self, message: messages.Message, opened_by: type[messages.Message]) -> _OpenTransaction:
+        transaction = self._require_open(message)
+        if self._opening_type is not opened_by:
+            required, actual = opened_by.__name__, self._opening_type and self._opening_type.__name__
+            text = f"must follow {required}, but {actual} opened transaction {transaction.xid}"
+            raise StreamError.at(message, text)
+        self._current = self._opening_type = None
+        return transaction
 
-    def _streamed_work(
+    def _streamed_transaction(
         self,
         message: messages.StreamStart | messages.StreamCommit | messages.StreamAbort | messages.StreamPrepare,
-    ) -> _Work:
+    ) -> _OpenTransaction:
         if message.xid not in self._streamed:
             raise StreamError.at(message, f"transaction {message.xid} has not had its first block")
         return self._streamed[message.xid]
 
-    def _gid_is_free(self, message: messages.Prepare | messages.StreamPrepare) -> None:
+    def _require_unused_gid(self, message: messages.Prepare | messages.StreamPrepare) -> None:
         if message.gid in self._prepared:
             raise StreamError.at(message, f"a transaction is prepared as {message.gid!r} already")
 
 
-def _widths_fit(
+def _check_widths(
     message: messages.Insert | messages.Update | messages.Delete, relation: messages.Relation
 ) -> None:
     for field in ("key", "old", "new"):
@@ -260,6 +267,8 @@ def _widths_fit(
             raise StreamError.at(message, text)
 
 
-def _transaction(work: _Work, end: End, gid: str | None = None) -> Transaction:
-    changes = [change for _, change in work.changes]
-    return Transaction(work.xid, end.commit_lsn, end.end_lsn, end.commit_time, changes, work.origin, gid)
+def _build_transaction(transaction: _OpenTransaction, end: End, gid: str | None = None) -> Transaction:
+    changes = [change for _, change in transaction.changes]
+    return Transaction(
+        transaction.xid, end.commit_lsn, end.end_lsn, end.commit_time, changes, transaction.origin, gid
+    )

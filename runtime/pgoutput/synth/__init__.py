@@ -1,19 +1,29 @@
-"""Streams that no server sent: databases made up for tests, and what a server would send of them."""
+"""Synthetic streams: scripted databases and the messages that PostgreSQL 18 would send for them.
 
+`Scenario` is a database made in a test. It yields the pgoutput stream of its transactions and the rows
+expected after each commit. `pgoutput.synth.workload` generates large streams for load tests.
+"""
+
+from pgoutput._extras import require
+
+require("synth", "numpy", "pyarrow")
+
+from pgoutput.synth.expected_rows import CommittedState
+from pgoutput.synth.export import write_capture_file, write_recording
 from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.recorded import write_capture_file, write_recording
-from pgoutput.synth.scenario import Scenario
+from pgoutput.synth.scenario import MIN_WORK_MEM, Scenario
 from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import Savepoint, Transaction
-from pgoutput.synth.truth import Committed
+from pgoutput.synth.transaction import Savepoint, Transaction, TransactionScope
 
 __all__ = [
-    "Committed",
+    "MIN_WORK_MEM",
+    "CommittedState",
     "Savepoint",
     "Scenario",
     "ScenarioTable",
     "StreamOptions",
     "Transaction",
+    "TransactionScope",
     "write_capture_file",
     "write_recording",
 ]

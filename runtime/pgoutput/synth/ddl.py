@@ -1,4 +1,4 @@
-"""CREATE TABLE and ALTER TABLE: from one shape of a table to the next."""
+"""CREATE TABLE and ALTER TABLE: build table definitions from declarations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
-from pgoutput.synth.literals import to_text
-from pgoutput.synth.shapes import Column, Filter, Shape
-from pgoutput.synth.types import Types
+from pgoutput.synth.column_types import TypeRegistry
+from pgoutput.synth.table_definition import Column, RowFilter, TableDefinition
+from pgoutput.synth.text_format import to_text
 
-_WHERE: Final = 3
-"""Parts of a row filter."""
+_WHERE_PARTS: Final = 3
+"""Length of a row filter tuple: column, operator and value."""
 
 _IDENTITIES: Final = {
     "default": ReplicaIdentity.DEFAULT,
@@ -23,13 +23,13 @@ _IDENTITIES: Final = {
 }
 
 
-def made_columns(declared: Mapping[str, str], types: Types, first: int = 0) -> tuple[Column, ...]:
-    """Columns as CREATE TABLE makes them.
+def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int = 0) -> tuple[Column, ...]:
+    """Return the columns that CREATE TABLE would create.
 
     Args:
-        declared: Their types by name, with `key` behind those of the primary key.
-        types: The types that there are.
-        first: The number of the first.
+        declared: Column types by column name. A type followed by `key` marks a primary key column.
+        types: The known types.
+        first: Attribute index of the first column, from 0.
 
     Raises:
         ScenarioError: A type does not exist.
@@ -37,103 +37,120 @@ def made_columns(declared: Mapping[str, str], types: Types, first: int = 0) -> t
     columns = []
     for number, (name, declaration) in enumerate(declared.items(), start=first):
         try:
-            type_, primary = types.declaration(declaration)
+            type_, primary = types.parse_declaration(declaration)
         except ScenarioError as error:
             raise ScenarioError(f"column {name}: {error}") from None
         columns.append(Column(number, name, type_, primary))
     return tuple(columns)
 
 
-def identified(shape: Shape, wanted: str | Sequence[str]) -> Shape:
-    """The table with another replica identity.
+def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[str]) -> TableDefinition:
+    """Return the table definition with another replica identity.
 
     Args:
-        shape: The table.
-        wanted: `default`, `nothing`, `full`, or the columns of a unique index.
+        definition: The table definition.
+        wanted: `default`, `nothing` or `full`, or the columns of a unique index.
 
     Raises:
-        ScenarioError: There is no such replica identity, or no such column.
+        ScenarioError: The replica identity or a column does not exist.
     """
     if isinstance(wanted, str):
         if wanted not in _IDENTITIES:
             raise ScenarioError(
-                f"replica_identity is one of {', '.join(_IDENTITIES)}, or the columns of a unique index as a "
-                f"list, not {wanted!r}"
+                f"replica_identity must be one of {', '.join(_IDENTITIES)}, or a list with the columns of a "
+                f"unique index, not {wanted!r}"
             )
-        return msgspec.structs.replace(shape, replica_identity=_IDENTITIES[wanted])
-    index = frozenset(shape.column(name).name for name in wanted)
+        return msgspec.structs.replace(definition, replica_identity=_IDENTITIES[wanted])
+    index = frozenset(definition.column(name).name for name in wanted)
     if not index:
-        raise ScenarioError("a unique index has at least one column")
-    return msgspec.structs.replace(shape, replica_identity=ReplicaIdentity.INDEX, index=index)
+        raise ScenarioError("replica_identity: a unique index needs at least one column")
+    return msgspec.structs.replace(definition, replica_identity=ReplicaIdentity.INDEX, index_columns=index)
 
 
-def published_as(
-    shape: Shape, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
-) -> Shape:
-    """The table with what the publication has of it; the arguments are those of `Scenario.table`.
+def with_publication(
+    definition: TableDefinition, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
+) -> TableDefinition:
+    """Return the table definition with the publication's column list and row filter.
+
+    Args:
+        definition: The table definition.
+        column_list: Names of the published columns; None publishes all columns.
+        where: Row filter as (column, operator, value); None publishes all rows.
 
     Raises:
-        ScenarioError: As there.
+        ScenarioError: A column or operator does not exist, or the column's type cannot be compared.
     """
     if column_list is not None:
-        names = frozenset(shape.column(name).name for name in column_list)
-        shape = msgspec.structs.replace(shape, column_list=names)
+        names = frozenset(definition.column(name).name for name in column_list)
+        definition = msgspec.structs.replace(definition, column_list=names)
     if where is not None:
-        if len(where) != _WHERE:
-            raise ScenarioError(f"where is a column, an operator and a value, not {where!r}")
-        column = shape.column(where[0])
+        if len(where) != _WHERE_PARTS:
+            raise ScenarioError(f"where must be (column, operator, value), not {where!r}")
+        column = definition.column(where[0])
         value = to_text(where[2], column.type)
         if value is None:
-            raise ScenarioError("a row filter compares with a value, not with NULL")
-        shape = msgspec.structs.replace(shape, where=Filter.make(column, where[1], value))
-    return shape
+            raise ScenarioError("where: a row filter cannot compare with NULL")
+        definition = msgspec.structs.replace(definition, where=RowFilter.create(column, where[1], value))
+    return definition
 
 
-def altered(
-    shape: Shape,
-    types: Types,
+def alter_definition(
+    definition: TableDefinition,
+    types: TypeRegistry,
     add: Mapping[str, str],
     drop: Sequence[str],
     rename: Mapping[str, str],
     retype: Mapping[str, str],
     name: str | None,
     replica_identity: str | Sequence[str] | None,
-) -> Shape:
-    """The table after ALTER TABLE; the arguments are those of `Work.alter`.
+) -> TableDefinition:
+    """Return the table definition after ALTER TABLE.
+
+    Args:
+        definition: The table definition.
+        types: The known types.
+        add: Types of the new columns by column name.
+        drop: Names of the columns to drop.
+        rename: New column names by old column name.
+        retype: New types by column name.
+        name: New table name without schema; None keeps the name.
+        replica_identity: New replica identity; None keeps the replica identity.
 
     Raises:
-        ScenarioError: As there.
+        ScenarioError: The server would refuse the change, or scenarios do not support the change.
     """
-    gone = {shape.column(old).name for old in drop}
-    inside = shape.index | {column.name for column in shape.columns if column.primary}
-    if used := gone & inside:
+    dropped = {definition.column(old).name for old in drop}
+    key_columns = definition.index_columns | {column.name for column in definition.columns if column.primary}
+    if used := dropped & key_columns:
+        raise ScenarioError(f"{definition.full_name}: cannot drop {', '.join(sorted(used))}: part of a key")
+    if definition.column_list is not None and (dropped | set(rename) | set(retype)):
         raise ScenarioError(
-            f"{shape.full_name}: {', '.join(sorted(used))} belongs to a key: it is not dropped here"
+            f"{definition.full_name}: cannot drop, rename or retype columns of a table with a column list"
         )
-    if shape.column_list is not None and (gone | set(rename) | set(retype)):
-        raise ScenarioError(f"{shape.full_name}: columns of a table with a column list are not changed here")
-    if shape.where is not None and ({shape.where.column.name} & (gone | set(rename) | set(retype))):
-        raise ScenarioError(f"{shape.full_name}: the column of the row filter is not changed here")
+    if definition.where is not None and (
+        {definition.where.column.name} & (dropped | set(rename) | set(retype))
+    ):
+        raise ScenarioError(f"{definition.full_name}: cannot drop, rename or retype the row filter's column")
     kept = []
-    for column in shape.columns:
-        if column.name not in gone:
+    for column in definition.columns:
+        if column.name not in dropped:
             type_ = types.parse(retype[column.name]) if column.name in retype else column.type
             kept.append(
                 msgspec.structs.replace(column, name=rename.get(column.name, column.name), type=type_)
             )
     for named in (*rename, *retype):
-        shape.column(named)
-    added = made_columns(add, types, shape.width)
+        definition.column(named)
+    added = build_columns(add, types, definition.attribute_count)
     if any(column.primary for column in added):
-        raise ScenarioError(f"{shape.full_name}: a column of the primary key is not added here")
+        raise ScenarioError(f"{definition.full_name}: cannot add a column to the primary key")
     columns = (*kept, *added)
     if len({column.name for column in columns}) < len(columns):
-        raise ScenarioError(f"{shape.full_name} would have two columns of one name")
-    made = msgspec.structs.replace(
-        shape,
-        name=name or shape.name,
+        raise ScenarioError(f"{definition.full_name} would have two columns with the same name")
+    altered = msgspec.structs.replace(
+        definition,
+        name=name or definition.name,
         columns=columns,
-        index=frozenset(rename.get(one, one) for one in shape.index),
-        width=shape.width + len(added),
+        index_columns=frozenset(rename.get(one, one) for one in definition.index_columns),
+        attribute_count=definition.attribute_count + len(added),
     )
-    return made if replica_identity is None else identified(made, replica_identity)
+    return altered if replica_identity is None else with_replica_identity(altered, replica_identity)

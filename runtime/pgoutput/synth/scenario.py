@@ -1,4 +1,4 @@
-"""Databases that exist in a test only: what is done in them, and what a server would send of it."""
+"""Scripted synthetic databases and the streams that a server would send for them."""
 
 from __future__ import annotations
 
@@ -8,53 +8,58 @@ from typing import Any, Final, Literal
 import msgspec
 
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import Message, PrimaryKeepalive, Streaming, XLogData
+from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
-from pgoutput.synth.ddl import identified, made_columns, published_as
-from pgoutput.synth.ledger import Ledger
-from pgoutput.synth.literals import to_text
+from pgoutput.synth.column_types import split_qualified_name
+from pgoutput.synth.ddl import build_columns, with_publication, with_replica_identity
+from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
 from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.reorder import ReorderBuffer
-from pgoutput.synth.shapes import Shape
+from pgoutput.synth.reorder_buffer import ReorderBuffer
+from pgoutput.synth.table_definition import TableDefinition
 from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import Transaction, content_bytes
-from pgoutput.synth.truth import Committed, TableRow, history, rows_of
-from pgoutput.synth.types import split_name
-from pgoutput.synth.wal import Emission, Idle, Origin
+from pgoutput.synth.text_format import to_text
+from pgoutput.synth.transaction import Transaction, encode_content
+from pgoutput.synth.transaction_manager import TransactionManager
+from pgoutput.synth.wal import Idle, LogicalMessageRecord, ReplicationOrigin
 from pgoutput.versions import LATEST_RELEASED
 
-_LONGEST_WAIT: Final = 31_536_000.0
+_MAX_WAIT_SECONDS: Final = 31_536_000.0
 
-WORK_MEM: Final = 64 << 10
-"""The least `logical_decoding_work_mem` that servers take, in bytes."""
+MIN_WORK_MEM: Final = 64 << 10
+"""Smallest `logical_decoding_work_mem` that a server accepts, in bytes; the default of scenarios."""
 
 
 class Scenario:
-    """A database that a test makes up, and the streams that a server would send of it.
+    """A scripted synthetic database and the streams that a server would send for it.
 
-    The database has a publication of all its tables. What no server would do (a second row with the same key,
-    a row that another transaction holds) is a ScenarioError, at once.
+    The database has one publication. An operation that no server would accept, such as a duplicate key or a
+    row locked by another transaction, raises ScenarioError at once.
 
     Attributes:
-        options: What `stream` sends unless it is told otherwise.
-        tables: The tables that were made, by full name as it was then; partitions too.
-        log: What was done, as records of a write-ahead log.
+        options: Default options of `stream`.
+        tables: All tables and partitions by their full name at creation.
+        wal: The write-ahead log.
+        publish_via_partition_root: Whether changes of partitions are published as changes of their root
+            table.
+        logical_decoding_work_mem: Memory limit of unsent changes, in bytes.
 
     Args:
-        proto_version: As START_REPLICATION has it; so are the next five.
-        streaming: As there.
-        two_phase: As there.
-        binary: As there.
-        messages: As there.
-        origin: As there.
-        publish_via_partition_root: Whether the publication sends rows of partitions as those of their root.
-        logical_decoding_work_mem: With streaming, changes that are not sent yet may take so many bytes before
-            the largest transaction is sent while it is in progress. 0 sends each change in a block of its
-            own, as debug_logical_replication_streaming = immediate does.
-        seed: Decides LSNs, xids, OIDs and times: the same seed and the same deeds make the same bytes.
+        proto_version: Protocol version.
+        streaming: Whether large transactions are sent while in progress: `off`, `on` or `parallel`.
+        two_phase: Whether prepared transactions are sent at PREPARE TRANSACTION.
+        binary: Whether values are sent in binary format.
+        messages: Whether logical messages are sent.
+        origin: `any` sends all changes; `none` skips changes replicated from another node.
+        publish_via_partition_root: Whether changes of partitions are published as changes of their root
+            table.
+        logical_decoding_work_mem: Memory limit of unsent changes, in bytes. If `streaming` is on and the
+            limit is exceeded, the largest transaction is streamed. 0 sends each change in its own stream
+            block, like debug_logical_replication_streaming = immediate.
+        seed: Seed of LSNs, xids, OIDs and times. Output is deterministic for a given seed and sequence of
+            operations.
 
     Raises:
-        ValueError: The protocol version does not have an option, or the work memory is negative.
+        ValueError: The protocol version does not support an option, or logical_decoding_work_mem is negative.
     """
 
     def __init__(
@@ -67,11 +72,13 @@ class Scenario:
         messages: bool = False,
         origin: Literal["any", "none"] = "any",
         publish_via_partition_root: bool = False,
-        logical_decoding_work_mem: int = WORK_MEM,
+        logical_decoding_work_mem: int = MIN_WORK_MEM,
         seed: int = 0,
     ) -> None:
         if logical_decoding_work_mem < 0:
-            raise ValueError(f"logical_decoding_work_mem is 0 or more bytes, not {logical_decoding_work_mem}")
+            raise ValueError(
+                f"logical_decoding_work_mem must be 0 bytes or more, not {logical_decoding_work_mem}"
+            )
         self.options = StreamOptions(
             proto_version=proto_version,
             streaming=streaming,
@@ -83,15 +90,15 @@ class Scenario:
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, ScenarioTable] = {}
-        self._ledger: Ledger[Transaction] = Ledger(seed)
-        self.log, self._types = self._ledger.log, self._ledger.types
+        self._manager: TransactionManager[Transaction] = TransactionManager(seed)
+        self.wal, self._types = self._manager.wal, self._manager.types
 
     @property
     def end_lsn(self) -> int:
-        """The end of the write-ahead log."""
-        return self.log.end_lsn
+        """End of the write-ahead log."""
+        return self.wal.end_lsn
 
-    # What there is
+    # Schema
 
     def table(
         self,
@@ -107,145 +114,182 @@ class Scenario:
         partitions: Mapping[str, Sequence[Any]] | None = None,
         **named: str,
     ) -> ScenarioTable:
-        """CREATE TABLE.
+        """Create a table (CREATE TABLE) and add it to the publication.
 
         Args:
-            name: Schema and name: `public.orders`.
-            columns: Types by name, with `key` behind those of the primary key: `int8 key`, `text`.
-            replica_identity: `default`, `full`, `nothing`, or the columns of a unique index, as a list.
-            published: Whether the publication has it.
-            column_list: The columns that the publication has of it; None for all.
-            where: The publication's row filter: a column, one of = <> < <= > >=, and a value.
-            partition_by: The column by whose values the table is partitioned (PARTITION BY LIST).
-            partitions: Those values, by name of the partition.
-            named: More columns, where the names are Python's.
+            name: Schema and table name, such as `public.orders`.
+            columns: Column types by column name. A type followed by `key` marks a primary key column: `int8
+                key`, `text`.
+            replica_identity: `default`, `full` or `nothing`, or the columns of a unique index as a list.
+            published: Whether the table is part of the publication.
+            column_list: Names of the published columns; None publishes all columns.
+            where: Row filter of the publication: a column, one of = <> < <= > >=, and a value. None publishes
+                all rows.
+            partition_by: Column whose values select the partition (PARTITION BY LIST).
+            partitions: Column values of each partition, by partition name without schema.
+            named: More column types, for column names that are Python identifiers.
 
         Raises:
-            ScenarioError: No server would make it.
+            ScenarioError: The server would refuse the table.
         """
-        namespace, local = split_name(name)
-        made = made_columns({**(columns or {}), **named}, self._types)
-        shape = Shape(self._new_oid(name), namespace, local, made, published=published, width=len(made))
-        shape = identified(shape, replica_identity)
-        shape = published_as(shape, column_list, where)
+        namespace, local = split_qualified_name(name)
+        built = build_columns({**(columns or {}), **named}, self._types)
+        definition = TableDefinition(
+            self._next_table_oid(name),
+            namespace,
+            local,
+            built,
+            published=published,
+            attribute_count=len(built),
+        )
+        definition = with_replica_identity(definition, replica_identity)
+        definition = with_publication(definition, column_list, where)
         if partitions or partition_by is not None:
-            return self._partitioned(shape, partition_by, partitions or {})
-        return self._add(ScenarioTable(shape))
+            return self._create_partitioned(definition, partition_by, partitions or {})
+        return self._register(ScenarioTable(definition))
 
     def enum(self, name: str) -> None:
-        """CREATE TYPE … AS ENUM: columns can have it by its full name, and arrays of it with `[]`."""
-        self._types.make_enum(name)
+        """Create an enum type (CREATE TYPE … AS ENUM). Columns use its full name, or `name[]` for arrays."""
+        self._types.create_enum(name)
 
     def domain(self, name: str, base: str) -> None:
-        """CREATE DOMAIN: columns can have it by its full name."""
-        self._types.make_domain(name, base)
+        """Create a domain (CREATE DOMAIN). Columns use its full name."""
+        self._types.create_domain(name, base)
 
-    # What is done
+    # Transactions
 
     def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
-        """BEGIN. Several transactions may be open at a time.
+        """Begin a transaction (BEGIN). Several transactions may be open at a time.
 
         Args:
-            origin: The node that it is replicated from, if it is.
-            origin_lsn: Of its commit there.
+            origin: Name of the replication origin, or None for a local transaction.
+            origin_lsn: LSN of the transaction's commit on the origin.
         """
-        return Transaction(self._ledger, None, None if origin is None else Origin(origin, origin_lsn))
+        return Transaction(
+            self._manager, None, None if origin is None else ReplicationOrigin(origin, origin_lsn)
+        )
 
     def commit_prepared(self, gid: str) -> None:
-        """COMMIT PREPARED.
+        """Commit a prepared transaction (COMMIT PREPARED).
 
         Raises:
-            ScenarioError: Nothing is prepared under this gid.
+            ScenarioError: No transaction is prepared under this gid.
         """
-        self._ledger.unpark(gid).finish_prepared("commit_prepared")
+        self._manager.take_prepared(gid).finish_prepared("commit_prepared")
 
     def rollback_prepared(self, gid: str) -> None:
-        """ROLLBACK PREPARED.
+        """Roll back a prepared transaction (ROLLBACK PREPARED).
 
         Raises:
-            ScenarioError: Nothing is prepared under this gid.
+            ScenarioError: No transaction is prepared under this gid.
         """
-        self._ledger.unpark(gid).finish_prepared("rollback_prepared")
+        self._manager.take_prepared(gid).finish_prepared("rollback_prepared")
 
     def message(self, prefix: str, content: bytes | str) -> None:
-        """pg_logical_emit_message, not transactional: it is sent at once."""
-        raw = content_bytes(prefix, content)
-        self.log.write(
-            Emission, len(raw) + len(prefix), xid=0, top=0, transactional=False, prefix=prefix, content=raw
+        """Emit a non-transactional logical message (pg_logical_emit_message).
+
+        Raises:
+            ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
+        """
+        raw = encode_content(prefix, content)
+        self.wal.write(
+            LogicalMessageRecord,
+            len(raw) + len(prefix),
+            xid=0,
+            top=0,
+            transactional=False,
+            prefix=prefix,
+            content=raw,
         )
 
     def wait(self, seconds: float = 1.0) -> None:
-        """Nothing happens for a while; a walsender that has sent all sends a keepalive then."""
-        if not 0 <= seconds <= _LONGEST_WAIT:
-            raise ScenarioError(f"wait takes from 0 seconds to a year, not {seconds}")
-        self.log.wait(seconds)
-        self.log.write(Idle, 0, xid=0, top=0)
-
-    # What a server would send
-
-    def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
-        """What a walsender sends.
+        """Let time pass without changes. A walsender that has sent everything then sends a keepalive.
 
         Args:
-            after_lsn: What ended up to here was acknowledged, and is not sent again.
-            options: Other options than those of the scenario, by the same names.
+            seconds: Duration in seconds, at most one year.
 
         Raises:
-            ValueError: The protocol version does not have an option.
-            ScenarioError: A value has no binary format here.
+            ScenarioError: The duration is negative or longer than a year.
         """
-        asked = msgspec.structs.replace(self.options, **options)
+        if not 0 <= seconds <= _MAX_WAIT_SECONDS:
+            raise ScenarioError(f"seconds must be between 0 and one year, not {seconds}")
+        self.wal.wait(seconds)
+        self.wal.write(Idle, 0, xid=0, top=0)
+
+    # Streams
+
+    def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
+        """Yield the envelopes that a walsender would send.
+
+        Args:
+            after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
+            options: Fields of `StreamOptions` that replace those of the scenario.
+
+        Raises:
+            ValueError: The protocol version does not support an option.
+            ScenarioError: A value has no binary format.
+        """
+        stream_options = msgspec.structs.replace(self.options, **options)
         buffer = ReorderBuffer(
-            asked, self.logical_decoding_work_mem, self.publish_via_partition_root, after_lsn
+            stream_options, self.logical_decoding_work_mem, self.publish_via_partition_root, after_lsn
         )
-        end_lsn = self.end_lsn  # before: others may write meanwhile, and a keepalive promises that all came
-        for record in self.log.records:
+        end_lsn = self.end_lsn  # read first: the final keepalive must not cover records written meanwhile
+        for record in self.wal.records:
             yield from buffer.decode(record)
-        yield PrimaryKeepalive(end_lsn, self.log.time, False)
+        yield PrimaryKeepalive(end_lsn, self.wal.time, False)
 
-    def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[Message]:
-        """The messages that `stream` carries, decoded."""
-        asked = msgspec.structs.replace(self.options, **options)
-        decoder = StreamDecoder(asked.proto_version, streaming=asked.streaming)
-        for one in self.stream(after_lsn=after_lsn, **options):
-            if isinstance(one, XLogData):
-                yield decoder.decode(one.data)
+    def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[AnyMessage]:
+        """Yield the decoded messages of `stream`.
 
-    # The truth
+        Args:
+            after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
+            options: Fields of `StreamOptions` that replace those of the scenario.
+
+        Raises:
+            ValueError: The protocol version does not support an option.
+            ScenarioError: A value has no binary format.
+        """
+        stream_options = msgspec.structs.replace(self.options, **options)
+        decoder = StreamDecoder(stream_options.proto_version, streaming=stream_options.streaming)
+        for sent in self.stream(after_lsn=after_lsn, **options):
+            if isinstance(sent, XLogData):
+                yield decoder.decode(sent.data)
+
+    # Expected rows
 
     def rows(self, table: ScenarioTable) -> list[TableRow]:
-        """What is committed in a table, in the order in which it was inserted."""
-        return rows_of(table)
+        """Return the committed rows of a table, in insertion order."""
+        return committed_rows(table)
 
-    def history(self) -> Iterator[Committed]:
-        """All tables after each commit, in the order of the commits."""
-        return history(self.tables.values(), self._ledger.commits)
+    def history(self) -> Iterator[CommittedState]:
+        """Yield the expected rows of all tables after each commit, in commit order."""
+        return history(self.tables.values(), self._manager.commits)
 
     # Tables
 
-    def _new_oid(self, name: str) -> int:
-        if name in self.tables or any(table.shape.full_name == name for table in self.tables.values()):
-            raise ScenarioError(f"there is a table {name} already, or was one")
-        return self.log.next_oid()
+    def _next_table_oid(self, name: str) -> int:
+        if name in self.tables or any(table.definition.full_name == name for table in self.tables.values()):
+            raise ScenarioError(f"table {name} exists already, or existed before a rename")
+        return self.wal.next_oid()
 
-    def _add(self, table: ScenarioTable) -> ScenarioTable:
-        table.owner = self._ledger
-        self.tables[table.shape.full_name] = table
+    def _register(self, table: ScenarioTable) -> ScenarioTable:
+        table.owner = self._manager
+        self.tables[table.definition.full_name] = table
         return table
 
-    def _partitioned(
-        self, shape: Shape, by: str | None, partitions: Mapping[str, Sequence[Any]]
+    def _create_partitioned(
+        self, definition: TableDefinition, by: str | None, partitions: Mapping[str, Sequence[Any]]
     ) -> ScenarioTable:
         if by is None:
-            raise ScenarioError("partitions: say by which column, with partition_by")
+            raise ScenarioError("partitions needs partition_by, the partitioning column")
         if not partitions:
-            raise ScenarioError("partition_by: say the partitions and their values, with partitions")
-        if shape.where is not None or shape.column_list is not None:
-            raise ScenarioError("a partitioned table has neither where nor column_list in a scenario")
-        root, column = self._add(ScenarioTable(shape)), shape.column(by)
+            raise ScenarioError("partition_by needs partitions, with the values of each partition")
+        if definition.where is not None or definition.column_list is not None:
+            raise ScenarioError("where and column_list are not supported for partitioned tables")
+        root, column = self._register(ScenarioTable(definition)), definition.column(by)
         for name, values in partitions.items():
-            full = f"{shape.namespace}.{name}"
-            part = msgspec.structs.replace(shape, oid=self._new_oid(full), name=name)
-            leaf = self._add(ScenarioTable(part, root))
-            root.partition(column, leaf, [to_text(value, column.type) for value in values])
+            full = f"{definition.namespace}.{name}"
+            part = msgspec.structs.replace(definition, oid=self._next_table_oid(full), name=name)
+            leaf = self._register(ScenarioTable(part, root))
+            root.attach_partition(column, leaf, [to_text(value, column.type) for value in values])
         return root

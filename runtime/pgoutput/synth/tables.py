@@ -1,4 +1,4 @@
-"""The rows of a scenario's tables, as each transaction sees them."""
+"""Tables of a scenario: row versions, locks and key indexes."""
 
 from __future__ import annotations
 
@@ -7,125 +7,128 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from pgoutput.errors import ScenarioError
-from pgoutput.synth.shapes import Cells, Column, Shape, cell
+from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
 
 
 class Row(msgspec.Struct, eq=False):
-    """A row: as it was committed, and as the transaction has it that changed it since."""
+    """A row with its committed version and the version of the open transaction that changed it."""
 
     number: int
-    """Its place in `ScenarioTable.rows`."""
+    """The row's key in `ScenarioTable.rows`."""
     committed: Cells | None
+    """Committed cells; None if the row is not committed or was deleted."""
     current: Cells | None
+    """Cells as the open transaction `writer` sees them; None if it deleted the row."""
     writer: object = None
-    """The transaction that changed it and has not ended."""
+    """The open transaction that changed the row, or None."""
 
-    def seen_by(self, transaction: object) -> Cells | None:
-        """The row as a transaction sees it; None if it is not there."""
+    def visible_to(self, transaction: object) -> Cells | None:
+        """Return the row's cells as a transaction sees them; None if the row is not visible."""
         return self.current if self.writer is transaction else self.committed
 
 
 class ScenarioTable:
-    """A table of a scenario; made by `Scenario.table`.
+    """A table of a scenario; created by `Scenario.table`.
 
     Attributes:
-        shape: How it looks now, to the transaction that altered it.
-        committed_shape: How it looks to the others.
-        first_shape: How it looked when it was made.
-        root: The table that it is a partition of, if it is one.
-        partitions: Its partitions by name, if it has such; rows lie in them.
+        definition: Current definition, as seen by the transaction that altered the table.
+        committed_definition: Committed definition, as seen by all other transactions.
+        initial_definition: Definition at creation.
+        root: The partitioned table that this table is a partition of, or None.
+        partitions: The partitions by name. A table with partitions stores no rows itself.
     """
 
-    def __init__(self, shape: Shape, root: ScenarioTable | None = None) -> None:
-        self.shape = self.committed_shape = self.first_shape = shape
+    def __init__(self, definition: TableDefinition, root: ScenarioTable | None = None) -> None:
+        self.definition = self.committed_definition = self.initial_definition = definition
         self.root = root
         self.partitions: dict[str, ScenarioTable] = {}
         self.partition_by: Column | None = None
         self.owner: object = None
-        """The ledger of its scenario."""
+        """Transaction manager of the scenario that the table belongs to."""
         self.rows: dict[int, Row] = {}
-        """By a running number, so that they stay in the order in which they were inserted."""
-        self.users: set[object] = set()
-        """Transactions that changed it and have not ended."""
-        self.locked_by: object = None
-        """The one of them that truncated or altered it: others would wait."""
+        """Rows by row number, in insertion order."""
+        self.row_exclusive_holders: set[object] = set()
+        """Open transactions that have changed the table."""
+        self.access_exclusive_holder: object = None
+        """Open transaction that has truncated or altered the table, or None; other transactions would wait.
+        """
         self.truncated_in: object = None
-        """The part of it that truncated it last (rd_newRelfilelocatorSubid)."""
-        self.claims: dict[tuple[tuple[Column, ...], Cells], object] = {}
-        """Key values that open transactions have given to rows, though they may have changed them since."""
-        self._partition_of: dict[str | None, ScenarioTable] = {}
+        """Transaction or savepoint that last truncated the table (rd_newRelfilelocatorSubid), or None."""
+        self.key_reservations: dict[tuple[tuple[Column, ...], Cells], object] = {}
+        """Open transactions by the keys they have written. Reservations are kept if the row changes again."""
+        self._partition_by_value: dict[str | None, ScenarioTable] = {}
         self._by_key: dict[tuple[Column, ...], dict[Cells, list[Row]]] = {}
-        self._next = 0
+        self._next_row_number = 0
 
     def __repr__(self) -> str:
-        return f"<table {self.shape.full_name}>"
+        return f"<table {self.definition.full_name}>"
 
     def leaves(self) -> Iterator[ScenarioTable]:
-        """Where its rows lie: its partitions, or itself."""
+        """Return the tables that store the rows: the partitions, or the table itself."""
         return iter(self.partitions.values()) if self.partitions else iter((self,))
 
     def partition_for(self, cells: Cells) -> ScenarioTable:
-        """Where a row belongs: the partition for its values, or the table itself.
+        """Return the partition for a row, or the table itself if the table has no partitions.
 
         Raises:
-            ScenarioError: No partition takes it.
+            ScenarioError: No partition accepts the row.
         """
         if not self.partitions:
             return self
         assert self.partition_by is not None
         value = cell(cells, self.partition_by)
-        leaf = self._partition_of.get(value)
+        leaf = self._partition_by_value.get(value)
         if leaf is None:
             raise ScenarioError(
-                f"{self.shape.full_name} has no partition for {self.partition_by.name} = {value}; it has "
-                f"them for {', '.join(map(str, self._partition_of))}"
+                f"{self.definition.full_name} has no partition for {self.partition_by.name} = {value}; "
+                f"partitions exist for {', '.join(map(str, self._partition_by_value))}"
             )
         return leaf
 
-    def partition(self, by: Column, leaf: ScenarioTable, values: Iterable[str | None]) -> None:
-        """Take in a partition, for rows with these values in a column (PARTITION BY LIST)."""
+    def attach_partition(self, by: Column, leaf: ScenarioTable, values: Iterable[str | None]) -> None:
+        """Attach a partition for rows with these values in a column (PARTITION BY LIST)."""
         self.partition_by = by
-        self.partitions[leaf.shape.name] = leaf
-        self._partition_of |= dict.fromkeys(values, leaf)
+        self.partitions[leaf.definition.name] = leaf
+        self._partition_by_value |= dict.fromkeys(values, leaf)
 
-    def add(self, cells: Cells, writer: object) -> Row:
-        """A new row, inserted by a transaction."""
-        row = self.rows[self._next] = Row(self._next, None, cells, writer)
-        self._next += 1
-        self.index(row)
+    def add_row(self, cells: Cells, writer: object) -> Row:
+        """Add and return a row inserted by a transaction."""
+        row = self.rows[self._next_row_number] = Row(self._next_row_number, None, cells, writer)
+        self._next_row_number += 1
+        self.index_row(row)
         return row
 
-    def unclaim(self, keys: Iterable[tuple[tuple[Column, ...], Cells]]) -> None:
-        """Let go of key values that were claimed."""
+    def release_keys(self, keys: Iterable[tuple[tuple[Column, ...], Cells]]) -> None:
+        """Release reserved keys."""
         for key in keys:
-            self.claims.pop(key, None)
+            self.key_reservations.pop(key, None)
 
-    def index(self, row: Row) -> None:
-        """Note under which keys the row is found now."""
+    def index_row(self, row: Row) -> None:
+        """Add the row's current keys to the key indexes."""
         if row.current is not None:
-            for key in self.shape.keys:
-                rows = self._index_of(key).setdefault(_values(row.current, key), [])
+            for key in self.definition.unique_keys:
+                rows = self._key_index(key).setdefault(_key_values(row.current, key), [])
                 if row not in rows:
                     rows.append(row)
 
-    def find(self, key: tuple[Column, ...], values: Cells) -> list[Row]:
-        """Rows that have, or had when they were committed, these values in a key."""
-        rows = self._index_of(key).get(values, [])
-        rows[:] = [row for row in rows if any(_values(state, key) == values for state in _states(row))]
+    def find_rows(self, key: tuple[Column, ...], values: Cells) -> list[Row]:
+        """Return the rows whose current or committed version has these key values."""
+        rows = self._key_index(key).get(values, [])
+        rows[:] = [row for row in rows if any(_key_values(state, key) == values for state in _versions(row))]
         return list(rows)
 
-    def _index_of(self, key: tuple[Column, ...]) -> dict[Cells, list[Row]]:
+    def _key_index(self, key: tuple[Column, ...]) -> dict[Cells, list[Row]]:
         if key not in self._by_key:
             made = self._by_key[key] = {}
             for row in self.rows.values():
-                for values in {_values(state, key) for state in _states(row)}:
+                for values in {_key_values(state, key) for state in _versions(row)}:
                     made.setdefault(values, []).append(row)
         return self._by_key[key]
 
 
-def _states(row: Row) -> Iterator[Cells]:
+def _versions(row: Row) -> Iterator[Cells]:
     return (state for state in (row.current, row.committed) if state is not None)
 
 
-def _values(cells: Cells, key: tuple[Column, ...]) -> Cells:
+def _key_values(cells: Cells, key: tuple[Column, ...]) -> Cells:
     return tuple(cell(cells, column) for column in key)

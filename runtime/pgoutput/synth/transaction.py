@@ -1,4 +1,4 @@
-"""What is done in a transaction of a scenario."""
+"""Transactions and savepoints of a scenario."""
 
 from __future__ import annotations
 
@@ -9,33 +9,45 @@ from typing import Any, Final, Self
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import TruncateOption
-from pgoutput.synth.access import Access, Undo
-from pgoutput.synth.ddl import altered
-from pgoutput.synth.ledger import Ledger
-from pgoutput.synth.shapes import Cells
+from pgoutput.synth.ddl import alter_definition
+from pgoutput.synth.heap_access import HeapAccess, Undo
+from pgoutput.synth.table_definition import Cells
 from pgoutput.synth.tables import Row, ScenarioTable
-from pgoutput.synth.wal import Emission, Ending, Invalidation, Origin, RowChange, Truncation
+from pgoutput.synth.transaction_manager import TransactionManager
+from pgoutput.synth.wal import (
+    Invalidation,
+    LogicalMessageRecord,
+    ReplicationOrigin,
+    RowChange,
+    TransactionEnd,
+    TruncateRecord,
+)
 from pgoutput.wire import is_utf8
 
-_GID_BYTES: Final = 199
-"""That a gid has at most (GIDSIZE, less its zero byte)."""
+_MAX_GID_BYTES: Final = 199
+"""Maximum length of a gid in bytes (GIDSIZE less the terminating zero byte)."""
 
 
-class Work(ABC):
-    """A transaction, or a part of it behind a savepoint.
+class TransactionScope(ABC):
+    """Operations that a transaction and a savepoint have in common.
 
-    Leaving its `with` block ends it as it should end; an exception rolls it back.
+    As a context manager it commits the transaction or releases the savepoint, and rolls back on an exception.
     """
 
-    def __init__(self, ledger: Ledger[Transaction], parent: Work | None, origin: Origin | None) -> None:
-        self._ledger = ledger
+    def __init__(
+        self,
+        manager: TransactionManager[Transaction],
+        parent: TransactionScope | None,
+        origin: ReplicationOrigin | None,
+    ) -> None:
+        self._manager = manager
         self._parent = parent
         self._origin = origin
-        self._top: Work = self if parent is None else parent._top
-        self._inner: Work | None = None
+        self._top: TransactionScope = self if parent is None else parent._top
+        self._open_savepoint: TransactionScope | None = None
         self._assigned_xid = 0
         self._children: list[int] = []
-        self._access: Access = Access(ledger, self) if parent is None else parent._access
+        self._access: HeapAccess = HeapAccess(manager, self) if parent is None else parent._access
         self._undo: list[Undo] = []
         self.ended = False
 
@@ -54,11 +66,11 @@ class Work(ABC):
 
     @property
     def xid(self) -> int:
-        """Its transaction id; a (sub)transaction gets it when it changes something first."""
+        """Transaction id of the (sub)transaction, assigned at its first change."""
         if not self._assigned_xid:
             if self._parent is not None:
-                assert self._parent.xid  # parents come first (AssignTransactionId)
-            self._assigned_xid = self._ledger.log.next_xid()
+                assert self._parent.xid  # a parent gets its xid first (AssignTransactionId)
+            self._assigned_xid = self._manager.wal.next_xid()
         return self._assigned_xid
 
     def insert(
@@ -67,82 +79,98 @@ class Work(ABC):
         """Insert a row.
 
         Args:
-            table: The table; of a partitioned one, the row goes to the partition that wants it.
-            values: Values by column name; columns that are not named become NULL.
-            columns: The same, where the names are Python's.
+            table: The table. A row of a partitioned table is stored in the matching partition.
+            values: Values by column name; missing columns are NULL.
+            columns: More values, for column names that are Python identifiers.
 
         Raises:
-            ScenarioError: The server would refuse it, or wait for another transaction.
+            ScenarioError: The server would refuse the row, or wait for another transaction.
         """
         self._open(table)
-        cells = table.shape.filled((), table.shape.texts({**(values or {}), **columns}))
+        cells = table.definition.fill_row((), table.definition.to_texts({**(values or {}), **columns}))
         leaf = table.partition_for(cells)
-        self._access.use(leaf)
-        self._undo.append(self._access.claim_keys(leaf, cells))
+        self._access.lock_row_exclusive(leaf)
+        self._undo.append(self._access.reserve_keys(leaf, cells))
         self._insert(leaf, cells)
 
     def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Update the one row that matches.
+        """Update the row that matches.
 
         Args:
             table: The table.
-            where: Values of the row that is meant. Without it, the columns of the key say which it is.
-            columns: The new values; the other columns stay as they are, and are not sent where they are
-                stored out of line.
+            where: Column values that identify the row; None takes the values of the key columns from
+                `columns`.
+            columns: The new values. Other columns keep their value; TOASTed values among them are sent as
+                UNCHANGED.
 
         Raises:
-            ScenarioError: As `insert`; or no row matches, or several different ones.
+            ScenarioError: No row matches, several different rows match, the server would refuse the update,
+                or wait for another transaction.
         """
         self._open(table)
         if where is None:
-            key = {column.name for key in table.shape.keys[:1] for column in key}
+            key = {column.name for key in table.definition.unique_keys[:1] for column in key}
             where = {name: columns.pop(name) for name in key if name in columns}
-        leaf, row, old = self._access.find(table, where)
-        given = leaf.shape.texts(columns)
-        new = leaf.shape.filled(old, given)
+        leaf, row, old = self._access.find_row(table, where)
+        given = leaf.definition.to_texts(columns)
+        new = leaf.definition.fill_row(old, given)
         target = table.partition_for(new) if table.partitions else leaf
-        leaf.shape.check_identity("update")
-        self._access.use(target)
-        self._undo.append(self._access.claim_keys(target, new, row))
+        leaf.definition.check_replica_identity("update")
+        self._access.lock_row_exclusive(target)
+        self._undo.append(self._access.reserve_keys(target, new, row))
         if target is not leaf:
             self._delete(leaf, row, old)
             self._insert(target, new)
             return
-        self._undo.append(self._access.set(leaf, row, new))
-        self._write_row(leaf, old, new, frozenset(leaf.shape.column(name).number for name in given))
+        self._undo.append(self._access.replace_row(leaf, row, new))
+        self._write_row(leaf, old, new, frozenset(leaf.definition.column(name).number for name in given))
 
     def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Delete the one row that has these values.
+        """Delete the row that has these values.
+
+        Args:
+            table: The table.
+            where: Column values that identify the row.
+            columns: More column values that identify the row.
 
         Raises:
-            ScenarioError: As `update`.
+            ScenarioError: No row matches, several different rows match, the server would refuse the delete,
+                or wait for another transaction.
         """
         self._open(table)
-        leaf, row, old = self._access.find(table, {**(where or {}), **columns})
-        leaf.shape.check_identity("delete from")
+        leaf, row, old = self._access.find_row(table, {**(where or {}), **columns})
+        leaf.definition.check_replica_identity("delete from")
         self._delete(leaf, row, old)
 
     def truncate(self, *tables: ScenarioTable, cascade: bool = False, restart_identity: bool = False) -> None:
-        """TRUNCATE. Which tables CASCADE reaches, a scenario does not know: name them.
+        """Truncate tables (TRUNCATE).
+
+        Args:
+            tables: All tables to truncate. A scenario has no foreign keys, so name the tables that CASCADE
+                would reach.
+            cascade: Whether the message has the CASCADE option.
+            restart_identity: Whether the message has the RESTART IDENTITY option.
 
         Raises:
-            ScenarioError: No table is named, or another transaction uses one.
+            ScenarioError: No table is given, or another transaction uses one of the tables.
         """
         self._open(*tables)
         if not tables:
-            raise ScenarioError("truncate: name a table")
+            raise ScenarioError("truncate needs at least one table")
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
-        self._access.lock(*leaves)
-        # What has new files already is emptied in place; only indexes are made anew (heap_truncate_one_rel).
-        told = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.shape.keys]
-        if told:
-            self._log(Invalidation, 200, oids=tuple(leaf.shape.oid for leaf in told))
+        self._access.lock_access_exclusive(*leaves)
+        # A table with new files is truncated in place; only its indexes are rebuilt (heap_truncate_one_rel).
+        emptied = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.definition.unique_keys]
+        if emptied:
+            self._log(Invalidation, 200, oids=tuple(leaf.definition.oid for leaf in emptied))
         for leaf in leaves:
             self._undo.append(self._access.truncate(leaf, self))
         options = cascade * TruncateOption.CASCADE | restart_identity * TruncateOption.RESTART_IDENTITY
-        shapes = tuple((one.shape, one.root and one.root.shape, bool(one.partitions)) for one in named)
-        self._log(Truncation, 8 * len(shapes), shapes=shapes, options=options)
+        definitions = tuple(
+            (one.definition, one.root and one.root.definition, bool(one.partitions)) for one in named
+        )
+        self._log(TruncateRecord, 8 * len(definitions), definitions=definitions, options=options)
 
     def alter(
         self,
@@ -155,55 +183,71 @@ class Work(ABC):
         name: str | None = None,
         replica_identity: str | Sequence[str] | None = None,
     ) -> None:
-        """ALTER TABLE. The server sends nothing of it but the Relation, when the table is used next.
+        """Alter a table (ALTER TABLE).
+
+        The stream shows only a new Relation message before the table's next change.
 
         Args:
             table: The table.
-            add: Types of new columns, by name; they are NULL in rows that are there.
+            add: Types of new columns by column name; existing rows get NULL.
             drop: Names of columns to drop.
-            rename: New names, by old.
-            retype: New types, by name; values that are there are written as the new type has them.
-            name: The new name of the table itself, without schema.
-            replica_identity: As in `Scenario.table`.
+            rename: New column names by old column name.
+            retype: New column types by column name; existing values are converted.
+            name: New table name without schema; None keeps the name.
+            replica_identity: New replica identity, as in `Scenario.table`; None keeps the replica identity.
 
         Raises:
-            ScenarioError: The server would refuse it, or wait for another transaction.
+            ScenarioError: The server would refuse the change, or wait for another transaction.
         """
         self._open(table)
         if table.partitions or table.root:
-            raise ScenarioError(f"{table.shape.full_name}: partitioned tables are not altered in a scenario")
-        before, types = table.shape, self._ledger.types
-        after = altered(before, types, add or {}, drop, rename or {}, retype or {}, name, replica_identity)
-        self._access.lock(table)
+            raise ScenarioError(
+                f"{table.definition.full_name}: cannot alter a partitioned table or a partition"
+            )
+        before, types = table.definition, self._manager.types
+        after = alter_definition(
+            before, types, add or {}, drop, rename or {}, retype or {}, name, replica_identity
+        )
+        self._access.lock_access_exclusive(table)
         if after == before:
             return
-        rewritten = [column for column in after.columns if column.name in (retype or ())]
-        if rewritten:
-            self._undo.append(self._access.rewrite(table, rewritten))
-        table.shape = after
-        self._undo.append(lambda: setattr(table, "shape", before))
+        retyped = [column for column in after.columns if column.name in (retype or ())]
+        if retyped:
+            self._undo.append(self._access.rewrite_columns(table, retyped))
+        table.definition = after
+        self._undo.append(lambda: setattr(table, "definition", before))
         self._log(Invalidation, 300, oids=(after.oid,))
 
     def message(self, prefix: str, content: bytes | str) -> None:
-        """pg_logical_emit_message, transactional. One that is not: `Scenario.message`."""
-        self._open()
-        raw = content_bytes(prefix, content)
-        self._log(Emission, len(raw) + len(prefix), transactional=True, prefix=prefix, content=raw)
+        """Emit a transactional logical message (pg_logical_emit_message).
 
-    def savepoint(self) -> Savepoint:
-        """SAVEPOINT; leaving its `with` block is RELEASE, as `release()`; its `rollback()` is ROLLBACK TO.
+        `Scenario.message` emits non-transactional ones.
 
         Raises:
-            ScenarioError: Another one is open.
+            ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
         """
         self._open()
-        self._inner = Savepoint(self._ledger, self, self._origin)
-        return self._inner
+        raw = encode_content(prefix, content)
+        self._log(
+            LogicalMessageRecord, len(raw) + len(prefix), transactional=True, prefix=prefix, content=raw
+        )
+
+    def savepoint(self) -> Savepoint:
+        """Create a savepoint (SAVEPOINT).
+
+        `release()` or leaving its `with` block releases it; `rollback()` rolls back to it.
+
+        Raises:
+            ScenarioError: Another savepoint is open on this level.
+        """
+        self._open()
+        self._open_savepoint = Savepoint(self._manager, self, self._origin)
+        return self._open_savepoint
 
     def rollback(self) -> None:
-        """Undo what was done here."""
-        if self._inner is not None and not self._inner.ended:
-            self._inner.rollback()
+        """Roll back the transaction (ROLLBACK) or to the savepoint (ROLLBACK TO SAVEPOINT)."""
+        if self._open_savepoint is not None and not self._open_savepoint.ended:
+            self._open_savepoint.rollback()
         self._open()
         if self._assigned_xid:
             self._log_end("abort")
@@ -212,32 +256,34 @@ class Work(ABC):
 
     @abstractmethod
     def _end(self) -> None:
-        """End it as it should end."""
+        """Commit the transaction or release the savepoint."""
 
     def _close(self) -> None:
         self.ended = True
 
     def _open(self, *tables: ScenarioTable) -> None:
         if self.ended:
-            raise ScenarioError("the transaction or savepoint has ended: nothing more can be done in it")
-        if self._inner is not None and not self._inner.ended:
-            raise ScenarioError("a savepoint is open: go on with it, or end it first")
+            raise ScenarioError("the transaction or savepoint has ended")
+        if self._open_savepoint is not None and not self._open_savepoint.ended:
+            raise ScenarioError("a savepoint is open; use it, or release it or roll it back first")
         for table in tables:
-            if getattr(table, "owner", None) is not self._ledger:
-                raise ScenarioError(f"{table!r} is no table of this scenario: give what Scenario.table gave")
+            if getattr(table, "owner", None) is not self._manager:
+                raise ScenarioError(
+                    f"{table!r} is not a table of this scenario; pass a result of its method `table`"
+                )
 
     def _undo_all(self) -> None:
         for undo in reversed(self._undo):
             undo()
 
-    # Records
+    # WAL records
 
     def _insert(self, leaf: ScenarioTable, cells: Cells) -> None:
-        self._undo.append(self._access.add(leaf, cells))
+        self._undo.append(self._access.insert_row(leaf, cells))
         self._write_row(leaf, None, cells, frozenset())
 
     def _delete(self, leaf: ScenarioTable, row: Row, old: Cells) -> None:
-        self._undo.append(self._access.set(leaf, row, None))
+        self._undo.append(self._access.replace_row(leaf, row, None))
         self._write_row(leaf, old, None, frozenset())
 
     def _write_row(
@@ -247,19 +293,19 @@ class Work(ABC):
         self._log(
             RowChange,
             size,
-            shape=leaf.shape,
-            root=leaf.root and leaf.root.shape,
+            definition=leaf.definition,
+            root=leaf.root and leaf.root.definition,
             old=old,
             new=new,
             assigned=assigned,
         )
 
     def _log(self, kind: Any, size: int, **fields: Any) -> None:
-        self._ledger.log.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
+        self._manager.wal.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
 
-    def _log_end(self, kind: str, **fields: Any) -> Ending:
-        return self._ledger.log.write(
-            Ending,
+    def _log_end(self, kind: str, **fields: Any) -> TransactionEnd:
+        return self._manager.wal.write(
+            TransactionEnd,
             32,
             xid=self._assigned_xid,
             top=self._top.xid,
@@ -270,60 +316,70 @@ class Work(ABC):
         )
 
 
-class Savepoint(Work):
-    """What is done behind a savepoint."""
+class Savepoint(TransactionScope):
+    """A subtransaction: the operations after a savepoint."""
 
     def _end(self) -> None:
         self.release()
 
     def release(self) -> None:
-        """RELEASE SAVEPOINT: what was done here belongs to what is around it."""
+        """Release the savepoint (RELEASE SAVEPOINT).
+
+        Its changes become part of the enclosing transaction or savepoint.
+        """
         self._open()
         parent = self._parent
         assert parent is not None
         if self._assigned_xid:
             parent._children += [self._assigned_xid, *self._children]
         parent._undo += self._undo
-        for table in self._ledger.used(self._top):
+        for table in self._manager.tables_of(self._top):
             if table.truncated_in is self:
                 table.truncated_in = parent
         self.ended = True
 
 
-class Transaction(Work):
-    """A transaction; a context manager that commits it, or rolls it back if there is an exception.
+class Transaction(TransactionScope):
+    """A transaction. As a context manager it commits, or rolls back on an exception.
 
-    Several may be open at a time.
+    Several transactions may be open at a time.
     """
 
     def commit(self) -> None:
-        """COMMIT."""
+        """Commit the transaction (COMMIT)."""
         self._open()
         if self._assigned_xid:
-            self._ledger.committed(self, self._log_end("commit"))
+            self._manager.commit(self, self._log_end("commit"))
         self._close()
 
     def prepare(self, gid: str) -> None:
-        """PREPARE TRANSACTION; `Scenario.commit_prepared` or `rollback_prepared` ends it.
+        """Prepare the transaction (PREPARE TRANSACTION).
+
+        `Scenario.commit_prepared` or `Scenario.rollback_prepared` ends it.
 
         Raises:
-            ScenarioError: The gid is in use, or is none.
+            ScenarioError: The gid is in use or invalid.
         """
         self._open()
-        if not gid or "\0" in gid or not is_utf8(gid) or len(gid.encode()) > _GID_BYTES:
-            raise ScenarioError(f"a gid has 1 to {_GID_BYTES} bytes of UTF-8, and no zero byte among them")
-        assert self.xid  # it has one, though it may have done nothing (PrepareTransaction)
-        self._ledger.park(gid, self)
+        if not gid or "\0" in gid or not is_utf8(gid) or len(gid.encode()) > _MAX_GID_BYTES:
+            raise ScenarioError(f"a gid must have 1 to {_MAX_GID_BYTES} bytes of UTF-8 without zero bytes")
+        assert self.xid  # assigned even if the transaction is empty (PrepareTransaction)
+        self._manager.add_prepared(gid, self)
         self.prepared = self._log_end("prepare", gid=gid)
         self.ended = True
 
     def finish_prepared(self, kind: str) -> None:
-        """COMMIT PREPARED or ROLLBACK PREPARED, for the scenario."""
-        one = self.prepared
-        told = {"gid": one.gid, "prepare_time": one.time, "prepare_end_lsn": one.end_lsn}
-        record = self._log_end(kind, **told)
+        """Write COMMIT PREPARED or ROLLBACK PREPARED; called by the scenario.
+
+        Args:
+            kind: `commit_prepared` or `rollback_prepared`.
+        """
+        prepare = self.prepared
+        record = self._log_end(
+            kind, gid=prepare.gid, prepare_time=prepare.time, prepare_end_lsn=prepare.end_lsn
+        )
         if kind == "commit_prepared":
-            self._ledger.committed(self, record)
+            self._manager.commit(self, record)
         else:
             self._undo_all()
         self._close()
@@ -333,15 +389,15 @@ class Transaction(Work):
 
     def _close(self) -> None:
         self.ended = True
-        self._ledger.release(self)
+        self._manager.release(self)
 
 
-def content_bytes(prefix: str, content: bytes | str) -> bytes:
-    """The content of a logical message.
+def encode_content(prefix: str, content: bytes | str) -> bytes:
+    """Return the content of a logical message as bytes.
 
     Raises:
-        ScenarioError: It, or the prefix, cannot be sent.
+        ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
     """
     if "\0" in prefix or not is_utf8(prefix) or (isinstance(content, str) and not is_utf8(content)):
-        raise ScenarioError("a message's prefix and text are UTF-8, and a prefix has no zero byte")
+        raise ScenarioError("a logical message needs UTF-8 prefix and text, and no zero byte in the prefix")
     return content.encode() if isinstance(content, str) else bytes(content)

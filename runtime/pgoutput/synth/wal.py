@@ -1,4 +1,4 @@
-"""What a scenario writes down: the records that a server's write-ahead log would have."""
+"""Write-ahead log of a scenario: its records, LSNs, xids, OIDs and clock."""
 
 from __future__ import annotations
 
@@ -8,136 +8,145 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pgoutput.synth.shapes import Cells, Shape
+from pgoutput.synth.table_definition import Cells, TableDefinition
 from pgoutput.wire import from_datetime
 
 FIRST_NORMAL_OID: Final = 16384
-"""Of what users make (transam.h, FirstNormalObjectId)."""
+"""First OID of user-created objects (transam.h, FirstNormalObjectId)."""
 
-_BEGINNING: Final = from_datetime(datetime(2024, 1, 1, tzinfo=UTC))
-_HEADER: Final = 64
-"""Bytes of a record besides its data, more or less (xlogrecord.h)."""
+_START_TIME: Final = from_datetime(datetime(2024, 1, 1, tzinfo=UTC))
+_RECORD_HEADER_BYTES: Final = 64
+"""Approximate size of a WAL record without its data, in bytes (xlogrecord.h)."""
 
-_R = TypeVar("_R", bound="Record")
+_R = TypeVar("_R", bound="WalRecord")
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """The node that a transaction came from (pg_replication_origin_session_setup)."""
+class ReplicationOrigin(msgspec.Struct, frozen=True):
+    """Replication origin of a transaction (pg_replication_origin_session_setup)."""
 
     name: str
+    """Name of the origin node."""
     lsn: int
-    """Of its commit there."""
+    """LSN of the transaction's commit on the origin node."""
 
 
-class Record(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A record. LSNs are byte offsets; times are microseconds since 2000."""
+class WalRecord(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A WAL record. LSNs are byte offsets; times are microseconds since 2000-01-01 00:00 UTC."""
 
     lsn: int
     end_lsn: int
     xid: int
-    """Of the transaction or subtransaction; 0 for what belongs to none."""
+    """Xid of the transaction or subtransaction; 0 if the record belongs to no transaction."""
     top: int
-    """Of the transaction."""
+    """Xid of the top-level transaction; 0 if the record belongs to no transaction."""
     time: int
-    origin: Origin | None = None
+    origin: ReplicationOrigin | None = None
+    """Replication origin of the transaction, or None for a local transaction."""
 
 
-class RowChange(Record, frozen=True, eq=False):
-    """A row was inserted, updated or deleted."""
+class RowChange(WalRecord, frozen=True, eq=False):
+    """Insert, update or delete of one row."""
 
-    shape: Shape
-    root: Shape | None
-    """The partitioned table that `shape` is a partition of."""
+    definition: TableDefinition
+    root: TableDefinition | None
+    """Definition of the root table if `definition` is a partition, otherwise None."""
     old: Cells | None
+    """The old row; None for an insert."""
     new: Cells | None
+    """The new row; None for a delete."""
     assigned: frozenset[int] = frozenset()
-    """Numbers of the columns that an UPDATE sets."""
+    """Attribute indices of the columns that an UPDATE sets."""
 
 
-class Truncation(Record, frozen=True, eq=False):
-    """Tables were truncated."""
+class TruncateRecord(WalRecord, frozen=True, eq=False):
+    """TRUNCATE of one or more tables."""
 
-    shapes: tuple[tuple[Shape, Shape | None, bool], ...]
-    """Each with its root, and whether it is a partitioned table itself."""
+    definitions: tuple[tuple[TableDefinition, TableDefinition | None, bool], ...]
+    """Each table's definition, its root's definition or None, and whether the table is partitioned."""
     options: int
+    """Bits of `TruncateOption`."""
 
 
-class Emission(Record, frozen=True, eq=False):
-    """pg_logical_emit_message."""
+class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
+    """Logical message written by pg_logical_emit_message."""
 
     transactional: bool
     prefix: str
     content: bytes
 
 
-class Invalidation(Record, frozen=True, eq=False):
-    """Tables look otherwise from here on, or might: TRUNCATE and ALTER TABLE (relcache invalidation)."""
+class Invalidation(WalRecord, frozen=True, eq=False):
+    """Relcache invalidation of tables by ALTER TABLE or TRUNCATE: their definition may have changed."""
 
     oids: tuple[int, ...]
 
 
-class Ending(Record, frozen=True, eq=False):
-    """A transaction, or a subtransaction with those inside it, ended or was prepared."""
+class TransactionEnd(WalRecord, frozen=True, eq=False):
+    """End or PREPARE of a transaction, or rollback of a subtransaction."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()
-    """Xids of the subtransactions that end with it: those that were not rolled back before."""
+    """Xids of the subtransactions that end with this record, without those rolled back before."""
     gid: str | None = None
+    """Global identifier of a prepared transaction, or None."""
     prepare_time: int = 0
     prepare_end_lsn: int = 0
 
 
-class Idle(Record, frozen=True, eq=False):
-    """Nothing happens for a while: the walsender, which has sent all, sends a keepalive."""
+class Idle(WalRecord, frozen=True, eq=False):
+    """Period without changes, in which the walsender sends a keepalive."""
 
 
-AnyRecord: TypeAlias = RowChange | Truncation | Emission | Invalidation | Ending | Idle
+AnyWalRecord: TypeAlias = (
+    RowChange | TruncateRecord | LogicalMessageRecord | Invalidation | TransactionEnd | Idle
+)
 
 
-class Log:
-    """Writes records, and hands out what a server counts: LSNs, xids, OIDs and the time.
+class WriteAheadLog:
+    """Writes WAL records and assigns LSNs, xids, OIDs and times.
 
     Attributes:
-        records: What was written.
-        end_lsn: Where the next record goes.
+        records: All records, in LSN order.
+        end_lsn: LSN of the next record.
+        time: Current time in microseconds since 2000-01-01 00:00 UTC.
 
     Args:
-        seed: Decides where all of them begin, and how long things take.
+        seed: Seed of the first LSN, xid, OID and time, and of the time between records.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self.records: list[AnyRecord] = []
+        self.records: list[AnyWalRecord] = []
         self.end_lsn = self._random.randrange(0x01000000, 0x20000000, 8)
-        self.time = _BEGINNING + self._random.randrange(86_400_000_000)
+        self.time = _START_TIME + self._random.randrange(86_400_000_000)
         self._xid = self._random.randrange(730, 100_000)
         self._oid = self._random.randrange(FIRST_NORMAL_OID, 100_000)
 
     def next_xid(self) -> int:
-        """GetNewTransactionId."""
+        """Return a new transaction id (GetNewTransactionId)."""
         self._xid += 1
         return self._xid
 
     def next_oid(self) -> int:
-        """GetNewObjectId."""
+        """Return a new object id (GetNewObjectId)."""
         self._oid += 1
         return self._oid
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.time += round(seconds * 1_000_000)
 
     def write(self, kind: type[_R], size: int, /, **fields: Any) -> _R:
-        """Write a record.
+        """Append and return a record.
 
         Args:
-            kind: Its class.
-            size: Bytes of data in it.
-            fields: Its fields, but for those that the log knows.
+            kind: Class of the record.
+            size: Size of the record's data, in bytes.
+            fields: Fields of the record other than `lsn`, `end_lsn` and `time`.
         """
-        lsn, end_lsn = self.end_lsn, self.end_lsn + (_HEADER + size + 7) // 8 * 8
+        lsn, end_lsn = self.end_lsn, self.end_lsn + (_RECORD_HEADER_BYTES + size + 7) // 8 * 8
         self.time += self._random.randrange(20, 400)
         record = kind(lsn=lsn, end_lsn=end_lsn, time=self.time, **fields)
         self.records.append(record)  # type: ignore[arg-type]
-        self.end_lsn = end_lsn  # last: who reads up to here, in another thread, finds the record
+        self.end_lsn = end_lsn  # last: a reader in another thread finds all records up to end_lsn
         return record

@@ -1,33 +1,32 @@
-"""An example of a scenario, with what readers of a stream must be able to take."""
+"""An example scenario that contains the message types and special cases a stream reader must handle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, Unpack
 
-from pgoutput.synth import Scenario, ScenarioTable
-from pgoutput.synth.transaction import Work
+from pgoutput.synth import Scenario, ScenarioTable, TransactionScope
 from pgoutput.testing.options import ScenarioOptions
 
-_LARGE: Final = 3000
-"""Characters of a text that is stored out of line, and so not sent where it does not change."""
+_LARGE_LENGTH: Final = 3000
+"""Length of a text that is stored out of line (TOAST), and so is not sent when it does not change."""
 
-_IMPORTED: Final = 400
-"""Rows that are inserted at a time, in a transaction that is streamed if streaming is asked for."""
+_IMPORTED_ROWS: Final = 400
+"""Number of rows in each part of the large transaction, which is streamed if streaming is enabled."""
 
 
 def shop(**options: Unpack[ScenarioOptions]) -> Scenario:
-    """A small shop: customers and their orders, written by several transactions.
+    """Return a scenario of a small shop with customers and orders.
 
-    In it are keys that change, NULLs, a large value that an update does not touch, an enum, a table with
-    REPLICA IDENTITY FULL, a column that is added, TRUNCATE, savepoints and a transaction that are rolled
-    back, messages, a transaction of many rows, and two that are prepared.
+    The scenario contains changed keys, NULLs, an unchanged TOASTed value, an enum, a table with REPLICA
+    IDENTITY FULL, an added column, TRUNCATE, rolled back subtransactions and transactions, logical messages,
+    a large transaction, and two prepared transactions.
 
     Args:
-        options: Those of `Scenario`.
+        options: Options of `Scenario`.
 
     Raises:
-        ValueError: The protocol version does not have an option.
+        ValueError: The protocol version does not support an option.
     """
     db = Scenario(**options)
     db.enum("public.state")
@@ -45,7 +44,7 @@ def shop(**options: Unpack[ScenarioOptions]) -> Scenario:
     with db.transaction() as tx:
         for number, name in enumerate(("Ada", "Grace", "Łucja"), start=1):
             tx.insert(customers, id=number, name=name, created=f"2024-01-0{number} 12:00:00+00")
-        tx.insert(customers, id=4, name="Nobody", notes="x" * _LARGE)
+        tx.insert(customers, id=4, name="Nobody", notes="x" * _LARGE_LENGTH)
     with db.transaction() as tx:
         tx.insert(orders, id=1, customer_id=1, state="open", amount="9.50", placed_on="2024-02-29")
         tx.insert(audit, what="order", details={"id": 1})
@@ -67,13 +66,13 @@ def shop(**options: Unpack[ScenarioOptions]) -> Scenario:
         tx.delete(customers, id=1)
         tx.rollback()
     with db.transaction() as tx:
-        _import(tx, orders, range(100, 100 + _IMPORTED))
+        _import(tx, orders, range(100, 100 + _IMPORTED_ROWS))
         with tx.savepoint() as point:
-            _import(point, orders, range(1000, 1000 + _IMPORTED))
+            _import(point, orders, range(1000, 1000 + _IMPORTED_ROWS))
             with db.transaction() as other:
                 other.insert(customers, id=5, name="Alan")
             point.rollback()
-        _import(tx, orders, range(100 + _IMPORTED, 100 + 2 * _IMPORTED))
+        _import(tx, orders, range(100 + _IMPORTED_ROWS, 100 + 2 * _IMPORTED_ROWS))
     with db.transaction() as tx:
         tx.alter(customers, add={"email": "text"})
         tx.insert(customers, id=6, name="Barbara", email="barbara@example.com")
@@ -90,6 +89,6 @@ def shop(**options: Unpack[ScenarioOptions]) -> Scenario:
     return db
 
 
-def _import(work: Work, orders: ScenarioTable, numbers: Iterable[int]) -> None:
+def _import(work: TransactionScope, orders: ScenarioTable, numbers: Iterable[int]) -> None:
     for number in numbers:
         work.insert(orders, id=number, customer_id=20, state="imported", amount=number)

@@ -1,4 +1,7 @@
-"""The pytest plugin. pytest loads it in every session, so it imports the rest when a fixture is used."""
+"""pytest plugin with the fixtures `pgoutput_stream` and `pgoutput_server`.
+
+pytest loads the plugin in every session, so it imports other modules only when a fixture is used.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ if TYPE_CHECKING:
     from pgoutput.testing.server import Server
 
 MakeStream: TypeAlias = "Callable[..., Stream]"
-"""The type of the fixture `pgoutput_stream`."""
+"""Type of the fixture `pgoutput_stream`."""
 
 StartServer: TypeAlias = "Callable[..., Server]"
-"""The type of the fixture `pgoutput_server`."""
+"""Type of the fixture `pgoutput_server`."""
 
 
 @pytest.fixture(scope="session")
 def pgoutput_stream() -> MakeStream:
-    """A function that gives what a PostgreSQL server sends: a small shop's changes, or those of a scenario.
+    """Return a function that returns the stream that a PostgreSQL server sends for a scenario.
 
-    `pgoutput_stream(scenario=None, **options)` is a `pgoutput.testing.Stream`: its `messages` are bytes. The
-    options are those of `pgoutput.synth.Scenario`, such as `proto_version=1`, `streaming="on"`,
-    `two_phase=True`, `binary=True`. The shop is that of `pgoutput.testing.shop`.
+    `pgoutput_stream(scenario=None, **options)` returns a `pgoutput.testing.Stream`, whose `messages` are
+    bytes. Without a scenario, the stream is that of `pgoutput.testing.shop`. The options are those of
+    `pgoutput.synth.Scenario`, such as `proto_version=1`, `streaming="on"`, `two_phase=True` or `binary=True`.
     """
     from pgoutput.testing import Stream, shop
 
@@ -40,12 +43,12 @@ def pgoutput_stream() -> MakeStream:
 
 @pytest.fixture
 def pgoutput_server() -> Iterator[StartServer]:
-    """A function that starts a server for replication clients; it listens at its `dsn` until the test ends.
+    """Return a function that starts a stand-in server for replication clients.
 
-    `pgoutput_server(source=None, *, faults=None, user=None, password=None)` is a `pgoutput.testing.Server`,
-    in a process of its own. The source is a `pgoutput.synth.Scenario`, or the path of a capture file or of a
-    recording; without one, the shop of `pgoutput.testing.shop`. What goes wrong on purpose is a
-    `pgoutput.standin.Faults`.
+    `pgoutput_server(source=None, *, faults=None, user=None, password=None)` returns a
+    `pgoutput.testing.Server`, which runs in a process of its own until the test ends. Clients connect to its
+    `dsn`. The source is a `pgoutput.synth.Scenario`, or the path of a capture file or recording; the default
+    is `pgoutput.testing.shop`. The faults to inject are a `pgoutput.standin.Faults`.
     """
     from pgoutput.testing import Server, shop
 

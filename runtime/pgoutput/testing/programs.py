@@ -1,7 +1,7 @@
-"""Programs: what is done in a database, as data, so that it can be done in a scenario and on a server alike.
+"""Programs: sequences of database operations as data, to run them in a scenario and on a real server.
 
-`make` chooses one, step by step, and leaves out what a scenario refuses. Whatever chooses (Hypothesis, or
-random numbers) is a `Choices`.
+`pgoutput.testing.random_programs` generates programs. A `Choices` makes its decisions: Hypothesis or a random
+number generator.
 """
 
 from __future__ import annotations
@@ -12,147 +12,185 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from pgoutput import synth
-from pgoutput.synth import Scenario, ScenarioTable, Transaction
-from pgoutput.synth.transaction import Work
+from pgoutput.synth import Scenario, ScenarioTable, Transaction, TransactionScope
 
 T = TypeVar("T")
 
 Values: TypeAlias = dict[str, str | None]
-"""Column values as text."""
+"""Column values in text format, by column name; None is NULL."""
 
 
 class Choices(Protocol):
-    """Where decisions come from."""
+    """A source of random decisions."""
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of these."""
+        """Return one of the options."""
 
     def integer(self, least: int, most: int) -> int:
-        """A number; both bounds are included."""
+        """Return an integer from `least` to `most`, both included."""
 
 
-class TableOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A table, as `Scenario.table` takes it."""
+class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """Definition of a table: the arguments of `Scenario.table`."""
 
     name: str
+    """Name of the table with its schema."""
     columns: dict[str, str]
+    """Type of each column, with the suffix " key" for columns of the primary key."""
     replica_identity: str | tuple[str, ...] = "default"
+    """Replica identity: default, full, nothing, or the columns of a unique index."""
     published: bool = True
+    """Whether the publication contains the table."""
     column_list: tuple[str, ...] | None = None
+    """Published columns, or None for all columns."""
     where: tuple[str, str, str] | None = None
+    """Row filter as column, operator and value, or None to publish all rows."""
     partition_by: str | None = None
+    """Partition key column, or None if the table is not partitioned."""
     partitions: dict[str, tuple[str, ...]] | None = None
+    """Values of the partition key by name of the partition, or None if the table is not partitioned."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Something that is done; `slot` is the connection that does it."""
+    """A step of a program."""
 
-    slot: int
+    connection: int
+    """Number of the connection that executes the step."""
 
 
 class Begin(Step, frozen=True):
-    """BEGIN."""
+    """BEGIN, with an optional replication origin."""
 
     origin: str | None = None
+    """Name of the replication origin, or None."""
     origin_lsn: int = 0
+    """LSN of the commit at the origin."""
 
 
 class End(Step, frozen=True):
     """COMMIT or ROLLBACK."""
 
     commit: bool
+    """Whether to commit the transaction."""
 
 
 class Savepoint(Step, frozen=True):
-    """SAVEPOINT."""
+    """SAVEPOINT, which begins a subtransaction."""
 
 
 class EndSavepoint(Step, frozen=True):
-    """RELEASE, or ROLLBACK TO and RELEASE."""
+    """RELEASE SAVEPOINT, or ROLLBACK TO SAVEPOINT and RELEASE SAVEPOINT."""
 
     release: bool
+    """Whether to keep the changes of the subtransaction."""
 
 
 class Prepare(Step, frozen=True):
     """PREPARE TRANSACTION."""
 
     gid: str
+    """Global transaction identifier."""
 
 
 class EndPrepared(Step, frozen=True):
-    """COMMIT PREPARED or ROLLBACK PREPARED, in the connection that prepared it."""
+    """COMMIT PREPARED or ROLLBACK PREPARED, on the connection that prepared the transaction."""
 
     gid: str
+    """Global transaction identifier."""
     commit: bool
+    """Whether to commit the prepared transaction."""
 
 
 class Insert(Step, frozen=True):
     """INSERT of one row."""
 
     table: str
+    """Name of the table in the program."""
     values: Values
+    """Values of the row."""
 
 
 class Update(Step, frozen=True):
     """UPDATE of one row."""
 
     table: str
+    """Name of the table in the program."""
     where: Values
+    """Key values that identify the row."""
     values: Values
+    """New values of the changed columns."""
 
 
 class Delete(Step, frozen=True):
     """DELETE of one row."""
 
     table: str
+    """Name of the table in the program."""
     where: Values
+    """Key values that identify the row."""
 
 
 class Truncate(Step, frozen=True):
     """TRUNCATE."""
 
     tables: tuple[str, ...]
+    """Names of the tables in the program."""
     cascade: bool
+    """Whether the option CASCADE is given."""
     restart_identity: bool
+    """Whether the option RESTART IDENTITY is given."""
 
 
 class Alter(Step, frozen=True):
-    """ALTER TABLE; the changes are the arguments of `Work.alter`."""
+    """ALTER TABLE."""
 
     table: str
+    """Name of the table in the program."""
     changes: dict[str, Any]
+    """Keyword arguments of `pgoutput.synth.TransactionScope.alter`."""
 
 
 class Emit(Step, frozen=True):
-    """pg_logical_emit_message."""
+    """Call of pg_logical_emit_message."""
 
     transactional: bool
+    """Whether the message is part of the transaction."""
     prefix: str
+    """Prefix of the message."""
     content: str
+    """Content of the message."""
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Types and tables, and what is done with them."""
+    """A sequence of database operations with the types and tables that they use."""
 
     enums: tuple[str, ...]
+    """Names of the enum types."""
     domains: dict[str, str]
-    tables: tuple[TableOf, ...]
+    """Base types of the domains, by name of the domain."""
+    tables: tuple[TableDefinition, ...]
+    """Definitions of the tables."""
     steps: tuple[Step, ...]
+    """Operations in order."""
 
 
-class Player:
-    """Does a program's steps in a scenario.
+class ProgramRunner:
+    """Runs the steps of a program in a scenario.
 
     Attributes:
-        scenario: Where.
-        tables: Its tables, by the name that the program has for them.
-        open: The innermost open transaction or savepoint of each slot, and those around it.
-        prepared: The slots of the transactions that are prepared, by gid.
+        scenario: The scenario.
+        tables: Tables of the scenario, by their names in the program.
+        open: Open transaction of each connection, followed by its open savepoints from outer to inner.
+        prepared: Connections that prepared a transaction, by global transaction identifier.
+
+    Args:
+        scenario: An empty scenario, in which the types and tables are created.
+        program: The program.
     """
 
     def __init__(self, scenario: Scenario, program: Program) -> None:
         self.scenario = scenario
-        self.open: dict[int, list[Work]] = {}
+        self.open: dict[int, list[TransactionScope]] = {}
         self.prepared: dict[str, int] = {}
         for enum in program.enums:
             scenario.enum(enum)
@@ -161,73 +199,76 @@ class Player:
         self.tables: dict[str, ScenarioTable] = {}
         self._declared = {table.name: dict(table.columns) for table in program.tables}
         for table in program.tables:
-            given = {
-                name: value for name, value in msgspec.structs.asdict(table).items() if value is not None
-            }
-            made = scenario.table(given.pop("name"), given.pop("columns"), **given)
-            self.tables[table.name] = made
+            fields = msgspec.structs.asdict(table)
+            arguments = {name: value for name, value in fields.items() if value is not None}
+            created = scenario.table(arguments.pop("name"), arguments.pop("columns"), **arguments)
+            self.tables[table.name] = created
 
     def declared(self, table: str, column: str) -> str:
-        """The type of a column, as it was declared last; without `key`."""
+        """Return the current declared type of a column, without the suffix " key"."""
         return self._declared[table][column].removesuffix(" key")
 
-    def do(self, step: Step) -> None:
-        """Do a step.
+    def run_step(self, step: Step) -> None:
+        """Run a step.
 
         Raises:
-            ScenarioError: It cannot be done; nothing has been.
+            ScenarioError: The step is not possible. The scenario is unchanged.
         """
         match step:
-            case Begin(slot, origin, lsn):
-                self.open[slot] = [self.scenario.transaction(origin=origin, origin_lsn=lsn)]
-            case End(slot, commit):
-                transaction = self._transaction(slot)
+            case Begin(connection, origin, lsn):
+                self.open[connection] = [self.scenario.transaction(origin=origin, origin_lsn=lsn)]
+            case End(connection, commit):
+                transaction = self._transaction(connection)
                 transaction.commit() if commit else transaction.rollback()
-                del self.open[slot]
-            case Savepoint(slot):
-                self.open[slot].append(self.open[slot][-1].savepoint())
-            case EndSavepoint(slot, release):
-                point = self.open[slot].pop()
+                del self.open[connection]
+            case Savepoint(connection):
+                self.open[connection].append(self.open[connection][-1].savepoint())
+            case EndSavepoint(connection, release):
+                point = self.open[connection].pop()
                 assert isinstance(point, synth.Savepoint)
                 point.release() if release else point.rollback()
-            case Prepare(slot, gid):
-                self._transaction(slot).prepare(gid)
-                self.prepared[gid] = slot
-                del self.open[slot]
+            case Prepare(connection, gid):
+                self._transaction(connection).prepare(gid)
+                self.prepared[gid] = connection
+                del self.open[connection]
             case EndPrepared(_, gid, commit):
                 end = self.scenario.commit_prepared if commit else self.scenario.rollback_prepared
                 end(gid)
                 del self.prepared[gid]
-            case Insert(slot, table, values):
-                self.open[slot][-1].insert(self.tables[table], values)
-            case Update(slot, table, where, values):
-                self.open[slot][-1].update(self.tables[table], where, **values)
-            case Delete(slot, table, where):
-                self.open[slot][-1].delete(self.tables[table], where)
-            case Truncate(slot, tables, cascade, restart):
+            case Insert(connection, table, values):
+                self.open[connection][-1].insert(self.tables[table], values)
+            case Update(connection, table, where, values):
+                self.open[connection][-1].update(self.tables[table], where, **values)
+            case Delete(connection, table, where):
+                self.open[connection][-1].delete(self.tables[table], where)
+            case Truncate(connection, tables, cascade, restart):
                 named = [self.tables[table] for table in tables]
-                self.open[slot][-1].truncate(*named, cascade=cascade, restart_identity=restart)
-            case Alter(slot, table, changes):
-                self.open[slot][-1].alter(self.tables[table], **changes)
+                self.open[connection][-1].truncate(*named, cascade=cascade, restart_identity=restart)
+            case Alter(connection, table, changes):
+                self.open[connection][-1].alter(self.tables[table], **changes)
                 declared = self._declared[table]
                 declared |= changes.get("add", {}) | changes.get("retype", {})
                 for old, new in changes.get("rename", {}).items():
                     declared[new] = declared[old]
-            case Emit(slot, True, prefix, content):
-                self.open[slot][-1].message(prefix, content)
+            case Emit(connection, True, prefix, content):
+                self.open[connection][-1].message(prefix, content)
             case Emit(_, False, prefix, content):
                 self.scenario.message(prefix, content)
             case _:
-                raise TypeError(f"{step!r} is no step")
+                raise TypeError(f"{step!r} is not a step of a program")
 
-    def _transaction(self, slot: int) -> Transaction:
-        transaction = self.open[slot][0]
+    def _transaction(self, connection: int) -> Transaction:
+        transaction = self.open[connection][0]
         assert isinstance(transaction, Transaction)
         return transaction
 
 
-def play(scenario: Scenario, program: Program) -> None:
-    """Do a whole program."""
-    player = Player(scenario, program)
+def run_program(scenario: Scenario, program: Program) -> None:
+    """Run all steps of a program in an empty scenario.
+
+    Raises:
+        ScenarioError: A step is not possible.
+    """
+    runner = ProgramRunner(scenario, program)
     for step in program.steps:
-        player.do(step)
+        runner.run_step(step)

@@ -1,7 +1,7 @@
-"""A stand-in server in a process of its own.
+"""Run a stand-in server in a process of its own.
 
-Clients may block the interpreter while they wait for the server: libpq, as psycopg calls it, holds the GIL at
-places. A stand-in in a thread beside them could never answer then.
+Clients may hold the GIL while they wait for the server: psycopg does so in some calls of libpq. A stand-in
+server in a thread of the same process could then never respond.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ import msgspec
 from pgoutput.standin import Faults, RecordedSource, StandIn
 from pgoutput.synth import Scenario
 
-_PATIENCE: Final = 10.0
-"""Seconds that it may take to end."""
+_SHUTDOWN_SECONDS: Final = 10.0
+"""Maximum wait for the process to end before it is killed, in seconds."""
 
 
 class Server:
-    """Serves a scenario or a recording to replication clients, on a free port of this machine.
+    """A stand-in server in a process of its own, on a free port of 127.0.0.1. Use as a context manager.
 
-    A context manager: it listens when the block begins, and is gone when it ends, or when this process ends.
-    A scenario is served as it stands when the block begins.
+    The server listens while the context is active, and ends with this process at the latest. A scenario is
+    served in its state when the context is entered.
 
     Attributes:
-        dsn: Where it is, as libpq takes it, the password included.
-        port: Its port on 127.0.0.1.
+        dsn: Connection string (libpq keywords) of the server, including the password.
+        port: Port on 127.0.0.1.
 
     Args:
-        source: A scenario, or the path of a capture file, of a segment or of the folder of a recording.
-        faults: What goes wrong on purpose.
-        user: The only user that may connect; without one, everybody may.
-        password: Its password.
-        sender_timeout: Seconds after which a silent client is given up (wal_sender_timeout); 0 for never.
+        source: A scenario, or the path of a capture file, of a segment, or of the folder of a recording.
+        faults: Faults to inject; None for no faults.
+        user: Name of the only user that may connect; None to accept everybody.
+        password: Password of the user.
+        sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
+            to never disconnect.
 
     Raises:
-        RecordingError: The recording cannot be served.
-        TypeError: `faults` is not such.
-        ValueError: A user has no password, or a password no user.
+        TypeError: `faults` is not a `Faults`.
+        RecordingError: On entry: the recording cannot be served.
+        ValueError: On entry: a user is given without a password, or a password without a user.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Server:
         sender_timeout: float = 60.0,
     ) -> None:
         if not isinstance(faults, Faults | None):
-            raise TypeError(f"faults is a pgoutput.standin.Faults, not {type(faults).__name__}")
+            raise TypeError(f"faults must be a pgoutput.standin.Faults, not {type(faults).__name__}")
         self.dsn = ""
         self.port = 0
         self._source = source
@@ -68,69 +69,76 @@ class Server:
         }
 
     def __enter__(self) -> Server:
-        source = _closed(self._source) if isinstance(self._source, Scenario) else self._source
+        source = (
+            _without_open_transactions(self._source) if isinstance(self._source, Scenario) else self._source
+        )
         pipe = subprocess.PIPE
         with ExitStack() as stack:
             process = self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "pgoutput.testing.server"], stdin=pipe, stdout=pipe
             )
-            stack.callback(self._end)
+            stack.callback(self._stop)
             assert process.stdin is not None
             assert process.stdout is not None
             pickle.dump((source, self._options), process.stdin)
             process.stdin.flush()
             try:
-                said = pickle.load(process.stdout)
+                response = pickle.load(process.stdout)
             except EOFError:
-                raise ChildProcessError("the process of the server was ended") from None
-            if isinstance(said, BaseException):
-                raise said
-            self.port, self.dsn = said
+                raise ChildProcessError(
+                    "the process of the stand-in server has ended before it listened"
+                ) from None
+            if isinstance(response, BaseException):
+                raise response
+            self.port, self.dsn = response
             self._running = stack.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._running.close()
 
-    def _end(self) -> None:
-        """Close its standard input, which it waits for."""
+    def _stop(self) -> None:
+        """End the process by closing its standard input. Kill the process if it does not end in time."""
         with self._process as process:
             assert process.stdin is not None
             process.stdin.close()
             try:
-                process.wait(_PATIENCE)
+                process.wait(_SHUTDOWN_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
-def _closed(scenario: Scenario) -> Scenario:
-    """The scenario without its open transactions, which cannot be pickled: nothing more is done in it."""
-    closed = Scenario(
+def _without_open_transactions(scenario: Scenario) -> Scenario:
+    """Return a copy of the scenario without its open transactions, which cannot be pickled."""
+    copy = Scenario(
         **msgspec.structs.asdict(scenario.options),
         publish_via_partition_root=scenario.publish_via_partition_root,
         logical_decoding_work_mem=scenario.logical_decoding_work_mem,
     )
-    closed.log = scenario.log
-    return closed
+    copy.wal = scenario.wal
+    return copy
 
 
 def main() -> None:
-    """Serve what standard input has, until it is closed; standard output is told where, or why not."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever began this ends it
+    """Serve the source read from standard input until standard input is closed.
+
+    The port and DSN, or an exception, are written to standard output.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     out = sys.stdout.buffer
 
-    def say(said: Any) -> None:
-        pickle.dump(said, out)
+    def respond(response: Any) -> None:
+        pickle.dump(response, out)
         out.flush()
 
     try:
         source, options = pickle.load(sys.stdin.buffer)
         served = source if isinstance(source, Scenario) else RecordedSource(source)
         with StandIn(served, **options) as standin:
-            say((standin.port, standin.dsn))
+            respond((standin.port, standin.dsn))
             sys.stdin.buffer.read()
     except Exception as error:
-        say(error)
+        respond(error)
 
 
 if __name__ == "__main__":

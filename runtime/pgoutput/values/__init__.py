@@ -1,31 +1,84 @@
-"""Column values, by the built-in types' catalog: as the server's text, and as Arrow.
+"""Column values as Python objects, as the server's text, in binary format, and as Arrow arrays.
 
-A cell in text format and one in binary format of the same value give the same. A column is converted as a
-whole. What its Arrow type cannot hold (infinity and years before 1 or past 9999 in dates and timestamps, NaN
-in a decimal, arrays of several dimensions or with bounds of their own, text that is not UTF-8) becomes NULL
-and is handed back as text.
+==========================  =====================================================================
+function                    conversion
+==========================  =====================================================================
+`to_python`                 a cell to a Python object: Decimal, datetime, UUID, list, …
+`to_text`                   a column of cells to the server's text
+`to_arrow`, `from_arrow`    a column of cells to an Arrow array, and an Arrow array to text
+`to_binary`                 a column of cells to binary format
+`decode_binary`             one value from binary format to text
+`encode_binary`             one value from text to binary format
+`arrow_type`                the Arrow type of a column
+`common_type`               the Arrow type of a column before and after a change of its type
+`default_type`              the PostgreSQL type of an Arrow type
+`base_types`                a relation with domains replaced by their base types
+`format_float4`             a float to the server's text of a float4
+`format_float8`             a float to the server's text of a float8
+`quote_array_element`       an array element's text, quoted if necessary
+==========================  =====================================================================
 
-There is a way back: from Arrow to text, and from text to binary form.
+The text and the binary form of a value give the same result. Types are those of `pgoutput.catalog`.
+
+The functions for Arrow arrays and Arrow types need pyarrow. All others work in the core install.
 """
 
-from pgoutput.values.arrow import to_arrow
-from pgoutput.values.binary import encode_binary, to_binary
-from pgoutput.values.literals import parse_array
-from pgoutput.values.text import Rescued, to_text
-from pgoutput.values.types import MAX_PRECISION, arrow_type, base_types, common_type, default_type
-from pgoutput.values.written import from_arrow
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from pgoutput.values.binary_from_text import encode_binary, to_binary
+from pgoutput.values.builtin_types import base_types
+from pgoutput.values.literals import quote_array_element
+from pgoutput.values.python_from_cells import to_python
+from pgoutput.values.text_from_binary.floats import format_float4, format_float8
+from pgoutput.values.text_from_cells import Rescued, decode_binary, to_text
+
+if TYPE_CHECKING:
+    from pgoutput.values.arrow_from_cells import to_arrow
+    from pgoutput.values.arrow_types import arrow_type, common_type, default_type
+    from pgoutput.values.text_from_arrow import from_arrow
 
 __all__ = [
-    "MAX_PRECISION",
     "Rescued",
     "arrow_type",
     "base_types",
     "common_type",
+    "decode_binary",
     "default_type",
     "encode_binary",
+    "format_float4",
+    "format_float8",
     "from_arrow",
-    "parse_array",
+    "quote_array_element",
     "to_arrow",
     "to_binary",
+    "to_python",
     "to_text",
 ]
+
+_ARROW_MODULES: Final = {
+    **dict.fromkeys(("arrow_type", "common_type", "default_type"), "arrow_types"),
+    "from_arrow": "text_from_arrow",
+    "to_arrow": "arrow_from_cells",
+}
+"""Modules that need pyarrow, by the name that they define. They are imported at the first access."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ARROW_MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f"{__name__}.{_ARROW_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        text = f"{__name__}.{name} needs pyarrow: pip install 'pgoutput[arrow]'"
+        raise ModuleNotFoundError(text, name=error.name) from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,9 +1,12 @@
-"""Arrays, ranges and records as text: when values in them are quoted, and how."""
+"""Text of arrays, ranges and records: quoting of the values in them, and parsing of arrays."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
+
+import msgspec
 
 _DELIMITERS: Final = (",", ";")
 _SPACE: Final = r" \t\n\r\v\f"
@@ -13,41 +16,56 @@ _QUOTED_IN_ARRAY: Final = {
 }
 _QUOTED_IN_RANGE: Final = re.compile(rf'[{_SPACE}"\\()\[\],]|^\Z')
 _QUOTED_IN_RECORD: Final = re.compile(rf'[{_SPACE}"\\(),]|^\Z')
-_DOUBLED: Final = re.compile(r'["\\]')
-
-
-def array_element(text: str, delimiter: str = ",") -> str:
-    """An element of an array (array_out); backslashes before quotes and backslashes."""
-    if not _QUOTED_IN_ARRAY[delimiter].search(text):
-        return text
-    return '"' + _DOUBLED.sub(r"\\\g<0>", text) + '"'
-
-
-def range_bound(text: str) -> str:
-    """A bound of a range (range_bound_escape); quotes and backslashes are doubled."""
-    return _doubled(text) if _QUOTED_IN_RANGE.search(text) else text
-
-
-def record_field(text: str) -> str:
-    """A column of a record (record_out); quotes and backslashes are doubled."""
-    return _doubled(text) if _QUOTED_IN_RECORD.search(text) else text
-
-
-def _doubled(text: str) -> str:
-    return '"' + _DOUBLED.sub(r"\g<0>\g<0>", text) + '"'
-
-
+_SPECIAL: Final = re.compile(r'["\\]')
 _ELEMENT: Final = {
     delimiter: re.compile(rf'"((?:[^"\\]|\\.)*)"|([^"\\{{}}{delimiter}]|\\.)+', re.DOTALL)
     for delimiter in _DELIMITERS
 }
+_BOUNDS: Final = re.compile(r"((?:\[-?[0-9]{1,10}:-?[0-9]{1,10}\])+)=")
+_BOUND_PAIR: Final = re.compile(r"(-?[0-9]+):(-?[0-9]+)")
+_TOKENS: Final = {
+    delimiter: re.compile(
+        rf'(?P<sign>[{{}}{delimiter}])|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>(?:[^"\\{{}}{delimiter}]|\\.)+)',
+        re.DOTALL,
+    )
+    for delimiter in _DELIMITERS
+}
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_MAX_DIMENSIONS: Final = 6
+"""Largest number of dimensions of an array (MAXDIM)."""
+
+
+def quote_array_element(text: str, delimiter: str = ",") -> str:
+    """Return an array element, quoted if necessary; backslashes escape quotes and backslashes (array_out)."""
+    if not _QUOTED_IN_ARRAY[delimiter].search(text):
+        return text
+    return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
+
+
+def quote_range_bound(text: str) -> str:
+    """Return a range bound, quoted if necessary with quotes and backslashes doubled (range_bound_escape)."""
+    return _quote_doubled(text) if _QUOTED_IN_RANGE.search(text) else text
+
+
+def quote_record_field(text: str) -> str:
+    """Return a record field, quoted if necessary with quotes and backslashes doubled (record_out)."""
+    return _quote_doubled(text) if _QUOTED_IN_RECORD.search(text) else text
+
+
+def _quote_doubled(text: str) -> str:
+    return '"' + _SPECIAL.sub(r"\g<0>\g<0>", text) + '"'
 
 
 def parse_array(text: str, delimiter: str = ",") -> list[str | None] | None:
-    """The elements of a one-dimensional array in text format (array_out).
+    """Return the elements of a one-dimensional array in text format (array_out).
 
-    None where the text is of another kind: several dimensions, bounds of its own (`[2:4]={…}`), or no array
-    at all.
+    Args:
+        text: The array's text, `{1,NULL,"a b"}`.
+        delimiter: Delimiter between elements: `;` for box[], otherwise `,`.
+
+    Returns:
+        The elements' texts, None for NULL. None instead of a list if the text is not a one-dimensional array
+        with lower bound 1: it has several dimensions, explicit bounds (`[2:4]={…}`), or is not an array.
     """
     if not (text.startswith("{") and text.endswith("}")):
         return None
@@ -61,12 +79,92 @@ def parse_array(text: str, delimiter: str = ",") -> list[str | None] | None:
             return None
         raw = match[0] if match[1] is None else match[1]
         quoted = match[1] is not None
-        items.append(
-            None if raw.upper() == "NULL" and not quoted else re.sub(r"\\(.)", r"\1", raw, flags=re.DOTALL)
-        )
+        items.append(None if raw.upper() == "NULL" and not quoted else _ESCAPED.sub(r"\1", raw))
         pos = match.end()
         if pos == len(text) - 1:
             return items
         if not text.startswith(delimiter, pos, -1):
             return None
         pos += 1
+
+
+class ArrayLiteral(msgspec.Struct, frozen=True):
+    """A parsed array of any number of dimensions."""
+
+    elements: list[str | None]
+    """Texts of all elements in row-major order; None for NULL."""
+    sizes: list[int]
+    """Number of elements of each dimension; no dimensions if the array is empty."""
+    lower_bounds: list[int]
+    """Lower bound of each dimension."""
+
+
+def parse_array_literal(text: str, delimiter: str = ",") -> ArrayLiteral:
+    """Parse an array in text format with any dimensions and bounds, `[0:1][1:2]={{1,2},{3,4}}` (array_in).
+
+    Raises:
+        ValueError: The text is not an array.
+    """
+    bounds = _BOUNDS.match(text)
+    elements, sizes = _parse_elements(text, bounds.end() if bounds else 0, delimiter)
+    lower_bounds = [1] * len(sizes)
+    if bounds:
+        pairs = [(int(lower), int(upper)) for lower, upper in _BOUND_PAIR.findall(bounds[1])]
+        if [upper - lower + 1 for lower, upper in pairs] != sizes:
+            raise ValueError("the bounds do not match the numbers of elements")
+        lower_bounds = [lower for lower, _ in pairs]
+    return ArrayLiteral(elements, sizes, lower_bounds)
+
+
+def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | None], list[int]]:
+    """Return the elements of an array and the size of each dimension (ReadArrayStr)."""
+    if text[pos:] == "{}":
+        return [], []
+    elements: list[str | None] = []
+    sizes: list[int] = []
+    counts: list[int] = []  # number of items in each open brace
+    expects_item = True  # an element or an opening brace must follow, not a delimiter or a closing brace
+    while pos < len(text):
+        match = _TOKENS[delimiter].match(text, pos)
+        if match is None:
+            break
+        pos, sign = match.end(), match["sign"]
+        if not counts and (sign != "{" or sizes):
+            break
+        if expects_item != (sign not in (delimiter, "}")):
+            break
+        if sign == "{":
+            counts.append(0)
+            if len(counts) > _MAX_DIMENSIONS or (sizes and len(counts) > len(sizes)):
+                break
+        elif sign == delimiter:
+            expects_item = True
+        else:
+            if sign is None:
+                sizes = sizes or [-1] * len(counts)
+                if len(counts) != len(sizes):
+                    break
+                elements.append(_element_text(match))
+            elif not _close_brace(counts, sizes):
+                break
+            expects_item = False
+            if counts:
+                counts[-1] += 1
+            elif pos == len(text) and math.prod(sizes) == len(elements):
+                return elements, sizes
+    raise ValueError(f"not an array, at character {pos}")
+
+
+def _close_brace(counts: list[int], sizes: list[int]) -> bool:
+    """Close the innermost brace; return whether its number of items equals that of its siblings."""
+    depth, count = len(counts), counts.pop()
+    if sizes[depth - 1] not in (-1, count):
+        return False
+    sizes[depth - 1] = count
+    return True
+
+
+def _element_text(match: re.Match[str]) -> str | None:
+    if match["plain"] is None:
+        return _ESCAPED.sub(r"\1", match["quoted"])
+    return None if match["plain"].upper() == "NULL" else _ESCAPED.sub(r"\1", match["plain"])

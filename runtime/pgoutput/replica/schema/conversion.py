@@ -22,9 +22,7 @@ import pyarrow as pa
 from pgoutput import catalog
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.layout import TableLayout, delta_names
-from pgoutput.values import Rescued, to_arrow
-from pgoutput.values.floats import format_float4, format_float8
-from pgoutput.values.literals import array_element
+from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
 from pgoutput.views.table import RESCUED_TYPE
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
@@ -193,7 +191,9 @@ def _format_float(digits: int, value: float) -> str:
 
 
 def _array_text(items: list[Any], element: Callable[[Any], str]) -> str:
-    return "{" + ",".join("NULL" if item is None else array_element(element(item)) for item in items) + "}"
+    return (
+        "{" + ",".join("NULL" if item is None else quote_array_element(element(item)) for item in items) + "}"
+    )
 
 
 def _timestamp_text(value: datetime) -> str:

@@ -1,1 +1,9 @@
-"""Recordings as what is served: read once for a plan, and once for each connection."""
+"""Serve recordings and capture files.
+
+- `RecordedSource` is the source for a stand-in server. It reads a recording once when it is opened, unless
+  the metadata of the segments suffices, and once for each connection.
+"""
+
+from pgoutput.standin.recorded.source import RecordedSource
+
+__all__ = ["RecordedSource"]

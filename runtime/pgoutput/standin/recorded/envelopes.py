@@ -1,4 +1,4 @@
-"""LSNs for messages that were recorded without their envelopes, as a walsender gives them."""
+"""Assign LSNs to messages that were recorded without XLogData envelopes, as a walsender would."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from pgoutput import messages
 from pgoutput.messages import Message
-from pgoutput.standin.recorded.plan import CHANGES
-from pgoutput.standin.recorded.recordings import Received, ServedRecording
+from pgoutput.standin.recorded.index import CHANGE_TAGS
+from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 
-_LSN_OF: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
+_LSN_FIELDS: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.Begin: lambda message: message.final_lsn,
     messages.BeginPrepare: lambda message: message.prepare_lsn,
     messages.Commit: lambda message: message.end_lsn,
@@ -21,42 +21,43 @@ _LSN_OF: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.RollbackPrepared: lambda message: message.rollback_end_lsn,
     messages.StreamAbort: lambda message: message.abort_lsn,
 }
-"""The messages that say where they stand. What follows them stands there too, as far as anybody can know."""
+"""LSN of the messages that contain one. It is also the best known LSN of the messages that follow."""
 
-_NOWHERE: Final = (messages.Relation, messages.Type)
-_OPENING: Final = frozenset(b"BbS")
-_ORIGIN: Final = messages.Origin.wire_tag
+_WITHOUT_LSN: Final = (messages.Relation, messages.Type)
+_OPENING_TAGS: Final = frozenset(b"BbS")
+_ORIGIN_TAG: Final = messages.Origin.wire_tag
 
 
-def with_lsns(recording: ServedRecording, start_lsn: int) -> Iterator[Received]:
-    """The messages of a recording, with LSNs that are in them.
+def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMessage]:
+    """Return the messages of a stream with the LSN of the last message that contains an LSN.
 
-    Relation and Type have 0, and so has what opens a transaction or block and is followed by an Origin.
+    As in a walsender's stream, the LSN is 0 for Relation, for Type, and for a message that opens a
+    transaction or stream block and is followed by Origin.
 
     Args:
-        recording: One without envelopes.
-        start_lsn: The LSN until one is known.
+        stream: A stream recorded without envelopes.
+        start_lsn: LSN of the messages before the first one that contains an LSN.
     """
-    decoder, current, lsn = recording.decoder(), None, start_lsn
-    held: Received | None = None
-    for session, _, data in recording.received():
+    decoder, current, lsn = stream.decoder(), None, start_lsn
+    opening: RecordedMessage | None = None
+    for session, _, data in stream.messages():
         if session != current:
-            decoder, current = recording.decoder(), session
-        if held is not None:
-            yield (held[0], 0, held[2]) if data[:1] == _ORIGIN else held
-            held = None
-        here = lsn
-        if data[0] not in CHANGES:
+            decoder, current = stream.decoder(), session
+        if opening is not None:
+            yield (opening[0], 0, opening[2]) if data[:1] == _ORIGIN_TAG else opening
+            opening = None
+        message_lsn = lsn
+        if data[0] not in CHANGE_TAGS:
             message = decoder.decode(data)
             if isinstance(message, messages.LogicalMessage):
-                here = message.lsn
-            elif type(message) in _NOWHERE:
-                here = 0
-            elif type(message) in _LSN_OF:
-                lsn = here = _LSN_OF[type(message)](message) or lsn
-        if data[0] in _OPENING:
-            held = session, here, data
+                message_lsn = message.lsn
+            elif type(message) in _WITHOUT_LSN:
+                message_lsn = 0
+            elif type(message) in _LSN_FIELDS:
+                lsn = message_lsn = _LSN_FIELDS[type(message)](message) or lsn
+        if data[0] in _OPENING_TAGS:
+            opening = session, message_lsn, data
         else:
-            yield session, here, data
-    if held is not None:
-        yield held
+            yield session, message_lsn, data
+    if opening is not None:
+        yield opening

@@ -1,7 +1,7 @@
-"""A recorded stream as a new connection gets it, that has some of it already.
+"""Resume a recorded stream for a client that has received a part of it.
 
-What ended before is left out. Relations and types are sent again before their first use, since the cache of
-a connection begins empty: those that were only in what is left out are made up for.
+Transactions that ended before the client's position are left out. The relation cache of a new connection is
+empty, so Relation and Type messages that stand only in the omitted part are sent before their first use.
 """
 
 from __future__ import annotations
@@ -14,65 +14,66 @@ import msgspec
 
 from pgoutput import messages
 from pgoutput.messages import Message, XLogData
-from pgoutput.standin.recorded.plan import CHANGES, Plan
-from pgoutput.standin.recorded.recordings import Received, ServedRecording
+from pgoutput.standin.recorded.index import CHANGE_TAGS, StreamIndex
+from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 from pgoutput.stream import StreamDecoder, encode_for
 
 _UINT32: Final = Struct(">I")
 _TRUNCATE: Final = ord("T")
-_EVER: Final = 1 << 64
+_NEVER: Final = 1 << 64
+"""Larger than any LSN."""
 
 
 def resume(
-    received: Iterable[Received], recording: ServedRecording, plan: Plan, after_lsn: int
+    recorded: Iterable[RecordedMessage], stream: RecordedStream, index: StreamIndex, after_lsn: int
 ) -> Iterator[XLogData]:
-    """What is sent of a recording.
+    """Return the envelopes to send to a new connection.
 
     Args:
-        received: Its messages.
-        recording: What it is.
-        plan: Where its transactions end.
-        after_lsn: What was committed before is left out (SnapBuildXactNeedsSkip).
+        recorded: Messages of the stream.
+        stream: The recorded stream.
+        index: Index of the stream.
+        after_lsn: Transactions committed before this LSN are left out (SnapBuildXactNeedsSkip).
     """
-    resumption = _Resumption(recording, plan, after_lsn)
+    resumption = _Resumption(stream, index, after_lsn)
     current = None
-    for position, (session, lsn, data) in enumerate(received):
-        if position >= plan.stop:
+    for position, (session, lsn, data) in enumerate(recorded):
+        if position >= index.incomplete_from:
             return
         if session != current:
-            resumption.reconnect()
+            resumption.start_session()
             current = session
-        if data[0] in CHANGES:
-            if resumption.dropping:
+        if data[0] in CHANGE_TAGS:
+            if resumption.skipping:
                 continue
-            if resumption.stale:
-                for described in resumption.described(data):
-                    yield XLogData(0, 0, 0, described)
-        elif not resumption.keeps(data, position):
+            if resumption.unsent_relations:
+                for description in resumption.missing_descriptions(data):
+                    yield XLogData(0, 0, 0, description)
+        elif not resumption.is_sent(data, position):
             continue
         yield XLogData(lsn, lsn, 0, data)
 
 
 class _Resumption:
-    """What a connection was sent, and what it was not.
+    """Decides which messages of a recorded stream one connection is sent.
 
     Attributes:
-        dropping: Whether changes are left out.
-        stale: The relations that were described, but not to this connection.
+        skipping: Whether the current transaction or stream block is left out.
+        unsent_relations: Relation messages that were left out and not sent on this connection, by OID.
     """
 
-    def __init__(self, recording: ServedRecording, plan: Plan, after_lsn: int) -> None:
-        self.dropping = False
-        self.stale: dict[int, messages.Relation] = {}
-        self._recording = recording
-        self._plan = plan
+    def __init__(self, stream: RecordedStream, index: StreamIndex, after_lsn: int) -> None:
+        self.skipping = False
+        self.unsent_relations: dict[int, messages.Relation] = {}
+        self._stream = stream
+        self._index = index
         self._after_lsn = after_lsn
         self._ended_lsn = 0
-        self._decoder: StreamDecoder = recording.decoder()
+        self._decoder: StreamDecoder = stream.decoder()
         self._types: dict[int, messages.Type] = {}
         self._streamed: dict[int, bool] = {}
-        """Whether a transaction that is streamed is left out."""
-        self._effects: Mapping[type[Message], Callable[[Any], bool]] = {
+        """Whether an open streamed transaction is left out, by xid."""
+        self._handlers: Mapping[type[Message], Callable[[Any], bool]] = {
             messages.Begin: self._begin,
             messages.BeginPrepare: self._begin_prepare,
             messages.Commit: self._end,
@@ -89,31 +90,32 @@ class _Resumption:
             messages.LogicalMessage: self._logical_message,
         }
 
-    def reconnect(self) -> None:
-        """A session of the recording begins; what had not ended is void."""
-        self._decoder = self._recording.decoder()
+    def start_session(self) -> None:
+        """Start the next session of the recording, which sends open transactions again."""
+        self._decoder = self._stream.decoder()
         self._streamed.clear()
-        self.dropping = False
+        self.skipping = False
 
-    def keeps(self, data: bytes, position: int) -> bool:
-        """Whether a message that is no change is sent."""
+    def is_sent(self, data: bytes, position: int) -> bool:
+        """Return whether a message that is not a change is sent."""
         self._position = position
         message = self._decoder.decode(data)
-        effect = self._effects.get(type(message))
-        return not self.dropping if effect is None else effect(message)
+        handler = self._handlers.get(type(message))
+        return not self.skipping if handler is None else handler(message)
 
-    def described(self, data: bytes) -> Iterator[bytes]:
-        """The descriptions that a change needs before it, and that this connection lacks."""
-        version = self._recording.asked.proto_version
+    def missing_descriptions(self, data: bytes) -> Iterator[bytes]:
+        """Return the encoded Type and Relation messages that must be sent before a change."""
+        version = self._stream.options.proto_version
         in_stream = self._decoder.in_stream
         xid = _UINT32.unpack_from(data, 1)[0] if in_stream else None
         for oid in _relation_oids(data, 5 if in_stream else 1):
-            relation = self.stale.pop(oid, None)
+            relation = self.unsent_relations.pop(oid, None)
             if relation is None:
                 continue
-            types = dict.fromkeys(column.type_oid for column in relation.columns)
-            for one in (*(self._types[oid] for oid in types if oid in self._types), relation):
-                yield encode_for(msgspec.structs.replace(one, xid=xid), version)
+            type_oids = dict.fromkeys(column.type_oid for column in relation.columns)
+            types = (self._types[oid] for oid in type_oids if oid in self._types)
+            for description in (*types, relation):
+                yield encode_for(msgspec.structs.replace(description, xid=xid), version)
 
     def _begin(self, message: messages.Begin) -> bool:
         return self._open(message.final_lsn)
@@ -122,23 +124,23 @@ class _Resumption:
         return self._open(message.prepare_lsn)
 
     def _open(self, lsn: int) -> bool:
-        self.dropping = self._plan.fates.get(self._position, lsn) < self._after_lsn
-        return not self.dropping
+        self.skipping = self._index.end_lsns.get(self._position, lsn) < self._after_lsn
+        return not self.skipping
 
     def _end(self, message: messages.Commit | messages.Prepare) -> bool:
         self._ended_lsn = max(self._ended_lsn, message.end_lsn)
-        dropped, self.dropping = self.dropping, False
-        return not dropped
+        skipped, self.skipping = self.skipping, False
+        return not skipped
 
     def _stream_start(self, message: messages.StreamStart) -> bool:
         if message.first_segment:
-            self._streamed[message.xid] = self._plan.fates.get(self._position, _EVER) < self._after_lsn
-        self.dropping = self._streamed.get(message.xid, False)
-        return not self.dropping
+            self._streamed[message.xid] = self._index.end_lsns.get(self._position, _NEVER) < self._after_lsn
+        self.skipping = self._streamed.get(message.xid, False)
+        return not self.skipping
 
     def _stream_stop(self, message: messages.StreamStop) -> bool:
-        dropped, self.dropping = self.dropping, False
-        return not dropped
+        skipped, self.skipping = self.skipping, False
+        return not skipped
 
     def _stream_end(self, message: messages.StreamCommit | messages.StreamPrepare) -> bool:
         self._ended_lsn = max(self._ended_lsn, message.end_lsn)
@@ -146,11 +148,11 @@ class _Resumption:
 
     def _stream_abort(self, message: messages.StreamAbort) -> bool:
         if message.subxid == message.xid:
-            dropped = self._streamed.pop(message.xid, None)
+            skipped = self._streamed.pop(message.xid, None)
         else:
-            dropped = self._streamed.get(message.xid)
-        # Servers also abort what they have not streamed (bug 19616).
-        return self._ended_lsn >= self._after_lsn if dropped is None else not dropped
+            skipped = self._streamed.get(message.xid)
+        # A server also sends Stream Abort for transactions that it has not streamed (PostgreSQL bug 19616).
+        return self._ended_lsn >= self._after_lsn if skipped is None else not skipped
 
     def _commit_prepared(self, message: messages.CommitPrepared) -> bool:
         self._ended_lsn = max(self._ended_lsn, message.end_lsn)
@@ -161,27 +163,27 @@ class _Resumption:
         return message.rollback_end_lsn > self._after_lsn
 
     def _relation(self, message: messages.Relation) -> bool:
-        if self.dropping:
-            self.stale[message.oid] = message
+        if self.skipping:
+            self.unsent_relations[message.oid] = message
         else:
-            self.stale.pop(message.oid, None)
-        return not self.dropping
+            self.unsent_relations.pop(message.oid, None)
+        return not self.skipping
 
     def _type(self, message: messages.Type) -> bool:
         self._types[message.oid] = message
-        return not self.dropping
+        return not self.skipping
 
     def _logical_message(self, message: messages.LogicalMessage) -> bool:
         if message.flags & messages.MessageFlag.TRANSACTIONAL:
-            return not self.dropping
+            return not self.skipping
         return message.lsn > self._after_lsn
 
 
 def _relation_oids(data: bytes, position: int) -> Iterator[int]:
-    """The OIDs that a change names; those of a Truncate follow their number and its options."""
+    """Return the relation OIDs of a change. In Truncate, they follow their count and the options."""
     if data[0] != _TRUNCATE:
         yield _UINT32.unpack_from(data, position)[0]
         return
     (count,) = _UINT32.unpack_from(data, position)
-    for place in range(position + 5, position + 5 + 4 * count, 4):
-        yield _UINT32.unpack_from(data, place)[0]
+    for offset in range(position + 5, position + 5 + 4 * count, 4):
+        yield _UINT32.unpack_from(data, offset)[0]

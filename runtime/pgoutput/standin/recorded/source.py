@@ -1,99 +1,129 @@
-"""Recordings as sources: capture files, and segments."""
+"""Serve a recording or capture file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import PrimaryKeepalive, Relation
-from pgoutput.standin.recorded.envelopes import with_lsns
-from pgoutput.standin.recorded.plan import Plan, plan
-from pgoutput.standin.recorded.recordings import ServedRecording, open_recording
+from pgoutput.standin.recorded.envelopes import assign_lsns
+from pgoutput.standin.recorded.index import StreamIndex, index_stream
+from pgoutput.standin.recorded.recording import RecordedStream, open_stream
 from pgoutput.standin.recorded.resumption import resume
-from pgoutput.standin.source import Sent, Wanted
+from pgoutput.standin.source import Envelope, PluginOptions
 
 
 class RecordedSource:
-    """Serves a recording to clients that ask for it as it was asked for when it was recorded.
+    """A source that serves a recording or capture file.
 
-    It is read once when it is opened, unless its segments tell enough of themselves, and once for each
-    connection; it is never kept in memory. Options may differ as far as the same bytes follow from them:
-    `streaming` for instance, where nothing was streamed.
+    Clients must request the stream with the options it was recorded with. Other options are accepted if the
+    stream would have the same bytes: for instance any value of `streaming` if no transaction was streamed.
+
+    The recording is read once when it is opened, unless the metadata of the segments suffices, and once for
+    each connection. It is never kept in memory.
 
     Attributes:
-        server_version: As `Source` has it, and so the others.
+        server_version: PostgreSQL version of the recorded server.
+        system_identifier: System identifier of the recorded server.
+        database: Name of the recorded database, or the empty string to accept any name.
+        publications: Names of the recorded publications, or None to accept any name.
+        tables: Last Relation message of each recorded table.
+        start_lsn: LSN before the first transaction.
+        end_lsn: LSN of the end of the stream.
 
     Args:
-        path: A capture file, or the folder of a recording, or the only segment of one.
+        path: Capture file, folder of a recording, or the only segment of a recording.
 
     Raises:
-        RecordingError: It cannot be read, or is not all of a stream.
+        RecordingError: The recording cannot be read, is incomplete, or contains more than one stream.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._recording: ServedRecording = open_recording(path)
-        self._plan: Plan = plan(self._recording)
-        recording = self._recording
-        self.server_version = recording.server_version
-        self.system_identifier = recording.system_identifier
-        self.database = recording.database
-        self.publications: tuple[str, ...] | None = recording.asked.publication_names or None
-        self.tables: tuple[Relation, ...] = tuple(self._plan.relations.values())
-        self.start_lsn = self._plan.start_lsn
-        self.end_lsn = self._plan.end_lsn
+        self._stream: RecordedStream = open_stream(path)
+        self._index: StreamIndex = index_stream(self._stream)
+        self.server_version = self._stream.server_version
+        self.system_identifier = self._stream.system_identifier
+        self.database = self._stream.database
+        self.publications: tuple[str, ...] | None = self._stream.options.publication_names or None
+        self.tables: tuple[Relation, ...] = tuple(self._index.relations.values())
+        self.start_lsn = self._index.start_lsn
+        self.end_lsn = self._index.end_lsn
 
-    def start(self, wanted: Wanted, after_lsn: int) -> Iterator[Sent]:
-        """As `Source.start`."""
-        recording, found, asked = self._recording, self._plan, self._recording.asked
-        wrong = [name for name, agrees in _AGREES.items() if not agrees(found, asked, wanted)]
-        if wrong:
-            different = ", ".join(f"{name} {_shown(getattr(wanted, name))}" for name in wrong)
-            said = ", ".join(f"{name} {_shown(getattr(asked, name))}" for name in ("proto_version", *_AGREES))
+    def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope]:
+        """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
+
+        Args:
+            options: Options from the client's START_REPLICATION command.
+            after_lsn: LSN up to which the client has confirmed the stream.
+
+        Raises:
+            ReplicationError: The stream was recorded with other options or publications.
+        """
+        stream, index, recorded = self._stream, self._index, self._stream.options
+        different = [name for name, matches in _MATCHERS.items() if not matches(index, recorded, options)]
+        if different:
             raise ReplicationError(
-                f"this stream was recorded with {said}: ask for that, and not for {different}"
+                f"this stream was recorded with {_format_options(recorded, ('proto_version', *_MATCHERS))}: "
+                f"ask for that, and not for {_format_options(options, different)}"
             )
-        if self.publications and set(wanted.publication_names) != set(self.publications):
+        if self.publications and set(options.publication_names) != set(self.publications):
             raise ReplicationError(
                 f"this stream was recorded with the publications {', '.join(self.publications)}: "
                 "ask for all of them"
             )
-        received = recording.received() if found.has_lsns else with_lsns(recording, found.start_lsn)
-        sent = resume(received, recording, found, after_lsn)
-        return chain(sent, [PrimaryKeepalive(found.end_lsn, 0, False)])
+        messages = stream.messages() if index.has_lsns else assign_lsns(stream, index.start_lsn)
+        envelopes = resume(messages, stream, index, after_lsn)
+        return chain(envelopes, [PrimaryKeepalive(index.end_lsn, 0, False)])
 
 
-Agrees = Callable[[Plan, Wanted, Wanted], bool]
+OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions], bool]
+"""Returns whether the stream has the same bytes for the recorded and for the requested options."""
 
 
-def _streaming(found: Plan, asked: Wanted, wanted: Wanted) -> bool:
-    """Streamed blocks look alike, but for the tail of a Stream Abort; without any, nobody can tell."""
-    if wanted.streaming == asked.streaming or ord("S") not in found.tags:
+def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
+    """Return whether the values of `streaming` match.
+
+    Any values match if there are no stream blocks. The values on and parallel match if there is no Stream
+    Abort, the only message that they encode differently.
+    """
+    if requested.streaming == recorded.streaming or ord("S") not in index.tags:
         return True
-    return wanted.streaming != "off" and ord("A") not in found.tags
+    return requested.streaming != "off" and ord("A") not in index.tags
 
 
-def _same_or_without(name: str, tags: bytes, lesser: object) -> Agrees:
-    """Options agree if they are the same; or if less is asked for, and the recording has nothing more."""
+def _equal_or_unused(name: str, tags: bytes, default: object) -> OptionMatcher:
+    """Return a matcher for an option that adds messages with certain tags to the stream.
 
-    def agrees(found: Plan, asked: Wanted, wanted: Wanted) -> bool:
-        value = getattr(wanted, name)
-        return value == getattr(asked, name) or (value == lesser and found.tags.isdisjoint(tags))
+    The values match if they are equal, or if the default is requested and the stream has no such message.
+    """
 
-    return agrees
+    def matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
+        value: object = getattr(requested, name)
+        if value == getattr(recorded, name):
+            return True
+        return value == default and index.tags.isdisjoint(tags)
+
+    return matches
 
 
-_AGREES: Final[Mapping[str, Agrees]] = {
-    "streaming": _streaming,
-    "two_phase": _same_or_without("two_phase", b"bPKrp", False),
-    "binary": lambda found, asked, wanted: wanted.binary == asked.binary,
-    "messages": _same_or_without("messages", b"M", False),
-    "origin": _same_or_without("origin", b"O", "none"),
+_MATCHERS: Final[Mapping[str, OptionMatcher]] = {
+    "streaming": _streaming_matches,
+    "two_phase": _equal_or_unused("two_phase", b"bPKrp", False),
+    "binary": lambda index, recorded, requested: requested.binary == recorded.binary,
+    "messages": _equal_or_unused("messages", b"M", False),
+    "origin": _equal_or_unused("origin", b"O", "none"),
 }
-"""The options that decide what the bytes are. The protocol version does not, by itself."""
+"""Matchers of the options that change the bytes of the stream. The protocol version alone does not."""
 
 
-def _shown(value: object) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+def _format_options(options: PluginOptions, names: Iterable[str]) -> str:
+    values = ((name, getattr(options, name)) for name in names)
+    return ", ".join(
+        f"{name} {_ON_OFF[value] if isinstance(value, bool) else value}" for name, value in values
+    )
+
+
+_ON_OFF: Final = {True: "on", False: "off"}

@@ -1,96 +1,111 @@
-"""The functions that look-ups can call, by name: the type of what they give, and what they do.
+"""Functions that queries can call, such as pg_create_logical_replication_slot.
 
-As in PostgreSQL, most give NULL when they are given one.
+As in PostgreSQL, most functions are strict: they return NULL if any argument is NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-from pgoutput.standin.protocol import Refused
-from pgoutput.standin.sql.lookups import Functions
-from pgoutput.standin.sql.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, Cell
+from pgoutput.standin.backend import Backend
+from pgoutput.standin.protocol import ServerError
+from pgoutput.standin.server_state import ServerState
+from pgoutput.standin.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, SqlValue
 from pgoutput.wire import format_lsn, parse_lsn
 
-if TYPE_CHECKING:
-    from pgoutput.standin.sql.statements import Backend
+FunctionTable: TypeAlias = Mapping[str, tuple[int, Callable[..., SqlValue]]]
+"""Functions by SQL name: the OID of the return type, and the implementation."""
 
 
-def functions_of(backend: Backend, *, act: bool) -> Functions:
-    """The functions, as one connection calls them in one query.
+def make_functions(server: ServerState, backend: Backend, *, execute: bool) -> FunctionTable:
+    """Return the functions that one query of a connection can call.
 
     Args:
-        backend: The connection.
-        act: Whether those that change something do so; a query that is only described changes nothing.
+        server: State of the server.
+        backend: State of the connection.
+        execute: Whether functions with side effects are executed. If not, as when a query is only described,
+            they return NULL.
     """
-    source, settings = backend.hub.source, backend.settings
-    created: dict[tuple[Cell, ...], str] = {}
+    source, settings = server.source, backend.settings
+    created: dict[tuple[SqlValue, ...], str] = {}
 
-    def wal_end(*_: Cell) -> str:
+    def wal_end(*_: SqlValue) -> str:
         return format_lsn(source.end_lsn)
 
     def create(
-        name: str, plugin: str, temporary: Cell = False, two_phase: Cell = False, failover: Cell = False
+        name: str,
+        plugin: str,
+        temporary: SqlValue = False,
+        two_phase: SqlValue = False,
+        failover: SqlValue = False,
     ) -> str:
-        given = (name, plugin, temporary, two_phase, failover)
-        if given not in created:  # one call of SQL is one of each of its columns
-            slot = backend.create_slot(name, plugin, bool(temporary), bool(two_phase), bool(failover))
-            created[given] = format_lsn(slot.confirmed_flush_lsn)
-        return created[given]
+        # The rewritten query calls this function once for each result column, but creates one slot.
+        arguments = (name, plugin, temporary, two_phase, failover)
+        if arguments not in created:
+            slot = server.create_slot(
+                backend,
+                name,
+                plugin,
+                temporary=bool(temporary),
+                two_phase=bool(two_phase),
+                failover=bool(failover),
+            )
+            created[arguments] = format_lsn(slot.confirmed_flush_lsn)
+        return created[arguments]
 
     def drop(name: str) -> str:
-        backend.hub.slots.drop(name)
+        server.slots.drop(name)
         return ""
 
     def advance(name: str, lsn: str) -> str:
-        slot = backend.hub.slots.acquire(name, backend.pid, backend.database)
+        slot = server.slots.acquire(name, backend.pid, backend.database)
         slot.active_pid = None
-        slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, min(_lsn(lsn), source.end_lsn))
+        slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, min(_parse_lsn(lsn), source.end_lsn))
         return f"({name},{format_lsn(slot.confirmed_flush_lsn)})"
 
-    def set_config(name: str, value: str, _: Cell) -> str:
-        backend.set(name, value)
+    def set_config(name: str, value: str, _: SqlValue) -> str:
+        backend.change_setting(name, value)
         return value
 
-    def current_setting(name: str, missing_ok: Cell = False) -> Cell:
+    def current_setting(name: str, missing_ok: SqlValue = False) -> SqlValue:
         try:
             return settings[name]
-        except Refused:
+        except ServerError:
             if missing_ok in (1, "t", "true"):
                 return None
             raise
 
-    def no_changes(*_: Cell) -> str:
-        raise Refused("0A000", "a stand-in gives changes through START_REPLICATION only")
+    def no_changes(*_: SqlValue) -> str:
+        raise ServerError("0A000", "a stand-in server sends changes through START_REPLICATION only")
 
     wal_ends = ("pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_current_wal_flush_lsn")
-    replayed = ("pg_last_wal_replay_lsn", "pg_last_wal_receive_lsn")
+    standby_only = ("pg_last_wal_replay_lsn", "pg_last_wal_receive_lsn")
     changes = (
         f"pg_logical_slot_{verb}{kind}_changes" for verb in ("get", "peek") for kind in ("", "_binary")
     )
-    acting: Functions = {
+    side_effects: FunctionTable = {
         "set_config": (TEXT, _strict(set_config)),
         "pg_create_logical_replication_slot": (
             TEXT,
-            _strict(lambda *given: f"({given[0]},{create(*given)})"),
+            _strict(lambda *arguments: f"({arguments[0]},{create(*arguments)})"),
         ),
-        "created_slot_name": (NAME, _strict(lambda *given: create(*given) and given[0])),
+        "created_slot_name": (NAME, _strict(lambda *arguments: create(*arguments) and arguments[0])),
         "created_slot_lsn": (PG_LSN, _strict(create)),
         "pg_drop_replication_slot": (TEXT, _strict(drop)),
         "pg_replication_slot_advance": (TEXT, _strict(advance)),
     }
-    if not act:
-        acting = {name: (type_oid, lambda *_: None) for name, (type_oid, _) in acting.items()}
+    if not execute:
+        side_effects = {name: (type_oid, lambda *_: None) for name, (type_oid, _) in side_effects.items()}
     return {
-        **acting,
+        **side_effects,
         **dict.fromkeys(wal_ends, (PG_LSN, wal_end)),
-        **{name: (PG_LSN, lambda: None) for name in replayed},  # of a standby, which this is not
+        **{name: (PG_LSN, lambda: None) for name in standby_only},
         **dict.fromkeys(changes, (TEXT, no_changes)),
-        "version": (TEXT, lambda: f"PostgreSQL {source.server_version} (a stand-in of pgoutput)"),
+        "version": (TEXT, lambda: f"PostgreSQL {source.server_version} (stand-in server of pgoutput)"),
         "pg_is_in_recovery": (BOOL, lambda: int(backend.settings["in_hot_standby"] == "on")),
-        "pg_postmaster_start_time": (TEXT, lambda: backend.hub.started),
+        "pg_postmaster_start_time": (TEXT, lambda: server.started),
         "pg_get_expr": (TEXT, lambda *_: None),
         "pg_backend_pid": (INT4, lambda: backend.pid),
         "current_database": (NAME, lambda: backend.database),
@@ -100,22 +115,22 @@ def functions_of(backend: Backend, *, act: bool) -> Functions:
         "current_role": (NAME, lambda: backend.user),
         "session_user": (NAME, lambda: backend.user),
         "current_setting": (TEXT, _strict(current_setting)),
-        "pg_wal_lsn_diff": (INT8, _strict(lambda a, b: _lsn(a) - _lsn(b))),
+        "pg_wal_lsn_diff": (INT8, _strict(lambda a, b: _parse_lsn(a) - _parse_lsn(b))),
     }
 
 
-def _strict(function: Callable[..., Cell]) -> Callable[..., Cell]:
-    """The function, which gives NULL if any argument is."""
+def _strict(function: Callable[..., SqlValue]) -> Callable[..., SqlValue]:
+    """Return the function as a strict one, which returns NULL if any argument is NULL."""
 
     @wraps(function)
-    def call(*given: Cell) -> Cell:
-        return None if None in given else function(*given)
+    def call(*arguments: SqlValue) -> SqlValue:
+        return None if None in arguments else function(*arguments)
 
     return call
 
 
-def _lsn(text: str) -> int:
+def _parse_lsn(text: str) -> int:
     try:
         return parse_lsn(text)
     except ValueError:
-        raise Refused("22P02", f'invalid input syntax for type pg_lsn: "{text}"') from None
+        raise ServerError("22P02", f'invalid input syntax for type pg_lsn: "{text}"') from None

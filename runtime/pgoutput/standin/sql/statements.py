@@ -1,196 +1,152 @@
-"""SQL statements that are not SELECT, by a table; and what a connection needs to answer any of them."""
+"""Execute SQL statements: match each statement with a pattern, and run the function for the pattern."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
-from pgoutput.standin.protocol import Field, Refused, parameter_status
-from pgoutput.standin.slots import Slot
-from pgoutput.standin.sql.catalogs import View
-from pgoutput.standin.sql.functions import functions_of
-from pgoutput.standin.sql.lookups import Result, select
-from pgoutput.standin.sql.rewriting import literals
-from pgoutput.standin.sql.settings import Settings
-from pgoutput.standin.sql.values import Cell
-
-if TYPE_CHECKING:
-    from pgoutput.standin.hub import Hub
+from pgoutput.standin.backend import Backend, TransactionStatus
+from pgoutput.standin.protocol import Field, ServerError
+from pgoutput.standin.server_state import ServerState
+from pgoutput.standin.sql.catalogs import CatalogContext
+from pgoutput.standin.sql.functions import make_functions
+from pgoutput.standin.sql.select import execute_select
+from pgoutput.standin.sql.sqlite_dialect import string_literals
+from pgoutput.standin.values import Result, SqlValue
 
 
-class Backend:
-    """A connection, as far as SQL is concerned.
+class StatementExecutor:
+    """Executes the SQL statements of one connection.
 
     Attributes:
-        hub: What all connections share.
-        settings: Those of the connection.
-        pid: What it is known by.
-        database: To which it is.
-        user: Who has connected.
-        status: Outside a transaction (I), inside one (T), or inside one that has failed (E).
+        server: State of the server.
+        backend: State of the connection.
+
+    Args:
+        server: State of the server.
+        backend: State of the connection.
     """
 
-    def __init__(self, hub: Hub, pid: int, database: str, user: str) -> None:
-        self.hub = hub
-        self.pid = pid
-        self.database = database
-        self.user = user
-        self.settings = Settings(hub.source.server_version, user, hub.sender_timeout, hub.settings)
-        self.status = b"I"
-        self._notices = b""
+    def __init__(self, server: ServerState, backend: Backend) -> None:
+        self.server = server
+        self.backend = backend
 
-    def execute(self, sql: str, given: Sequence[Cell] = ()) -> Result:
-        """Run a statement.
+    def execute(self, sql: str, parameters: Sequence[SqlValue] = ()) -> Result:
+        """Execute an SQL statement and return its result.
 
         Args:
             sql: The statement.
-            given: Its parameters.
+            parameters: Values of the statement's parameters.
 
         Raises:
-            Refused: It cannot be run.
+            ServerError: The statement is not supported, or its execution failed.
         """
         for pattern, run in _STATEMENTS.items():
             match = re.match(pattern, sql, re.IGNORECASE | re.DOTALL)
             if match is not None:
-                self._check_status(pattern)
-                return run(self, match, given)
-        word = sql.split(None, 1)[0][:30] if sql.strip() else ""
-        raise Refused(
+                if pattern not in (_COMMIT, _ROLLBACK):
+                    self.backend.check_transaction()
+                return run(self, match, parameters)
+        keyword = sql.split(None, 1)[0][:30] if sql.strip() else ""
+        raise ServerError(
             "0A000",
-            f"a stand-in answers only SELECT, SHOW, SET and what controls transactions, and not {word}",
-            "It serves a stream, and holds no tables.",
+            f"a stand-in server executes only SELECT, SHOW, SET and transaction control, not {keyword}",
+            "It serves a stream and has no tables.",
         )
 
-    def describe(self, sql: str, count: int) -> Result:
-        """What a statement with so many parameters gives, but for its rows. It is not done.
+    def describe(self, sql: str, parameter_count: int) -> Result:
+        """Return the columns of a statement's result without executing its side effects.
+
+        Args:
+            sql: The statement.
+            parameter_count: Number of the statement's parameters, which are all taken as NULL.
 
         Raises:
-            Refused: It cannot be run.
+            ServerError: The statement is not supported.
         """
         if re.match(_SELECT, sql, re.IGNORECASE):
-            return self.select(sql, [None] * count, act=False)
+            return self.select(sql, [None] * parameter_count, execute=False)
         return self.execute(sql) if re.match("SHOW", sql, re.IGNORECASE) else Result("")
 
-    def failed(self) -> None:
-        """Take note that a statement has failed."""
-        if self.status == b"T":
-            self.status = b"E"
+    def select(self, sql: str, parameters: Sequence[SqlValue], *, execute: bool) -> Result:
+        """Execute a query on the catalogs.
 
-    def take_notices(self) -> bytes:
-        """What the client is to be told before the end of the command."""
-        notices, self._notices = self._notices, b""
-        return notices
-
-    def set(self, name: str, value: str) -> None:
-        """Change a setting."""
-        changed = self.settings.set(name, value)
-        if changed is not None:
-            self._notices += parameter_status(changed, self.settings[changed])
-
-    def create_slot(
-        self, name: str, plugin: str, temporary: bool, two_phase: bool, failover: bool = False
-    ) -> Slot:
-        """Create a slot.
-
-        Raises:
-            Refused: It cannot be.
-        """
-        if plugin != "pgoutput":
-            raise Refused(
-                "58P01", f'could not access file "{plugin}": a stand-in has the plugin pgoutput only'
-            )
-        self.hub.check_plugin(plugin)
-        lsn = self.hub.source.start_lsn
-        slot = Slot(name, self.database, lsn, temporary, two_phase, failover, self.pid)
-        self.hub.slots.create(slot)
-        return slot
-
-    def select(self, sql: str, given: Sequence[Cell], *, act: bool) -> Result:
-        """Answer a query; where any publication exists, those that it names do.
+        If the source accepts any publication name, every string in the query counts as a publication.
 
         Args:
             sql: The query.
-            given: Its parameters.
-            act: Whether functions that change something do so.
+            parameters: Values of the query's parameters.
+            execute: Whether functions with side effects are executed.
 
         Raises:
-            Refused: It cannot be answered.
+            ServerError: The query is not supported, or its execution failed.
         """
-        hub = self.hub
-        asked = (*literals(sql), *(value for value in given if isinstance(value, str)))
-        view = View(
-            source=hub.source,
-            settings=self.settings,
-            slots=tuple(hub.slots),
-            publications=hub.publications(asked),
-            database=self.database,
-            user=self.user,
-            senders=tuple(hub.senders.values()),
-        )
-        return select(sql, given, view, functions_of(self, act=act))
-
-    def _check_status(self, pattern: str) -> None:
-        if self.status == b"E" and pattern not in (_END, _ROLLBACK):
-            raise Refused(
-                "25P02", "current transaction is aborted, commands ignored until end of transaction block"
-            )
+        strings = (*string_literals(sql), *(value for value in parameters if isinstance(value, str)))
+        context = CatalogContext(self.server, self.backend, self.server.publications(strings))
+        functions = make_functions(self.server, self.backend, execute=execute)
+        return execute_select(sql, parameters, context, functions)
 
 
-Run = Callable[[Backend, "re.Match[str]", Sequence[Cell]], Result]
+Statement: TypeAlias = Callable[[StatementExecutor, "re.Match[str]", Sequence[SqlValue]], Result]
+"""Executes a statement, given the match of its pattern and its parameters."""
 
 
-def _select(backend: Backend, match: re.Match[str], given: Sequence[Cell]) -> Result:
-    return backend.select(match.string, given, act=True)
+def _select(executor: StatementExecutor, match: re.Match[str], parameters: Sequence[SqlValue]) -> Result:
+    return executor.select(match.string, parameters, execute=True)
 
 
-def _begin(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
-    backend.status = b"T"
+def _begin(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
+    executor.backend.transaction_status = TransactionStatus.IN_TRANSACTION
     return Result("BEGIN" if match[1].upper() == "BEGIN" else "START TRANSACTION")
 
 
-def _end(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
-    failed, backend.status = backend.status == b"E", b"I"
-    return Result("ROLLBACK" if failed else "COMMIT")
+def _commit(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
+    is_failed = executor.backend.transaction_status is TransactionStatus.FAILED
+    executor.backend.transaction_status = TransactionStatus.IDLE
+    return Result("ROLLBACK" if is_failed else "COMMIT")
 
 
-def _rollback(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
-    backend.status = b"T" if match[1] else b"I"
+def _rollback(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
+    to_savepoint = match[1] is not None
+    status = TransactionStatus.IN_TRANSACTION if to_savepoint else TransactionStatus.IDLE
+    executor.backend.transaction_status = status
     return Result("ROLLBACK")
 
 
-def _show(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
+def _show(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
     name = match[1].strip('"')
-    value = backend.settings[name]
+    value = executor.backend.settings[name]
     if name.lower() == "wal_sender_timeout" and value.endswith("000ms"):
         value = value.removesuffix("000ms") + "s"
     return Result("SHOW", [Field(name)], [[value]])
 
 
-def _set(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
+def _set(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
     value = match[2].strip()
     if value[:1] == "'":
         value = value[1:-1].replace("''", "'")
     name = match[1].strip('"')
-    backend.set("TimeZone" if name.lower() == "time" else name, value)
+    executor.backend.change_setting("TimeZone" if name.lower() == "time" else name, value)
     return Result("SET")
 
 
-def _no_snapshot(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
-    raise Refused(
+def _set_snapshot(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
+    raise ServerError(
         "0A000",
-        "a stand-in has no tables, and so no snapshots of them",
+        "a stand-in server has no tables, and so no snapshots of tables",
         "Begin with the stream: create the slot without a snapshot.",
     )
 
 
-def _create_publication(backend: Backend, match: re.Match[str], _: Sequence[Cell]) -> Result:
-    backend.hub.create_publication(_identifier(match[1]))
+def _create_publication(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
+    executor.server.create_publication(_identifier(match[1]))
     return Result("CREATE PUBLICATION")
 
 
-def _tag(tag: str) -> Run:
-    return lambda backend, match, given: Result(tag)
+def _no_effect(tag: str) -> Statement:
+    """Return a statement that does nothing and completes with a command tag."""
+    return lambda executor, match, parameters: Result(tag)
 
 
 def _identifier(text: str) -> str:
@@ -200,25 +156,25 @@ def _identifier(text: str) -> str:
 _SELECT: Final = r"(?:SELECT|WITH|VALUES)\b"
 _NAME: Final = r'("(?:[^"]|"")+"|\w+)'
 _SETTING: Final = r'("?[\w.]+"?)'
-_END: Final = r"(?:COMMIT|END)\b(?!\s+PREPARED)"
+_COMMIT: Final = r"(?:COMMIT|END)\b(?!\s+PREPARED)"
 _ROLLBACK: Final = r"(?:ROLLBACK|ABORT)\b(?!\s+PREPARED)(?:\s+(?:WORK|TRANSACTION))?(\s+TO\b.*)?"
 
-_STATEMENTS: Final[Mapping[str, Run]] = {
+_STATEMENTS: Final[Mapping[str, Statement]] = {
     _SELECT: _select,
     rf"SHOW\s+{_SETTING}\s*$": _show,
-    r"SET\s+(?:TRANSACTION\s+SNAPSHOT)\b": _no_snapshot,
-    r"SET\s+(?:SESSION\s+CHARACTERISTICS|(?:LOCAL\s+)?TRANSACTION)\b": _tag("SET"),
+    r"SET\s+(?:TRANSACTION\s+SNAPSHOT)\b": _set_snapshot,
+    r"SET\s+(?:SESSION\s+CHARACTERISTICS|(?:LOCAL\s+)?TRANSACTION)\b": _no_effect("SET"),
     rf"SET\s+(?:SESSION\s+|LOCAL\s+)?{_SETTING}\s*(?:=|\bTO\b)\s*(.*)$": _set,
     r"SET\s+(?:SESSION\s+|LOCAL\s+)?(TIME)\s+ZONE\s+(.*)$": _set,
-    r"RESET\s": _tag("RESET"),
-    r"DISCARD\s": _tag("DISCARD ALL"),
-    r"DEALLOCATE\s": _tag("DEALLOCATE"),
-    r"(?:UNLISTEN)\s": _tag("UNLISTEN"),
+    r"RESET\s": _no_effect("RESET"),
+    r"DISCARD\s": _no_effect("DISCARD ALL"),
+    r"DEALLOCATE\s": _no_effect("DEALLOCATE"),
+    r"(?:UNLISTEN)\s": _no_effect("UNLISTEN"),
     r"(BEGIN|START\s+TRANSACTION)\b": _begin,
-    _END: _end,
+    _COMMIT: _commit,
     _ROLLBACK: _rollback,
-    r"SAVEPOINT\s": _tag("SAVEPOINT"),
-    r"RELEASE\s": _tag("RELEASE"),
+    r"SAVEPOINT\s": _no_effect("SAVEPOINT"),
+    r"RELEASE\s": _no_effect("RELEASE"),
     rf"CREATE\s+PUBLICATION\s+{_NAME}": _create_publication,
 }
-"""What begins as one of these patterns is run so."""
+"""Statements by the pattern that they start with."""

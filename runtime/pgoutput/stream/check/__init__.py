@@ -1,6 +1,6 @@
-"""Whether a stream is one that a server sends, by rules that each have a name.
+"""Rules that the stream of every PostgreSQL server obeys.
 
-`Checker` holds messages against `RULES`; what breaks one is a `Violation`, with its place.
+`Checker` checks messages against `RULES` and reports the first violation of each message.
 """
 
 from pgoutput.stream.check.checker import Checker, check

@@ -1,4 +1,4 @@
-"""Whether a stream is one that a server sends."""
+"""Checker of a stream: applies the rules to each message."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from pgoutput.messages import (
     Update,
     XLogData,
 )
-from pgoutput.stream.check.model import Fault, Rule, Violation
+from pgoutput.stream.check.model import Breach, Rule, Violation
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
-from pgoutput.stream.check.state import Open, State
+from pgoutput.stream.check.state import OpenTransaction, StreamState
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import CODECS, LATEST
 from pgoutput.wire import Buffer
 
-_Held: TypeAlias = tuple[Callable[..., Fault | None], str]
-"""What says how a rule is broken, and the rule's name."""
+_RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
+"""Check function and name of a rule."""
 
 
 class Checker:
-    """Holds the messages of a stream against `RULES`, one after the other.
+    """Checks the messages of a stream against `RULES`, one after the other.
 
-    A stream may stop anywhere, as a connection may break. After a violation the checker goes on as a lenient
-    reader would, so that what follows from the same fault is told once, mostly.
+    A stream may end anywhere, because a connection may break. After a violation the checker continues like a
+    lenient reader, so that most faults are reported only once.
 
     Attributes:
-        fed: How many messages were fed.
+        fed: Number of messages fed.
 
     Args:
-        proto_version: The protocol version that the client asked for.
-        streaming: The option `streaming` that it asked for.
-        two_phase: Whether its slot has the two_phase flag set.
-        binary: The option `binary`; None if it is not known.
-        messages: The option `messages`, likewise.
-        without: Names of rules that do not hold for what is checked: recorders leave messages out.
+        proto_version: Protocol version that the client requested.
+        streaming: Option `streaming` that the client requested.
+        two_phase: Whether the slot has two_phase set.
+        binary: Option `binary`; None if unknown.
+        messages: Option `messages`; None if unknown.
+        without: Names of rules that are not checked, for example because a recorder leaves out messages.
 
     Raises:
-        ValueError: There is no such version, it is too old for this `streaming`, or there is no such rule.
+        ValueError: The protocol version or a rule is unknown, or the version does not support `streaming`.
     """
 
     def __init__(
@@ -78,30 +78,31 @@ class Checker:
             messages=messages,
         )
         self.fed = 0
-        self._state = State(options)
+        self._state = StreamState(options)
         self._connect(options, without)
 
     def reconnect(self, options: CheckOptions, *, without: Collection[str] = ()) -> None:
-        """Go on with the messages of a new connection: only what is prepared stays.
+        """Continue with the messages of a new connection. Only prepared transactions are kept.
 
         Args:
-            options: What its client asked for.
-            without: As for the class.
+            options: Options of the new connection.
+            without: Names of rules that are not checked.
 
         Raises:
-            ValueError: As for the class.
+            ValueError: The protocol version or a rule is unknown, or the version does not support
+                `streaming`.
         """
         self._connect(options, without)
         self._state.connect(options)
 
     def feed(self, data: Buffer | Message) -> Violation | None:
-        """Take the next message; give the first rule that it breaks, if it does.
+        """Check the next message and return the first violation, or None.
 
         Args:
-            data: A message of pgoutput, or its bytes; or what a walsender sent around one, decoded.
+            data: A pgoutput message or its bytes, or a decoded envelope such as XLogData.
 
         Raises:
-            TypeError: It is neither.
+            TypeError: The argument is neither a message nor bytes-like.
         """
         number = self._state.number = self.fed
         self.fed += 1
@@ -123,7 +124,7 @@ class Checker:
         return self._feed(raw, None)
 
     def feed_envelope(self, data: Buffer) -> Violation | None:
-        """Take what a walsender sent, as bytes; as `feed` otherwise."""
+        """Check the next envelope, given as bytes, and return the first violation, or None."""
         try:
             outer = envelope.decode(data)
         except DecodeError as error:
@@ -139,8 +140,8 @@ class Checker:
             options.proto_version, streaming=options.streaming, two_phase=options.two_phase
         )
         kept = [rule for rule in RULES if rule.name not in without]
-        self._rules = _by_message(rule for rule in kept if not rule.envelope)
-        self._envelope_rules = _by_message(rule for rule in kept if rule.envelope)
+        self._rules = _rules_by_message(rule for rule in kept if not rule.envelope)
+        self._envelope_rules = _rules_by_message(rule for rule in kept if rule.envelope)
 
     def _feed(self, data: bytes, outer: XLogData | None) -> Violation | None:
         state = self._state
@@ -148,7 +149,7 @@ class Checker:
         try:
             message = self._decoder.decode(data)
         except DecodeError as error:
-            found = self._otherwise(data, error)
+            found = self._handle_undecodable(data, error)
             if isinstance(found, Violation):
                 return found
             message, violation = found
@@ -156,27 +157,33 @@ class Checker:
             violation = None
         kind = type(message)
         if outer is not None and violation is None:
-            for held, name in self._envelope_rules.get(kind, ()):
-                fault = held(state, outer, message)
-                if fault is not None:
-                    violation = self._at(name, fault, message, data, outer)
+            for check_rule, name in self._envelope_rules.get(kind, ()):
+                breach = check_rule(state, outer, message)
+                if breach is not None:
+                    violation = self._at(name, breach, message, data, outer)
                     break
         if violation is None:
-            for held, name in self._rules.get(kind, ()):
-                fault = held(state, message)
-                if fault is not None:
-                    violation = self._at(name, fault, message, data, None)
+            for check_rule, name in self._rules.get(kind, ()):
+                breach = check_rule(state, message)
+                if breach is not None:
+                    violation = self._at(name, breach, message, data, None)
                     break
         if violation is not None:
-            self._excuse(message)
-        state.take(message)
+            self._suppress_repeats(message)
+        state.apply(message)
         if outer is not None:
-            state.take_envelope(outer, message)
-        self._decoder.in_stream = state.open is not None and state.open.work is not None
+            state.apply_envelope(outer, message)
+        self._decoder.in_stream = state.open is not None and state.open.streamed is not None
         return violation
 
-    def _otherwise(self, data: bytes, error: DecodeError) -> Violation | tuple[Message, Violation | None]:
-        """What bytes are that cannot be decoded where they stand: a message of elsewhere, or none."""
+    def _handle_undecodable(
+        self, data: bytes, error: DecodeError
+    ) -> Violation | tuple[Message, Violation | None]:
+        """Return the violation for bytes that cannot be decoded in the current state.
+
+        If the bytes can be decoded inside or outside a stream block instead, return the message and its
+        violation, or None if a rule will report the violation.
+        """
         state = self._state
         version = state.options.proto_version
         codec = CODECS[max(version, _FIRST_WITH_BLOCKS)]
@@ -185,9 +192,9 @@ class Checker:
         except DecodeError:
             return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
         if isinstance(message, StreamStart | StreamStop) and version >= _FIRST_WITH_BLOCKS:
-            return message, None  # its rule says what is wrong
+            return message, None  # the rule of the message reports the violation
         if isinstance(message, StreamAbort) and message.subxid != message.xid:
-            return message, None  # servers send it to clients of version 1 as well (bug 19616)
+            return message, None  # PostgreSQL 18.0 to 18.4 send it to version 1 clients (bug 19616)
         if isinstance(message, _WITH_XID):
             name = type(message).__name__
             if message.xid is None:
@@ -200,10 +207,10 @@ class Checker:
         return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
 
     def _at(
-        self, rule: str, fault: Fault, message: Message, data: bytes, outer: XLogData | None
+        self, rule: str, breach: Breach, message: Message, data: bytes, outer: XLogData | None
     ) -> Violation:
-        """The violation, with the place of the field in the bytes."""
-        path, text = fault
+        """Return the violation with the byte offset of its field."""
+        path, text = breach
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
         else:
@@ -211,46 +218,46 @@ class Checker:
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0
-        with suppress(DecodeError):  # of a message of elsewhere, whose tag is at fault
+        with suppress(DecodeError):  # the message belongs elsewhere; its tag is invalid
             byte = next((piece.start for piece in pieces if piece.path == path), 0)
         field = None if path == "tag" else path
         where = f"{name}.{field}" if field else name
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
-    def _excuse(self, message: Any) -> None:
-        """Do not tell of the same relation, or of a Begin that did not come, again."""
+    def _suppress_repeats(self, message: Any) -> None:
+        """Prevent repeated violations for the same relation or the same missing Begin."""
         if isinstance(message, Relation | Type) and self._state.open is None:
-            self._state.open = Open(None)
+            self._state.open = OpenTransaction(None)
         for name in ("relation_oid", "relation_oids"):
             value = getattr(message, name, ())
-            self._state.excused.update((value,) if isinstance(value, int) else value)
+            self._state.ignored_oids.update((value,) if isinstance(value, int) else value)
 
 
 _FIRST_WITH_BLOCKS: Final = 2
-"""The protocol version."""
+"""First protocol version with stream blocks."""
 
 _WITH_XID: Final = (Relation, Type, Insert, Update, Delete, Truncate, LogicalMessage)
-"""Messages that have an xid in blocks."""
+"""Messages that have an xid in stream blocks."""
 
 
-def _by_message(rules: Iterable[Rule]) -> dict[type[Message], tuple[_Held, ...]]:
-    table: dict[type[Message], tuple[_Held, ...]] = {}
+def _rules_by_message(rules: Iterable[Rule]) -> dict[type[Message], tuple[_RuleCheck, ...]]:
+    table: dict[type[Message], tuple[_RuleCheck, ...]] = {}
     for rule in rules:
-        for message in rule.on if rule.broken is not None else ():
-            assert rule.broken is not None
-            table[message] = (*table.get(message, ()), (rule.broken, rule.name))
+        for message in rule.on if rule.check is not None else ():
+            assert rule.check is not None
+            table[message] = (*table.get(message, ()), (rule.check, rule.name))
     return table
 
 
 def check(messages: Iterable[Buffer | Message], options: CheckOptions) -> Iterator[Violation]:
-    """What is illegal in a stream: at most one violation for each message.
+    """Yield the violations of a stream, at most one per message.
 
     Args:
-        messages: As `Checker.feed` takes them, in their order.
-        options: What the client asked for.
+        messages: Messages, their bytes, or decoded envelopes, in stream order.
+        options: Options that the client requested.
 
     Raises:
-        ValueError: There is no such version, or it is too old for this `streaming`.
+        ValueError: The protocol version is unknown, or does not support `streaming`.
     """
     checker = Checker(
         options.proto_version,

@@ -1,7 +1,7 @@
-"""Rules of XLogData: which LSN the envelope of a message has.
+"""Rules of XLogData envelopes: the LSN that each message's envelope has.
 
-`on` are the messages inside. Of keepalives there are none: they come anywhere, and may fall back behind the
-position from which the client wanted to go on (StartLogicalReplication, XLogSendLogical).
+`Rule.on` lists the messages inside the envelope. Keepalives are not checked: they may occur anywhere, and
+their LSN may be before the requested start position (StartLogicalReplication, XLogSendLogical).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from pgoutput import messages as m
 from pgoutput.messages import Message, XLogData
 from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import Fault, Rule
-from pgoutput.stream.check.state import CHANGES, State
+from pgoutput.stream.check.model import Breach, Rule
+from pgoutput.stream.check.state import CHANGES, StreamState
 from pgoutput.wire import format_lsn
 
-_SAYS: Final[Mapping[type[Message], str]] = {
+_LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.Commit: "end_lsn",
     m.StreamCommit: "end_lsn",
     m.Prepare: "end_lsn",
@@ -25,11 +25,11 @@ _SAYS: Final[Mapping[type[Message], str]] = {
     m.RollbackPrepared: "rollback_end_lsn",
     m.LogicalMessage: "lsn",
 }
-"""The field of the message that the envelope says too."""
+"""Field of the message that equals the envelope's LSN."""
 
 _OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
 _DESCRIBING: Final = (m.Relation, m.Type)
-_REST: Final = (
+_OTHERS: Final = (
     m.Insert,
     m.Update,
     m.Delete,
@@ -40,108 +40,111 @@ _REST: Final = (
 )
 
 
-def _unequal(state: State, outer: XLogData, message: Message) -> Fault | None:
+def _lsns_differ(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
     if outer.wal_start == outer.wal_end:
         return None
-    return "wal_end", f"it equals wal_start, {format_lsn(outer.wal_start)}, not {format_lsn(outer.wal_end)}"
+    return "wal_end", f"must equal wal_start {format_lsn(outer.wal_start)}, not {format_lsn(outer.wal_end)}"
 
 
-def _not_zero(state: State, outer: XLogData, message: Message) -> Fault | None:
+def _lsn_not_zero(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
     if not outer.wal_start:
         return None
-    return "wal_start", f"{type(message).__name__} has no LSN: 0, not {format_lsn(outer.wal_start)}"
+    return "wal_start", f"must be 0 for {type(message).__name__}, not {format_lsn(outer.wal_start)}"
 
 
-def _zero(state: State, outer: XLogData, message: Message) -> Fault | None:
-    return None if outer.wal_start else ("wal_start", f"{type(message).__name__} has an LSN, not 0")
+def _lsn_zero(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+    return None if outer.wal_start else ("wal_start", f"must not be 0 for {type(message).__name__}")
 
 
-def _differs(state: State, outer: XLogData, message: Message) -> Fault | None:
-    said: int = getattr(message, _SAYS[type(message)])
-    if outer.wal_start == said:
+def _lsn_not_that_of_message(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+    expected: int = getattr(message, _LSN_FIELD[type(message)])
+    if outer.wal_start == expected:
         return None
-    text = f"it is the {_SAYS[type(message)]} {format_lsn(said)} of the message inside"
+    text = f"must equal the message's {_LSN_FIELD[type(message)]} {format_lsn(expected)}"
     return "wal_start", f"{text}, not {format_lsn(outer.wal_start)}"
 
 
-def _origin(state: State, outer: XLogData, message: Message) -> Fault | None:
-    if isinstance(message, m.Origin) == state.silent or (state.open is not None and state.open.messages):
+def _opener_lsn(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
+    if isinstance(message, m.Origin) == state.opener_without_lsn or (
+        state.open is not None and state.open.messages
+    ):
         return None
-    if state.silent:
-        return "tag", "what opened the transaction has LSN 0, which it has only before an Origin"
+    if state.opener_without_lsn:
+        return "tag", "the envelope LSN of the transaction's opener is 0, but no Origin follows"
     if state.open is None or state.open.opener is None:
         return None
-    return "tag", "what opened the transaction has an LSN, which it does not have before an Origin"
+    return "tag", "an Origin follows, but the envelope LSN of the transaction's opener is not 0"
 
 
-def _falls(state: State, outer: XLogData, message: Message) -> Fault | None:
+def _lsn_decreases(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
     if state.open is None or outer.wal_start >= state.open.wal_start:
         return None
     last = format_lsn(state.open.wal_start)
-    return "wal_start", f"{format_lsn(outer.wal_start)} is before {last}, of the change before"
+    return "wal_start", f"{format_lsn(outer.wal_start)} is before {last} of the previous change"
 
 
-_SENT: Final = (s.sent(900, s.BEGIN), s.sent(0, s.RELATION), s.sent(900, s.INSERT), s.sent(1_048, s.COMMIT))
+_STREAM: Final = (s.sent(900, s.BEGIN), s.sent(0, s.RELATION), s.sent(900, s.INSERT), s.sent(1_048, s.COMMIT))
 
 RULES: Final = (
     Rule(
         name="envelope-lsns-equal",
         doc="The two LSNs of XLogData are equal.",
         source="WalSndPrepareWrite",
-        on=(*_SAYS, *_OPENERS, *_DESCRIBING, *_REST),
-        broken=_unequal,  # type: ignore[arg-type]
+        on=(*_LSN_FIELD, *_OPENERS, *_DESCRIBING, *_OTHERS),
+        check=_lsns_differ,  # type: ignore[arg-type]
         envelope=True,
-        legal=_SENT,
-        illegal=(*_SENT[:-1], m.XLogData(1_048, 1_050, 0, _SENT[-1].data)),
+        legal=_STREAM,
+        illegal=(*_STREAM[:-1], m.XLogData(1_048, 1_050, 0, _STREAM[-1].data)),
     ),
     Rule(
         name="envelope-lsn-zero",
-        doc="The LSN of Relation and Type is 0: they are written for a change that follows.",
+        doc="The envelope LSN of Relation and Type is 0: they are written for the change that follows.",
         source="send_relation_and_attrs (OutputPluginWrite with last_write false)",
         on=_DESCRIBING,
-        broken=_not_zero,  # type: ignore[arg-type]
+        check=_lsn_not_zero,  # type: ignore[arg-type]
         envelope=True,
-        legal=_SENT,
-        illegal=(_SENT[0], s.sent(900, s.RELATION), *_SENT[2:]),
+        legal=_STREAM,
+        illegal=(_STREAM[0], s.sent(900, s.RELATION), *_STREAM[2:]),
     ),
     Rule(
         name="envelope-lsn",
-        doc="What is not a Relation or Type, and does not open a transaction, has an LSN.",
+        doc="Messages other than Relation, Type and transaction openers have an envelope LSN.",
         source="OutputPluginPrepareWrite (last_write)",
-        on=_REST,
-        broken=_zero,  # type: ignore[arg-type]
+        on=_OTHERS,
+        check=_lsn_zero,  # type: ignore[arg-type]
         envelope=True,
-        legal=_SENT,
-        illegal=(*_SENT[:2], s.sent(0, s.INSERT), _SENT[-1]),
+        legal=_STREAM,
+        illegal=(*_STREAM[:2], s.sent(0, s.INSERT), _STREAM[-1]),
     ),
     Rule(
         name="envelope-as-message",
-        doc="The LSN of what ends a transaction is its end, and of a logical message its own.",
+        doc="The envelope LSN of a message that ends a transaction is its end LSN; that of a logical "
+        "message is the message's LSN.",
         source="commit_cb_wrapper and its neighbours (write_location)",
-        on=tuple(_SAYS),
-        broken=_differs,  # type: ignore[arg-type]
+        on=tuple(_LSN_FIELD),
+        check=_lsn_not_that_of_message,  # type: ignore[arg-type]
         envelope=True,
-        legal=_SENT,
-        illegal=(*_SENT[:-1], s.sent(1_000, s.COMMIT)),
+        legal=_STREAM,
+        illegal=(*_STREAM[:-1], s.sent(1_000, s.COMMIT)),
     ),
     Rule(
         name="envelope-before-origin",
-        doc="What opens a transaction has the LSN 0 where an Origin follows, and only there.",
+        doc="The envelope LSN of a message that opens a transaction is 0 if and only if an Origin follows.",
         source="pgoutput_begin_txn, pgoutput_stream_start (OutputPluginPrepareWrite)",
-        on=(*_SAYS, *_DESCRIBING, *_REST),
-        broken=_origin,  # type: ignore[arg-type]
+        on=(*_LSN_FIELD, *_DESCRIBING, *_OTHERS),
+        check=_opener_lsn,  # type: ignore[arg-type]
         envelope=True,
-        legal=(s.sent(0, s.BEGIN), s.sent(900, m.Origin(1, "o")), *_SENT[1:]),
-        illegal=(_SENT[0], s.sent(900, m.Origin(1, "o")), *_SENT[1:]),
+        legal=(s.sent(0, s.BEGIN), s.sent(900, m.Origin(1, "o")), *_STREAM[1:]),
+        illegal=(_STREAM[0], s.sent(900, m.Origin(1, "o")), *_STREAM[1:]),
     ),
     Rule(
         name="envelope-order",
-        doc="The LSNs of a transaction's changes do not fall, in a block or as a whole.",
+        doc="The envelope LSNs of changes do not decrease within a transaction or stream block.",
         source="ReorderBufferIterTXNNext",
         on=CHANGES,
-        broken=_falls,  # type: ignore[arg-type]
+        check=_lsn_decreases,  # type: ignore[arg-type]
         envelope=True,
-        legal=_SENT,
-        illegal=(*_SENT[:3], s.sent(892, s.INSERT), _SENT[-1]),
+        legal=_STREAM,
+        illegal=(*_STREAM[:3], s.sent(892, s.INSERT), _STREAM[-1]),
     ),
 )

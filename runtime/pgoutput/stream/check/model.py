@@ -1,4 +1,4 @@
-"""What a rule is, and what it says when it is broken."""
+"""Rules and violations."""
 
 from __future__ import annotations
 
@@ -9,56 +9,60 @@ import msgspec
 
 from pgoutput.messages import Message
 from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.state import State
+from pgoutput.stream.check.state import StreamState
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A rule that a stream breaks, and where."""
+    """A rule that a stream violates, with the position of the violation."""
 
     rule: str
     """Name of the rule, one of `RULES`."""
     message: int
-    """Number of the message, from 0 in the order in which they were fed; those of the envelope count too."""
+    """Number of the message, from 0, counting all fed messages and envelopes."""
     byte: int
-    """Offset of the field that is wrong from the start of the message, in bytes; of the envelope, where a
-    field of that is wrong."""
+    """Byte offset of the invalid field in the message, or in the envelope for rules about envelopes."""
     name: str | None
-    """Name of the message; None where its tag is not known."""
+    """Name of the message; None if its tag is unknown."""
     field: str | None
-    """Path of the field: `relation_oid`, `new[2]`; None where the whole message is meant."""
+    """Path of the invalid field, such as `relation_oid` or `new[2]`; None for the whole message."""
     because: str
+    """Reason, starting with the message and field."""
 
     @property
     def text(self) -> str:
-        """The violation in one sentence."""
+        """The violation as one line of text."""
         return f"illegal at message {self.message}, byte {self.byte}, because {self.because}"
 
 
-Fault: TypeAlias = tuple[str, str]
-"""The path of the field that is wrong, `tag` for the whole message; and what is wrong."""
+Breach: TypeAlias = tuple[str, str]
+"""Path of the invalid field (`tag` for the whole message), and the reason."""
 
-Broken: TypeAlias = Callable[["State", Any], Fault | None]
-"""Says how a message breaks a rule, in the state before it."""
+CheckMessage: TypeAlias = Callable[["StreamState", Any], Breach | None]
+"""Function that returns how a message violates a rule, given the stream's state before the message; None if
+it does not."""
 
-Fed: TypeAlias = Message | bytes
-"""What a checker takes: a message or its bytes."""
+CheckerInput: TypeAlias = Message | bytes
+"""Input of a checker: a message or its bytes."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that every server keeps to."""
+    """A rule that every server's stream obeys."""
 
     name: str
+    """Name of the rule."""
     doc: str
+    """The rule in words."""
     source: str
-    """The server's C function that keeps to it."""
+    """C function of the server that the rule follows from."""
     on: tuple[type[Message], ...] = ()
-    """The messages that can break it; none where decoding them is what finds it."""
-    broken: Broken | None = None
+    """Messages that are checked; empty if decoding the message checks the rule."""
+    check: CheckMessage | None = None
+    """Function that checks a message; None if decoding the message checks the rule."""
     envelope: bool = False
-    """Whether it is about XLogData; `on` then is what that holds."""
+    """Whether the rule is about XLogData; then `on` lists the messages inside the envelope."""
     options: CheckOptions = CheckOptions(streaming="on", two_phase=True)
-    """Those of the examples."""
-    legal: tuple[Fed, ...]
-    """A stream that keeps the rule."""
-    illegal: tuple[Fed, ...]
-    """A stream that breaks it, and no other, once."""
+    """Stream options of the examples."""
+    legal: tuple[CheckerInput, ...]
+    """Example of a stream that obeys the rule."""
+    illegal: tuple[CheckerInput, ...]
+    """Example of a stream that violates this rule once, and no other rule."""

@@ -1,4 +1,4 @@
-"""How a stream was asked for, which decides what is legal in it."""
+"""Options of a checked stream."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pgoutput.messages import Streaming
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client of a stream asked for."""
+    """Stream options that decide which messages are valid."""
 
     proto_version: int = 4
+    """Protocol version that the client requested."""
     streaming: Streaming = "off"
+    """Option `streaming` that the client requested."""
     two_phase: bool = False
-    """Whether the slot has its two_phase flag set."""
+    """Whether the slot has two_phase set."""
     binary: bool | None = None
-    """None where it is not known."""
+    """Option `binary`; None if unknown."""
     messages: bool | None = None
-    """Likewise."""
+    """Option `messages`; None if unknown."""

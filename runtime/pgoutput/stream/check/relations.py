@@ -1,4 +1,4 @@
-"""Rules of what describes relations, and of the changes that need it."""
+"""Rules of Relation and Type messages, and of the changes that need them."""
 
 from __future__ import annotations
 
@@ -9,128 +9,141 @@ from typing import Final
 from pgoutput import messages as m
 from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
 from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import Fault, Rule
-from pgoutput.stream.check.state import State
+from pgoutput.stream.check.model import Breach, Rule
+from pgoutput.stream.check.state import StreamState
 
-_FIRST_OID_OF_OTHERS: Final = 10_000
-"""Types below are built in, and get no Type message (FirstGenbkiObjectId)."""
+_FIRST_USER_TYPE_OID: Final = 10_000
+"""First OID of types that are not built in (FirstGenbkiObjectId). Built-in types have no Type message."""
 
 
-def _not_there(state: State, oid: int, path: str) -> Fault | None:
-    if oid in state.relations or oid in state.excused:
+def _relation_missing(state: StreamState, oid: int, path: str) -> Breach | None:
+    if oid in state.relations or oid in state.ignored_oids:
         return None
-    work = None if state.open is None else state.open.work
-    if work is not None and oid in work.relations:
+    streamed = None if state.open is None else state.open.streamed
+    if streamed is not None and oid in streamed.relations:
         return None
     return path, f"no Relation message has come for the OID {oid}"
 
 
-def _unknown(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | None:
-    return _not_there(state, message.relation_oid, "relation_oid")
+def _change_without_relation(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
+    return _relation_missing(state, message.relation_oid, "relation_oid")
 
 
-def _truncated_unknown(state: State, message: m.Truncate) -> Fault | None:
+def _truncate_without_relation(state: StreamState, message: m.Truncate) -> Breach | None:
     for i, oid in enumerate(message.relation_oids):
-        fault = _not_there(state, oid, f"relation_oids[{i}]")
-        if fault is not None:
-            return fault
+        breach = _relation_missing(state, oid, f"relation_oids[{i}]")
+        if breach is not None:
+            return breach
     return None
 
 
-def _not_in_block(state: State, oid: int, path: str) -> Fault | None:
-    work = None if state.open is None else state.open.work
-    if work is None or oid in work.relations or oid not in state.relations or oid in state.excused:
+def _relation_missing_in_block(state: StreamState, oid: int, path: str) -> Breach | None:
+    streamed = None if state.open is None else state.open.streamed
+    if (
+        streamed is None
+        or oid in streamed.relations
+        or oid not in state.relations
+        or oid in state.ignored_oids
+    ):
         return None
-    return path, f"transaction {work.xid} has not had the Relation message of the OID {oid} in its own blocks"
+    return path, f"no block of transaction {streamed.xid} had the Relation message of the OID {oid}"
 
 
-def _unknown_in_block(state: State, message: m.Insert | m.Update | m.Delete) -> Fault | None:
-    if state.open is None or state.open.work is None:
+def _change_without_relation_in_block(
+    state: StreamState, message: m.Insert | m.Update | m.Delete
+) -> Breach | None:
+    if state.open is None or state.open.streamed is None:
         return None
-    return _not_in_block(state, message.relation_oid, "relation_oid")
+    return _relation_missing_in_block(state, message.relation_oid, "relation_oid")
 
 
-def _truncated_unknown_in_block(state: State, message: m.Truncate) -> Fault | None:
+def _truncate_without_relation_in_block(state: StreamState, message: m.Truncate) -> Breach | None:
     for i, oid in enumerate(message.relation_oids):
-        fault = _not_in_block(state, oid, f"relation_oids[{i}]")
-        if fault is not None:
-            return fault
+        breach = _relation_missing_in_block(state, oid, f"relation_oids[{i}]")
+        if breach is not None:
+            return breach
     return None
 
 
-def _truncates_nothing(state: State, message: m.Truncate) -> Fault | None:
-    return None if message.relation_oids else ("relation_oids.count", "no relation is truncated")
+def _truncate_empty(state: StreamState, message: m.Truncate) -> Breach | None:
+    return None if message.relation_oids else ("relation_oids.count", "no relation is listed")
 
 
-def _truncates_twice(state: State, message: m.Truncate) -> Fault | None:
+def _truncate_duplicate(state: StreamState, message: m.Truncate) -> Breach | None:
     oids = message.relation_oids
     if len(set(oids)) == len(oids):
         return None
-    i = _first_repeated(oids)
+    i = _first_duplicate(oids)
     return f"relation_oids[{i}]", f"the relation {oids[i]} is listed twice"
 
 
-def _first_repeated(items: Sequence[object]) -> int:
-    """The place of the first one that is there before as well."""
+def _first_duplicate(items: Sequence[object]) -> int:
+    """Return the index of the first item that equals an earlier item."""
     seen = set()
     for i, item in enumerate(items):
         if item in seen:
             return i
         seen.add(item)
-    raise ValueError("none is there twice")
+    raise ValueError("no item is repeated")
 
 
-def _types_missing(state: State, message: m.Relation) -> Fault | None:
-    wanted = [c.type_oid for c in message.columns if c.type_oid >= _FIRST_OID_OF_OTHERS]
-    if wanted == state.types:
+def _types_missing(state: StreamState, message: m.Relation) -> Breach | None:
+    expected = [c.type_oid for c in message.columns if c.type_oid >= _FIRST_USER_TYPE_OID]
+    if expected == state.pending_types:
         return None
-    missing = Counter(wanted) - Counter(state.types)
+    missing = Counter(expected) - Counter(state.pending_types)
     for i, column in enumerate(message.columns):
         if column.type_oid in missing:
-            return f"columns[{i}].type_oid", f"no Type message for {column.type_oid} stands right before"
-    there = Counter(state.types) - Counter(wanted)
-    if there:
-        return "tag", f"the Type message for {next(iter(there))} right before is for none of its columns"
-    return "tag", "the Type messages right before are not in the order of its columns"
+            return (
+                f"columns[{i}].type_oid",
+                f"the Type message for {column.type_oid} does not directly precede",
+            )
+    extra = Counter(state.pending_types) - Counter(expected)
+    if extra:
+        return "tag", f"the preceding Type message for {next(iter(extra))} belongs to none of the columns"
+    return "tag", "the preceding Type messages are not in column order"
 
 
-def _types_unused(state: State, message: Message) -> Fault | None:
-    if not state.types:
+def _type_without_relation(state: StreamState, message: Message) -> Breach | None:
+    if not state.pending_types:
         return None
-    return "tag", f"the Relation that the Type message for {state.types[-1]} belongs to has not come"
+    return "tag", f"the Relation for the Type message of {state.pending_types[-1]} does not follow"
 
 
-def _built_in(state: State, message: m.Type) -> Fault | None:
-    if message.oid >= _FIRST_OID_OF_OTHERS:
+def _type_built_in(state: StreamState, message: m.Type) -> Breach | None:
+    if message.oid >= _FIRST_USER_TYPE_OID:
         return None
-    return "oid", f"the type {message.oid} is built in; no message describes such"
+    return "oid", f"type {message.oid} is built in and has no Type message"
 
 
-def _key_flags(state: State, message: m.Relation) -> Fault | None:
+def _wrong_key_flags(state: StreamState, message: m.Relation) -> Breach | None:
     identity = message.replica_identity
-    wanted = {ReplicaIdentity.FULL: ColumnFlag.KEY, ReplicaIdentity.NOTHING: 0}.get(identity)
-    if wanted is None:
+    expected = {ReplicaIdentity.FULL: ColumnFlag.KEY, ReplicaIdentity.NOTHING: 0}.get(identity)
+    if expected is None:
         return None
     for i, column in enumerate(message.columns):
-        if column.flags != wanted:
-            every = "every" if wanted else "no"
-            return f"columns[{i}].flags", f"under {identity.name} {every} column is flagged as key"
+        if column.flags != expected:
+            every = "every" if expected else "no"
+            return (
+                f"columns[{i}].flags",
+                f"with REPLICA IDENTITY {identity.name} {every} column is flagged as key",
+            )
     return None
 
 
-def _bad_name(state: State, message: m.Relation) -> Fault | None:
+def _bad_name(state: StreamState, message: m.Relation) -> Breach | None:
     if not message.name:
-        return "name", "a relation has a name"
+        return "name", "the relation has no name"
     names = [column.name for column in message.columns]
     if len(set(names)) == len(names) and "" not in names:
         return None
     if "" in names:
-        return f"columns[{names.index('')}].name", "a column has a name"
-    i = _first_repeated(names)
+        return f"columns[{names.index('')}].name", "the column has no name"
+    i = _first_duplicate(names)
     return f"columns[{i}].name", f"two columns have the name {names[i]!r}"
 
 
-def _invalid_oid(state: State, message: m.Relation) -> Fault | None:
+def _invalid_oid(state: StreamState, message: m.Relation) -> Breach | None:
     if not message.oid:
         return "oid", "no relation has the OID 0"
     for i, column in enumerate(message.columns):
@@ -141,12 +154,14 @@ def _invalid_oid(state: State, message: m.Relation) -> Fault | None:
 
 _ROWS: Final = (m.Insert, m.Update, m.Delete)
 _MOOD: Final = m.Type(20_000, "public", "mood")
-_MOODY: Final = m.Relation(
+_RELATION_WITH_MOOD: Final = m.Relation(
     s.OID, "public", "t", ReplicaIdentity.DEFAULT, (s.COLUMNS[0], RelationColumn(0, "note", 20_000, -1))
 )
-_NAMELESS: Final = m.Relation(s.OID, "public", "t", ReplicaIdentity.DEFAULT, (s.COLUMNS[0], s.COLUMNS[0]))
-_ODD: Final = m.Relation(s.OID, "public", "t", ReplicaIdentity.FULL, s.COLUMNS)
-_ZERO: Final = m.Relation(0, "public", "t", ReplicaIdentity.DEFAULT, s.COLUMNS)
+_DUPLICATE_NAMES: Final = m.Relation(
+    s.OID, "public", "t", ReplicaIdentity.DEFAULT, (s.COLUMNS[0], s.COLUMNS[0])
+)
+_FULL_WITHOUT_KEY_FLAGS: Final = m.Relation(s.OID, "public", "t", ReplicaIdentity.FULL, s.COLUMNS)
+_OID_ZERO: Final = m.Relation(0, "public", "t", ReplicaIdentity.DEFAULT, s.COLUMNS)
 _OTHERS: Final = (
     m.Begin,
     m.BeginPrepare,
@@ -163,39 +178,39 @@ _OTHERS: Final = (
 RULES: Final = (
     Rule(
         name="relation-before-use",
-        doc="A change touches relations whose Relation message has come.",
+        doc="A change refers to a relation whose Relation message was sent before.",
         source="maybe_send_schema",
         on=_ROWS,
-        broken=_unknown,
+        check=_change_without_relation,
         legal=s.transaction(s.RELATION, s.INSERT, s.DELETE),
         illegal=s.transaction(s.INSERT, s.DELETE),
     ),
     Rule(
         name="relation-before-truncate",
-        doc="A truncate, too, lists relations whose Relation message has come.",
+        doc="A Truncate lists relations whose Relation messages were sent before.",
         source="pgoutput_truncate",
         on=(m.Truncate,),
-        broken=_truncated_unknown,
+        check=_truncate_without_relation,
         legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
         illegal=s.transaction(s.RELATION, m.Truncate(0, (s.OID, s.OID + 1))),
     ),
     Rule(
         name="relation-in-block",
-        doc="What a block changes was described in the blocks of that transaction, and again since a "
-        "savepoint of it was rolled back: other transactions may be applied elsewhere, or be rolled "
-        "back.",
+        doc="A relation changed in a stream block was described in blocks of the same transaction, and "
+        "again after a rollback of one of its savepoints, because other transactions may roll back or "
+        "be applied by another process.",
         source="maybe_send_schema (get_schema_sent_in_streamed_txn), cleanup_rel_sync_cache",
         on=_ROWS,
-        broken=_unknown_in_block,
+        check=_change_without_relation_in_block,
         legal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, s.STREAM_COMMIT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
     ),
     Rule(
         name="truncate-in-block",
-        doc="So was what a block truncates.",
+        doc="A relation truncated in a stream block was described in blocks of the same transaction.",
         source="pgoutput_truncate, maybe_send_schema",
         on=(m.Truncate,),
-        broken=_truncated_unknown_in_block,
+        check=_truncate_without_relation_in_block,
         legal=(s.FIRST, s.STREAMED_RELATION, m.Truncate(0, (s.OID,), xid=s.TOP), s.STOP, s.STREAM_COMMIT),
         illegal=(
             *s.transaction(s.RELATION, s.INSERT),
@@ -207,75 +222,75 @@ RULES: Final = (
     ),
     Rule(
         name="truncate-something",
-        doc="A truncate lists a relation.",
+        doc="A Truncate lists at least one relation.",
         source="pgoutput_truncate (nrelids > 0)",
         on=(m.Truncate,),
-        broken=_truncates_nothing,
+        check=_truncate_empty,
         legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
         illegal=s.transaction(s.RELATION, m.Truncate(0, ())),
     ),
     Rule(
         name="truncate-once",
-        doc="A truncate lists no relation twice.",
+        doc="A Truncate lists each relation once.",
         source="ExecuteTruncateGuts",
         on=(m.Truncate,),
-        broken=_truncates_twice,
+        check=_truncate_duplicate,
         legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
         illegal=s.transaction(s.RELATION, m.Truncate(0, (s.OID, s.OID))),
     ),
     Rule(
         name="type-before-relation",
-        doc="Right before a Relation stands a Type message for each column whose type is not built in (OID"
-        " 10000 and up), in the order of the columns, and no other.",
+        doc="A Relation is directly preceded by one Type message per column whose type is not built in "
+        "(OID 10000 or higher), in column order, and by no other Type.",
         source="send_relation_and_attrs",
         on=(m.Relation,),
-        broken=_types_missing,
-        legal=s.transaction(_MOOD, _MOODY, s.INSERT),
-        illegal=s.transaction(_MOODY, s.INSERT),
+        check=_types_missing,
+        legal=s.transaction(_MOOD, _RELATION_WITH_MOOD, s.INSERT),
+        illegal=s.transaction(_RELATION_WITH_MOOD, s.INSERT),
     ),
     Rule(
         name="type-for-relation",
-        doc="Behind a Type message stands the Relation that it belongs to.",
+        doc="A Type message is followed by the Relation it belongs to.",
         source="send_relation_and_attrs",
         on=_OTHERS,
-        broken=_types_unused,
-        legal=s.transaction(_MOOD, _MOODY, s.INSERT),
+        check=_type_without_relation,
+        legal=s.transaction(_MOOD, _RELATION_WITH_MOOD, s.INSERT),
         illegal=s.transaction(s.RELATION, _MOOD, s.INSERT),
     ),
     Rule(
         name="type-built-in",
-        doc="Types that are built in (OID below 10000) are described by no message.",
+        doc="Built-in types (OID below 10000) have no Type message.",
         source="send_relation_and_attrs (FirstGenbkiObjectId)",
         on=(m.Type,),
-        broken=_built_in,
-        legal=s.transaction(_MOOD, _MOODY, s.INSERT),
+        check=_type_built_in,
+        legal=s.transaction(_MOOD, _RELATION_WITH_MOOD, s.INSERT),
         illegal=(s.BEGIN, m.Type(25, "", "text")),
     ),
     Rule(
         name="key-flags",
-        doc="Under REPLICA IDENTITY FULL all columns are flagged as key, under NOTHING none.",
+        doc="With REPLICA IDENTITY FULL all columns are flagged as key; with NOTHING none is.",
         source="logicalrep_write_attrs",
         on=(m.Relation,),
-        broken=_key_flags,
+        check=_wrong_key_flags,
         legal=s.transaction(s.FULL, s.INSERT),
-        illegal=s.transaction(_ODD, s.INSERT),
+        illegal=s.transaction(_FULL_WITHOUT_KEY_FLAGS, s.INSERT),
     ),
     Rule(
         name="names",
-        doc="Relations and columns have names, and no two columns of a relation have the same.",
+        doc="Relations and columns have names, and column names are unique within a relation.",
         source="logicalrep_write_attrs, CheckAttributeNamesTypes",
         on=(m.Relation,),
-        broken=_bad_name,
+        check=_bad_name,
         legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(_NAMELESS, s.INSERT),
+        illegal=s.transaction(_DUPLICATE_NAMES, s.INSERT),
     ),
     Rule(
         name="oid-valid",
-        doc="No relation and no type has the OID 0.",
+        doc="The OIDs of relations and types are not 0.",
         source="GetNewOidWithIndex (InvalidOid)",
         on=(m.Relation,),
-        broken=_invalid_oid,
+        check=_invalid_oid,
         legal=s.transaction(s.RELATION, s.INSERT),
-        illegal=s.transaction(_ZERO, m.Insert(0, ("1", "x"))),
+        illegal=s.transaction(_OID_ZERO, m.Insert(0, ("1", "x"))),
     ),
 )

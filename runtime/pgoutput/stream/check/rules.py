@@ -1,11 +1,20 @@
-"""All rules, in the order in which a message is held against them."""
+"""The list of all rules, in the order in which messages are checked."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from pgoutput import messages as m
-from pgoutput.stream.check import blocks, envelopes, order, prepared, relations, rows, transactions, xids
+from pgoutput.stream.check import (
+    envelopes,
+    lsn_order,
+    relations,
+    stream_blocks,
+    transactions,
+    tuples,
+    two_phase,
+    xids,
+)
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Rule
 
@@ -16,33 +25,32 @@ XID_IN_BLOCKS: Final = "xid-in-blocks"
 RULES: Final = (
     Rule(
         name=MESSAGE,
-        doc="What comes is a message of the protocol version, and all of one.",
+        doc="Every message is complete and defined in the protocol version.",
         source="logicalrep_write_begin and its neighbours",
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), b"B\0"),
     ),
     Rule(
         name=ENVELOPE,
-        doc="What a walsender sends is XLogData, a keepalive, or what PostgreSQL 19 answers to a status "
-        "request.",
+        doc="A walsender sends XLogData, keepalives, and from PostgreSQL 19 on replies to status requests.",
         source="WalSndPrepareWrite, WalSndKeepalive",
         legal=(m.PrimaryKeepalive(1_000, 0, False),),
         illegal=(m.StandbyStatusUpdate(1_000, 1_000, 1_000, 0, False),),
     ),
     Rule(
         name=XID_IN_BLOCKS,
-        doc="Changes, relations, types and logical messages have an xid in stream blocks, and nowhere else.",
+        doc="Changes, relations, types and logical messages have an xid inside stream blocks and only there.",
         source="logicalrep_write_insert and its neighbours (TransactionIdIsValid(xid))",
         legal=(*s.BLOCK, s.STREAM_COMMIT),
         illegal=(*s.BLOCK[:-1], s.INSERT, s.STOP, s.STREAM_COMMIT),
     ),
     *envelopes.RULES,
     *transactions.RULES,
-    *blocks.RULES,
+    *stream_blocks.RULES,
     *xids.RULES,
-    *prepared.RULES,
-    *order.RULES,
+    *two_phase.RULES,
+    *lsn_order.RULES,
     *relations.RULES,
-    *rows.RULES,
+    *tuples.RULES,
 )
-"""What every server keeps to. Each row has a stream that keeps it, and one that breaks it alone."""
+"""Rules that every server's stream obeys. Each has an example that obeys and one that violates it."""

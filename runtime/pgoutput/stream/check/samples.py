@@ -1,4 +1,4 @@
-"""The messages of which the examples of rules are made."""
+"""Messages for the examples of rules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pgoutput.stream.encoder import encode_for
 
 OID: Final = 16_400
 TOP: Final = 740
-"""Xid of a streamed transaction; its savepoint has the next."""
+"""Xid of a streamed transaction."""
 SUB: Final = TOP + 1
+"""Xid of the streamed transaction's savepoint."""
 
 BEGIN: Final = m.Begin(1_000, 0, 730)
 COMMIT: Final = m.Commit(1_000, 1_048, 0)
@@ -47,10 +48,10 @@ ROLLBACK_PREPARED: Final = m.RollbackPrepared(1_048, 3_048, 0, 0, 735, "g")
 
 
 def transaction(*changes: Message) -> tuple[Message, ...]:
-    """A transaction with these changes."""
+    """Return a transaction with these changes."""
     return (BEGIN, *changes, COMMIT)
 
 
 def sent(lsn: int, message: Message) -> m.XLogData:
-    """A message as a walsender sends it."""
+    """Return a message in an XLogData envelope with this LSN."""
     return m.XLogData(lsn, lsn, 0, encode_for(message, 4))

@@ -1,7 +1,7 @@
-"""What a checker remembers of a stream.
+"""State of a checked stream.
 
-It follows also a stream that is illegal: a message that ends or changes what was never opened opens it,
-so that one fault does not make all that follows illegal.
+The state also follows invalid streams: a message that ends or changes an unopened transaction opens it, so
+that one violation does not cause violations in all later messages.
 """
 
 from __future__ import annotations
@@ -18,90 +18,97 @@ from pgoutput.stream.check.options import CheckOptions
 CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate, m.LogicalMessage)
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A Relation message that holds."""
+class KnownRelation(msgspec.Struct, frozen=True):
+    """A Relation message in effect."""
 
     number: int
-    """Of the message, to tell which of two is newer."""
+    """Number of the Relation message, from 0; the higher number is the newer message."""
     relation: m.Relation
     width: int
+    """Number of columns."""
     keys: tuple[int, ...]
-    """Places of the columns that are part of the replica identity."""
+    """Indices of the columns in the replica identity."""
     others: tuple[int, ...]
-    """Places of those that are not."""
+    """Indices of the columns outside the replica identity."""
     partitioned: bool = False
-    """Whether another Relation came right behind, as that of a partition does: rows may be sent as those of
-    the partitioned table, with the old values that the partition's replica identity wants."""
+    """Whether another Relation message followed directly, as the one of a partition does. Then rows may be
+    sent under the partitioned table, with the old values that the partition's replica identity requires."""
 
 
-class Streamed(msgspec.Struct):
-    """A transaction that came in blocks and has not ended."""
+class StreamedTransaction(msgspec.Struct):
+    """A transaction that was sent in stream blocks and has not ended."""
 
     xid: int
-    relations: dict[int, Known] = {}
-    """Those that came in it: what it streams is not known elsewhere until it commits
-    (get_schema_sent_in_streamed_txn)."""
+    relations: dict[int, KnownRelation] = {}
+    """Relation messages sent in the transaction, by OID. Other transactions may use them only after the
+    commit (get_schema_sent_in_streamed_txn)."""
     subxids: set[int] = set()
+    """Xids of the subtransactions."""
     aborted: set[int] = set()
+    """Xids of the rolled-back subtransactions."""
     message_lsn: int = 0
-    """Of the last logical message."""
+    """LSN of the last logical message, or 0."""
 
 
-class Open(msgspec.Struct):
-    """What is open: a transaction that comes as a whole, or a block."""
+class OpenTransaction(msgspec.Struct):
+    """The open transaction or stream block."""
 
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
-    """None if it did not come."""
-    work: Streamed | None = None
-    """Whose block it is; None for whole transactions."""
+    """Message that opened it; None if that message is missing."""
+    streamed: StreamedTransaction | None = None
+    """Transaction of the stream block; None outside stream blocks."""
     messages: int = 0
+    """Number of messages after the opener."""
     changes: int = 0
+    """Number of changes."""
     message_lsn: int = 0
+    """LSN of the last logical message, or 0."""
     wal_start: int = 0
-    """Of the last change's envelope."""
+    """`wal_start` of the last change's envelope, or 0."""
 
     @property
-    def only_described(self) -> bool:
-        """Whether nothing but a Relation or Type lets one think that something is open."""
-        return self.opener is None and self.work is None and not self.changes
+    def has_only_relations(self) -> bool:
+        """Whether the opener is missing and only Relation and Type messages have followed."""
+        return self.opener is None and self.streamed is None and not self.changes
 
 
-class Parked(msgspec.Struct):
-    """A transaction that is prepared."""
+class PreparedTransaction(msgspec.Struct):
+    """A prepared transaction."""
 
     prepare: m.Prepare | m.StreamPrepare
     resent: bool = False
-    """Whether the connection in which it was prepared is over, so that it may come once more."""
+    """Whether the transaction was prepared on an earlier connection, so that the server may send its Prepare
+    again."""
 
 
-class State:
-    """Where a stream stands.
+class StreamState:
+    """State of a stream before the next message.
 
     Attributes:
-        options: What its client asked for.
-        number: Number of the message that is looked at.
-        open: The transaction or block that is open.
-        relations: What is known of relations outside of blocks, by OID.
-        streamed: The transactions that came in blocks and have not ended, by xid.
-        owners: The transactions that their savepoints' xids belong to.
-        parked: The prepared transactions, by gid.
-        gids: Their gids, by xid.
-        resolved: The gids whose transactions were committed or rolled back, and were not prepared again.
-        last_lsn: The end of what has ended last.
-        replayed: A transaction that was prepared with an LSN before `last_lsn`.
-        types: The OIDs of the Type messages that have come and whose Relation has not.
-        described: Where the Relation is that came right before, and its OID.
-        silent: Whether the last opener's XLogData had no LSN, as before an Origin.
-        excused: OIDs of relations of which a violation was told: changes of them are looked at again when
-            their next Relation has come.
-        lost: Whether an opener did not come, so that it is not known what a block belongs to.
+        options: Options that the client requested.
+        number: Number of the current message, from 0.
+        open: The open transaction or stream block, or None.
+        relations: Relation messages in effect outside stream blocks, by OID.
+        streamed: Streamed transactions that have not ended, by xid.
+        top_xids: Xid of the top-level transaction, by xid of the subtransaction.
+        prepared: Prepared transactions by gid.
+        gid_by_xid: Gids of the prepared transactions, by xid.
+        finished_gids: Gids committed or rolled back, and not prepared again since.
+        last_lsn: End LSN of the last transaction that ended.
+        late_prepare: Last Prepare, if its LSN is before `last_lsn`; otherwise None.
+        pending_types: OIDs of the Type messages whose Relation has not followed yet.
+        last_relation: If the previous message is a Relation, its dictionary and its OID; otherwise None.
+        opener_without_lsn: Whether the last opener's envelope has LSN 0, as before an Origin.
+        ignored_oids: Relations with a reported violation. Their changes are not checked until their next
+            Relation message.
+        opener_missing: Whether a missing opener leaves unknown which transaction a stream block belongs to.
     """
 
     def __init__(self, options: CheckOptions) -> None:
-        self.parked: dict[str, Parked] = {}
-        self.gids: dict[int, str] = {}
+        self.prepared: dict[str, PreparedTransaction] = {}
+        self.gid_by_xid: dict[int, str] = {}
         self.number = -1
-        self._effects: Mapping[type[Message], Callable[[Any], None]] = {
+        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
             m.Begin: self._begin,
             m.BeginPrepare: self._begin,
             m.Commit: self._commit,
@@ -111,8 +118,8 @@ class State:
             m.StreamCommit: self._stream_commit,
             m.StreamAbort: self._stream_abort,
             m.StreamPrepare: self._stream_prepare,
-            m.CommitPrepared: self._resolve,
-            m.RollbackPrepared: self._resolve,
+            m.CommitPrepared: self._finish_prepared,
+            m.RollbackPrepared: self._finish_prepared,
             m.Relation: self._relation,
             m.Type: self._type,
             m.Insert: self._change,
@@ -124,56 +131,58 @@ class State:
         self.connect(options)
 
     def connect(self, options: CheckOptions) -> None:
-        """Forget what a new connection begins without."""
+        """Reset the state for a new connection; prepared transactions are kept."""
         self.options = options
-        self.open: Open | None = None
-        self.relations: dict[int, Known] = {}
-        self.streamed: dict[int, Streamed] = {}
-        self.owners: dict[int, int] = {}
-        self.resolved: set[str] = set()
+        self.open: OpenTransaction | None = None
+        self.relations: dict[int, KnownRelation] = {}
+        self.streamed: dict[int, StreamedTransaction] = {}
+        self.top_xids: dict[int, int] = {}
+        self.finished_gids: set[str] = set()
         self.last_lsn = 0
-        self.replayed: m.Prepare | m.StreamPrepare | None = None
-        self.types: list[int] = []
-        self.described: tuple[dict[int, Known], int] | None = None
-        self.silent = False
-        self.excused: set[int] = set()
-        self.lost = False
-        for parked in self.parked.values():
-            parked.resent = True
+        self.late_prepare: m.Prepare | m.StreamPrepare | None = None
+        self.pending_types: list[int] = []
+        self.last_relation: tuple[dict[int, KnownRelation], int] | None = None
+        self.opener_without_lsn = False
+        self.ignored_oids: set[int] = set()
+        self.opener_missing = False
+        for prepared in self.prepared.values():
+            prepared.resent = True
 
-    def take(self, message: Message) -> None:
-        """Follow a message, legal or not."""
+    def apply(self, message: Message) -> None:
+        """Update the state for a message, valid or not."""
         if self.open is not None:
             self.open.messages += 1
-        if (self.described or self.types) and not isinstance(message, m.Relation | m.Type):
-            self.described, self.types = None, []
-        self.replayed = None
-        effect = self._effects.get(type(message))
-        if effect is not None:
-            effect(message)
+        if (self.last_relation or self.pending_types) and not isinstance(message, m.Relation | m.Type):
+            self.last_relation, self.pending_types = None, []
+        self.late_prepare = None
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(message)
 
-    def take_envelope(self, envelope: m.XLogData, message: Message) -> None:
-        """Follow the XLogData of a message; after `take`."""
+    def apply_envelope(self, envelope: m.XLogData, message: Message) -> None:
+        """Update the state for the envelope of a message; call after `apply`."""
         opens = isinstance(message, m.Begin | m.BeginPrepare | m.StreamStart)
-        self.silent = opens and not envelope.wal_start
+        self.opener_without_lsn = opens and not envelope.wal_start
         if self.open is not None and isinstance(message, CHANGES):
             self.open.wal_start = envelope.wal_start
 
-    def known(self, oid: int) -> Known | None:
-        """What holds for a change here; None if nothing is known, or if that was told."""
-        if oid in self.excused:
+    def relation_for(self, oid: int) -> KnownRelation | None:
+        """Return the Relation in effect for a change here; None if unknown or ignored after a violation."""
+        if oid in self.ignored_oids:
             return None
-        work = None if self.open is None else self.open.work
-        found = None if work is None else work.relations.get(oid)
+        streamed = None if self.open is None else self.open.streamed
+        found = None if streamed is None else streamed.relations.get(oid)
         return found or self.relations.get(oid)
 
     def open_block(self, xid: int) -> None:
-        """Take it that a block was opened by a message that did not come."""
-        self.open = Open(None, self.streamed.setdefault(self.owners.get(xid, xid), Streamed(xid)))
-        self.lost = True
+        """Assume that a missing message has opened a stream block."""
+        self.open = OpenTransaction(
+            None, self.streamed.setdefault(self.top_xids.get(xid, xid), StreamedTransaction(xid))
+        )
+        self.opener_missing = True
 
     def _begin(self, message: m.Begin | m.BeginPrepare) -> None:
-        self.open = Open(message)
+        self.open = OpenTransaction(message)
 
     def _close(self, message: Message) -> None:
         self.open = None
@@ -184,26 +193,26 @@ class State:
 
     def _prepare(self, message: m.Prepare | m.StreamPrepare) -> None:
         self.open = None
-        self._unpark(message.gid)
-        self.parked[message.gid] = Parked(message)
-        self.gids[message.xid] = message.gid
-        self.resolved.discard(message.gid)
+        self._remove_prepared(message.gid)
+        self.prepared[message.gid] = PreparedTransaction(message)
+        self.gid_by_xid[message.xid] = message.gid
+        self.finished_gids.discard(message.gid)
         if message.prepare_lsn < self.last_lsn:
-            self.replayed = message
+            self.late_prepare = message
         else:
             self.last_lsn = message.end_lsn
 
     def _stream_start(self, message: m.StreamStart) -> None:
         if message.xid not in self.streamed:
-            self.streamed[message.xid] = Streamed(message.xid)
+            self.streamed[message.xid] = StreamedTransaction(message.xid)
             if not message.first_segment:
-                self.lost = False
-        self.open = Open(message, self.streamed[message.xid])
+                self.opener_missing = False
+        self.open = OpenTransaction(message, self.streamed[message.xid])
 
     def _stream_commit(self, message: m.StreamCommit) -> None:
-        work = self._end(message.xid)
+        streamed = self._remove_streamed(message.xid)
         self.last_lsn = message.end_lsn
-        for oid, known in work.relations.items():
+        for oid, known in streamed.relations.items():
             if oid not in self.relations or self.relations[oid].number < known.number:
                 self.relations[oid] = known
 
@@ -211,46 +220,46 @@ class State:
         if message.abort_lsn:
             self.last_lsn = message.abort_lsn
         if message.subxid == message.xid:
-            self._end(message.xid)
-        elif (work := self.streamed.get(message.xid)) is not None:
+            self._remove_streamed(message.xid)
+        elif (streamed := self.streamed.get(message.xid)) is not None:
             self.open = None
-            work.aborted.add(message.subxid)
-            self.owners.setdefault(message.subxid, message.xid)
-            work.subxids.add(message.subxid)
-            work.relations = {}  # the server sends them again (pgoutput_stream_abort)
+            streamed.aborted.add(message.subxid)
+            self.top_xids.setdefault(message.subxid, message.xid)
+            streamed.subxids.add(message.subxid)
+            streamed.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _stream_prepare(self, message: m.StreamPrepare) -> None:
-        self._end(message.xid)
+        self._remove_streamed(message.xid)
         self._prepare(message)
 
-    def _end(self, xid: int) -> Streamed:
+    def _remove_streamed(self, xid: int) -> StreamedTransaction:
         self.open = None
-        work = self.streamed.pop(xid, None)
-        if work is None:
-            self.lost = False
-            return Streamed(xid)
-        for subxid in work.subxids:
-            self.owners.pop(subxid, None)
-        return work
+        streamed = self.streamed.pop(xid, None)
+        if streamed is None:
+            self.opener_missing = False
+            return StreamedTransaction(xid)
+        for subxid in streamed.subxids:
+            self.top_xids.pop(subxid, None)
+        return streamed
 
-    def _resolve(self, message: m.CommitPrepared | m.RollbackPrepared) -> None:
-        self.open = self.replayed = None
-        self._unpark(message.gid)
-        self.resolved.add(message.gid)
+    def _finish_prepared(self, message: m.CommitPrepared | m.RollbackPrepared) -> None:
+        self.open = self.late_prepare = None
+        self._remove_prepared(message.gid)
+        self.finished_gids.add(message.gid)
         if isinstance(message, m.CommitPrepared):
             self.last_lsn = message.end_lsn
         else:
             self.last_lsn = message.rollback_end_lsn
 
-    def _unpark(self, gid: str) -> None:
-        parked = self.parked.pop(gid, None)
-        if parked is not None:
-            self.gids.pop(parked.prepare.xid, None)
+    def _remove_prepared(self, gid: str) -> None:
+        prepared = self.prepared.pop(gid, None)
+        if prepared is not None:
+            self.gid_by_xid.pop(prepared.prepare.xid, None)
 
     def _relation(self, message: m.Relation) -> None:
-        if self.open is not None and self.open.work is not None:
-            relations = self.open.work.relations
-            self._belongs(message.xid)
+        if self.open is not None and self.open.streamed is not None:
+            relations = self.open.streamed.relations
+            self._add_subtransaction(message.xid)
         else:
             relations = self.relations
         keys: list[int] = []
@@ -258,36 +267,36 @@ class State:
         for i, column in enumerate(message.columns):
             (keys if column.flags & ColumnFlag.KEY else others).append(i)
         width = len(message.columns)
-        relations[message.oid] = Known(self.number, message, width, tuple(keys), tuple(others))
-        if self.described is not None:
-            where, oid = self.described
-            where[oid] = msgspec.structs.replace(where[oid], partitioned=True)
-        self.described = relations, message.oid
-        self.excused.discard(message.oid)
-        self.types = []
+        relations[message.oid] = KnownRelation(self.number, message, width, tuple(keys), tuple(others))
+        if self.last_relation is not None:
+            relations_of_scope, oid = self.last_relation
+            relations_of_scope[oid] = msgspec.structs.replace(relations_of_scope[oid], partitioned=True)
+        self.last_relation = relations, message.oid
+        self.ignored_oids.discard(message.oid)
+        self.pending_types = []
 
     def _type(self, message: m.Type) -> None:
-        self.types.append(message.oid)
-        self._belongs(message.xid)
+        self.pending_types.append(message.oid)
+        self._add_subtransaction(message.xid)
 
     def _change(self, message: m.Insert | m.Update | m.Delete | m.Truncate) -> None:
         if self.open is None:
-            self.open = Open(None)
+            self.open = OpenTransaction(None)
         self.open.changes += 1
         if message.xid is not None:
-            self._belongs(message.xid)
+            self._add_subtransaction(message.xid)
 
-    def _belongs(self, xid: int | None) -> None:
-        work = None if self.open is None else self.open.work
-        if work is not None and xid is not None and xid != work.xid and xid not in self.owners:
-            self.owners[xid] = work.xid
-            work.subxids.add(xid)
+    def _add_subtransaction(self, xid: int | None) -> None:
+        streamed = None if self.open is None else self.open.streamed
+        if streamed is not None and xid is not None and xid != streamed.xid and xid not in self.top_xids:
+            self.top_xids[xid] = streamed.xid
+            streamed.subxids.add(xid)
 
     def _logical_message(self, message: m.LogicalMessage) -> None:
         if not message.flags & MessageFlag.TRANSACTIONAL:
             self.last_lsn = message.lsn
             return
         if self.open is None:
-            self.open = Open(None)
+            self.open = OpenTransaction(None)
         self.open.changes += 1
-        (self.open.work or self.open).message_lsn = message.lsn
+        (self.open.streamed or self.open).message_lsn = message.lsn

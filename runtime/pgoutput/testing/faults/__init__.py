@@ -1,9 +1,11 @@
-"""Legal streams with one fault, for tests of what reads streams.
+"""Valid streams with one fault, to test software that reads streams.
 
-`FAULTS` are the ways to corrupt a stream, `corruptions` draws one of them and its place.
+- `FAULTS` lists the kinds of faults; each is a `Fault`.
+- `corruptions` is a Hypothesis strategy that applies a random fault at a random position of a `Stream`. Its
+  values are `Corruption`.
 """
 
-from pgoutput.testing.faults.drawn import FAULTS, corruptions
 from pgoutput.testing.faults.model import Corruption, Fault, Stream
+from pgoutput.testing.faults.strategies import FAULTS, corruptions
 
 __all__ = ["FAULTS", "Corruption", "Fault", "Stream", "corruptions"]

@@ -1,4 +1,4 @@
-"""What a fault is, and what one must know of a stream to put it where it is one."""
+"""Streams, faults, and the context of each message that decides where a fault is possible."""
 
 from __future__ import annotations
 
@@ -15,54 +15,65 @@ from pgoutput.stream.check import CheckOptions
 from pgoutput.synth import Scenario
 
 Messages: TypeAlias = tuple[bytes, ...]
+"""Encoded messages of a stream."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A message of a legal stream, and what holds right before it."""
+    """A message of a valid stream, and the state of the stream before the message."""
 
     message: Message
+    """The decoded message."""
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
-    """What has opened the transaction or block that it stands in, or that it ends."""
+    """Message that opened the transaction or stream block that contains or ends here, or None."""
     streamed: frozenset[int]
-    """The xids of transactions that have come in blocks and have not ended."""
+    """Xids of the streamed transactions that have not ended."""
     prepared: Mapping[str, m.Prepare | m.StreamPrepare]
-    """The transactions that are prepared, by gid."""
+    """Prepare messages of the prepared transactions, by global transaction identifier."""
 
     @property
     def block(self) -> int | None:
-        """The xid of the transaction whose block it stands in."""
+        """Xid of the open stream block, or None outside of stream blocks."""
         return self.opener.xid if isinstance(self.opener, m.StreamStart) else None
 
 
 class Stream(msgspec.Struct, frozen=True, dict=True):
-    """A stream, and what its client asked for."""
+    """A stream with the options that a client requested."""
 
     messages: Messages
+    """Encoded messages."""
     options: CheckOptions
+    """Options of the stream."""
 
     @classmethod
     def of(cls, scenario: Scenario, *, after_lsn: int = 0, **options: Any) -> Stream:
-        """What a server would send of a scenario; the arguments are those of `Scenario.stream`.
+        """Return the stream that a server sends for a scenario.
+
+        Args:
+            scenario: The scenario.
+            after_lsn: LSN up to which the client has confirmed the stream.
+            options: Stream options that replace those of the scenario, as for `Scenario.stream`.
 
         Raises:
-            ValueError: As there.
-            ScenarioError: As there.
+            ValueError: The protocol version does not support an option.
+            ScenarioError: The scenario has no stream with these options.
         """
-        asked = msgspec.structs.replace(scenario.options, **options)
+        requested = msgspec.structs.replace(scenario.options, **options)
         sent = scenario.stream(after_lsn=after_lsn, **options)
         messages = tuple(one.data for one in sent if isinstance(one, m.XLogData))
-        kept = {name: getattr(asked, name) for name in CheckOptions.__struct_fields__}
-        return cls(messages, CheckOptions(**kept))
+        checked = {name: getattr(requested, name) for name in CheckOptions.__struct_fields__}
+        return cls(messages, CheckOptions(**checked))
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Its messages, decoded.
+        """Decoded messages with the state of the stream before each.
 
         Raises:
-            DecodeError: One cannot be decoded.
+            DecodeError: A message cannot be decoded.
         """
-        asked = self.options
-        decoder = StreamDecoder(asked.proto_version, streaming=asked.streaming, two_phase=asked.two_phase)
+        options = self.options
+        decoder = StreamDecoder(
+            options.proto_version, streaming=options.streaming, two_phase=options.two_phase
+        )
         opener: m.Begin | m.BeginPrepare | m.StreamStart | None = None
         streamed: frozenset[int] = frozenset()
         prepared: dict[str, m.Prepare | m.StreamPrepare] = {}
@@ -89,15 +100,20 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return tuple(places)
 
     def with_message(self, position: int, message: Message) -> Messages:
-        """The messages with another one at this place."""
+        """Return the messages with the one at `position` replaced by `message`."""
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
+    def with_fields(self, position: int, **fields: Any) -> Messages:
+        """Return the messages with these fields of the one at `position` replaced."""
+        changed: Message = msgspec.structs.replace(self.places[position].message, **fields)
+        return self.with_message(position, changed)
+
     def with_bytes(self, position: int, *data: bytes) -> Messages:
-        """The messages with these at this place."""
+        """Return the messages with the one at `position` replaced by any number of encoded messages."""
         return (*self.messages[:position], *data, *self.messages[position + 1 :])
 
     def swapped(self, position: int) -> Messages | None:
-        """The messages with two neighbours swapped; None if there are not two."""
+        """Return the messages with those at `position` and the next swapped, or None at the last message."""
         if position + 1 >= len(self.messages):
             return None
         one, other = self.messages[position : position + 2]
@@ -105,20 +121,21 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to corrupt a stream in one place."""
+    """A kind of fault that can be applied at a position of a stream."""
 
     name: str
+    """Name of the fault."""
     doc: str
-    make: Callable[[Stream, int], Messages | None]
-    """The messages with the fault at a position; None if it is none there."""
+    """Description of the fault, and when the result is valid by chance."""
+    apply: Callable[[Stream, int], Messages | None]
+    """Returns the messages with the fault at a position, or None if the fault is not possible there."""
     certain: bool = True
-    """Whether no server sends what comes of it. Else it may be legal by chance, as a changed text value is:
-    `doc` says when."""
+    """Whether the result is always invalid. If not, it may be valid by chance, as a changed text value is."""
     unit: Literal["message", "bit"] = "message"
-    """What positions count, from 0: messages, or bits of all messages in a row."""
+    """Unit of positions, which count from 0: messages, or bits of all messages in a row."""
 
     def size(self, stream: Stream) -> int:
-        """How many positions there are in a stream."""
+        """Return the number of positions in a stream."""
         if self.unit == "message":
             return len(stream.messages)
         return 8 * sum(map(len, stream.messages))
@@ -128,7 +145,10 @@ class Corruption(msgspec.Struct, frozen=True):
     """A stream with one fault."""
 
     fault: str
+    """Name of the fault."""
     position: int
+    """Position of the fault: number of the message or of the bit, see `Fault.unit`."""
     stream: Stream
+    """The stream with the fault."""
     certain: bool
-    """As of the fault."""
+    """Whether the stream is certainly invalid. If not, it may be valid by chance."""

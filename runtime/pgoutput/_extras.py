@@ -1,0 +1,37 @@
+"""Errors that name the extra to install when a third-party package is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A third-party package is missing; the text names the line that installs it.
+
+    Attributes:
+        extra: The extra of `pgoutput` that installs the package.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is missing: {install_line(extra)}", name=package)
+        self.extra = extra
+
+
+def require(extra: str, *packages: str) -> None:
+    """Check that third-party packages are installed, without importing them.
+
+    Args:
+        extra: The extra of `pgoutput` that installs the packages.
+        packages: Names of the packages, as they are imported.
+
+    Raises:
+        MissingExtraError: A package is not installed.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingExtraError(package, extra)
+
+
+def install_line(*extras: str) -> str:
+    """Return the shell command that installs `pgoutput` with these extras."""
+    return f"pip install 'pgoutput[{','.join(extras)}]'"

@@ -1,0 +1,304 @@
+"""Changes of publications and tables between two readings of the catalogs.
+
+The stream does not report that a publication was altered, that a table was added to it, or that a column was
+dropped and added again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from psycopg import sql
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, is_empty
+from pgoutput.recorder.connection import Connection
+from pgoutput.recording import Incomplete, PublicationChange
+from pgoutput.wire import format_lsn
+
+_PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
+"""Columns of pg_publication that decide which operations are sent."""
+
+_SETTINGS: Final = {
+    "pubinsert": "inserts",
+    "pubupdate": "updates",
+    "pubdelete": "deletes",
+    "pubtruncate": "truncates",
+    "pubviaroot": "partitions as their root",
+    "pubgencols": "generated columns",
+    "puballtables": "all tables",
+}
+"""Columns of pg_publication that decide what is sent, with their names in texts."""
+
+
+class PublicationRecreated(ReplicationError):
+    """A publication was dropped and created again; the stream lacks the changes in between."""
+
+
+class CatalogChanges(msgspec.Struct, frozen=True):
+    """Differences between two readings of the catalogs."""
+
+    publications: tuple[PublicationChange, ...]
+    """Changes of publications."""
+    incomplete: tuple[Incomplete, ...]
+    """Tables whose recording lacks rows or changes because of the differences."""
+
+
+def check_publication_oids(before: Catalog, after: Catalog) -> None:
+    """Check that no publication was dropped and created again.
+
+    Raises:
+        PublicationRecreated: A publication has another OID than before.
+    """
+    known = {one.name: one for one in before.publications}
+    for one in after.publications:
+        if (old := known.get(one.name)) is not None and old.oid != one.oid:
+            raise PublicationRecreated(
+                f"the publication {_quoted(one.name)} was dropped and created anew after "
+                f"{format_lsn(before.lsn)} (its OID was {old.oid} and is {one.oid}): changes that were made "
+                "meanwhile are not in the stream. Record anew from a new slot and in another folder"
+            )
+
+
+def compare_catalogs(
+    before: Catalog,
+    after: Catalog,
+    time: int,
+    connection: Connection,
+    copied: frozenset[int] = frozenset(),
+) -> CatalogChanges:
+    """Return the differences between two readings of the catalogs.
+
+    Args:
+        before: The earlier reading.
+        after: The later reading.
+        time: Time of the later reading, in microseconds since 2000.
+        connection: Connection to the server, to check whether added tables are empty.
+        copied: OIDs of tables whose rows a snapshot has copied after the earlier reading.
+    """
+    comparison = _Comparison(before, after)
+    incomplete = dict(comparison.altered_tables())
+    for oid, table in after.tables.items():
+        if oid in incomplete or oid in before.tables or oid in copied:
+            continue
+        if not (_is_published_since_creation(table, before, after) or is_empty(connection, oid)):
+            incomplete[oid] = (
+                table,
+                f"published since after {format_lsn(before.lsn)}: earlier rows are missing",
+            )
+    unpublished = [oid for oid in before.tables if oid not in after.tables]
+    for oid in _existing_relations(connection, unpublished):
+        table = before.tables[oid]
+        incomplete[oid] = table, f"not published any more since after {format_lsn(before.lsn)}"
+    return CatalogChanges(
+        tuple(
+            PublicationChange(
+                publication=name, after_lsn=before.lsn, before_lsn=after.lsn, time=time, changes=tuple(texts)
+            )
+            for name, texts in comparison.texts.items()
+        ),
+        tuple(_incomplete(table, after.lsn, reason) for table, reason in incomplete.values()),
+    )
+
+
+def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[Incomplete, ...]:
+    """Return the tables that are incomplete because a recording begins without a snapshot.
+
+    A table without rows is not incomplete.
+
+    Args:
+        catalog: The catalogs, read after the slot's consistent point.
+        connection: Connection to the server.
+    """
+    reason = f"recorded without a snapshot: rows from before {format_lsn(catalog.lsn)} are missing"
+    return tuple(
+        _incomplete(table, catalog.lsn, reason)
+        for table in catalog.tables.values()
+        if not is_empty(connection, table.oid)
+    )
+
+
+def _incomplete(table: CatalogTable, lsn: int, reason: str) -> Incomplete:
+    namespace = "" if table.namespace == "pg_catalog" else table.namespace
+    return Incomplete(oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason)
+
+
+def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Catalog) -> bool:
+    """Return whether a table was published since it was created, so that the stream has all its changes.
+
+    That holds for a new table of a publication FOR ALL TABLES, unless the table was unlogged at first: then
+    its relfilenode has changed.
+    """
+    all_tables = {one.name for one in before.publications if one.has_all_tables}
+    is_covered = any(one.has_all_tables and one.name in all_tables for one in after.publications)
+    return is_covered and table.file in (0, table.oid) and table.oid > before.greatest_oid
+
+
+def _existing_relations(connection: Connection, oids: Sequence[int]) -> list[int]:
+    """Return the OIDs of relations that still exist."""
+    if not oids:
+        return []
+    rows = connection.query(f"SELECT oid FROM pg_class WHERE oid IN ({', '.join(map(str, oids))})")
+    return [int(str(oid)) for (oid,) in rows]
+
+
+class _Comparison:
+    """Comparison of two readings of the catalogs.
+
+    Attributes:
+        texts: Texts that describe what was altered, by publication.
+    """
+
+    def __init__(self, before: Catalog, after: Catalog) -> None:
+        self._before = before
+        self._after = after
+        self._since = f"after {format_lsn(before.lsn)}"
+        self.texts: dict[str, list[str]] = {}
+        self._compare_memberships()
+
+    def altered_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
+        """Yield the tables of both readings that are incomplete: OID, table and reason."""
+        reasons = {one.name: self._settings_reason(one) for one in self._after.publications}
+        for oid, table in self._after.tables.items():
+            old = self._before.tables.get(oid)
+            if old is None:
+                continue
+            reason = (
+                next((reasons[name] for name in table.publications if reasons.get(name)), None)
+                or self._membership_reason(old, table)
+                or self._coverage_reason(old, table)
+                or self._columns_reason(old, table)
+            )
+            if reason is not None:
+                yield oid, (table, reason)
+
+    def _settings_reason(self, publication: Publication) -> str | None:
+        """Return a text about altered settings of a publication, or None; note the text in `texts`."""
+        old = next((one for one in self._before.publications if one.name == publication.name), None)
+        if old is None or old.row_version == publication.row_version:
+            return None
+        was, now = old.settings, publication.settings
+        altered = [
+            f"{text}: {_setting(was.get(name))} before, {_setting(now.get(name))} now"
+            for name, text in _SETTINGS.items()
+            if was.get(name) != now.get(name)
+        ]
+        if not altered and was != now:  # only the owner changed
+            return None
+        text = f"altered ({'; '.join(altered) or 'and set back'})"
+        self.texts.setdefault(publication.name, []).append(text)
+        return f"the publication {publication.name} was {text} {self._since}"
+
+    def _compare_memberships(self) -> None:
+        """Describe tables that were added, removed or altered in publications, in `texts`."""
+        before, after = self._before.tables, self._after.tables
+        for oid in before.keys() | after.keys():
+            old, new = before.get(oid), after.get(oid)
+            had, has = set(old.publications if old else ()), set(new.publications if new else ())
+            table = (new or old).full_name  # type: ignore[union-attr]
+            for name in sorted(has - had):
+                self.texts.setdefault(name, []).append(f"publishes {table}")
+            for name in sorted(had - has):
+                self.texts.setdefault(name, []).append(f"does not publish {table} any more")
+            if old is None or new is None:
+                continue
+            for name in sorted(had & has):
+                texts = _membership_changes(old.memberships.get(name), new.memberships.get(name))
+                self.texts.setdefault(name, []).extend(f"{table}: {text}" for text in texts)
+        self.texts = {name: texts for name, texts in sorted(self.texts.items()) if texts}
+
+    def _membership_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
+        """Return a text about altered column lists and row filters of a table, or None."""
+        texts = [
+            text
+            for name in sorted({*old.publications} & {*new.publications})
+            for text in _membership_changes(old.memberships.get(name), new.memberships.get(name))
+        ]
+        return f"{', '.join(texts)} {self._since}" if texts else None
+
+    def _coverage_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
+        """Return a text about publications that began or ceased to publish a table, or None.
+
+        A publication is ignored if another recorded publication published the same in both readings.
+        """
+        had, has = {*old.publications}, {*new.publications}
+        publications = {one.name: one for one in (*self._after.publications, *self._before.publications)}
+
+        def is_covered(name: str) -> bool:
+            columns = (old if name in had else new).memberships.get(name, _NO_MEMBERSHIP)[1]
+            return any(
+                row_filter is None
+                and column_list in (None, columns)
+                and all(
+                    publications[other].settings.get(operation)
+                    or not publications[name].settings.get(operation)
+                    for operation in _PUBLISHED_OPERATIONS
+                )
+                for other in had & has
+                for _, column_list, row_filter in [new.memberships.get(other, _NO_MEMBERSHIP)]
+            )
+
+        texts = [
+            f"{'not published any more' if name in had else 'published'} by {name}"
+            for name in sorted(had ^ has)
+            if not is_covered(name)
+        ]
+        return f"{', '.join(texts)} {self._since}: changes may be missing" if texts else None
+
+    def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
+        """Return a text about columns whose existing values changed without being sent, or None."""
+        reasons: dict[str, list[str]] = {}
+        for name in sorted(old.columns.keys() & new.columns.keys()):
+            was, now = old.columns[name], new.columns[name]
+            if was.number != now.number:
+                reason = "dropped and added again"
+            elif self._has_renamed_label(now.base_type_oid):
+                reason = "of an enum of which a value was renamed"
+            elif old.file != new.file and _is_rewritten(was, now):
+                reason = "rewritten (ALTER COLUMN … USING)"
+            else:
+                continue
+            reasons.setdefault(reason, []).append(_quoted(name))
+        texts = [f"{', '.join(names)} {reason}" for reason, names in reasons.items()]
+        if not texts:
+            return None
+        return f"{'; '.join(texts)} {self._since}: values of existing rows were not sent"
+
+    def _has_renamed_label(self, type_oid: int) -> bool:
+        old, new = (catalog.enums.get(type_oid, {}) for catalog in (self._before, self._after))
+        return any(new.get(row, label) != label for row, label in old.items())
+
+
+def _is_rewritten(was: Column, now: Column) -> bool:
+    """Return whether ALTER COLUMN … TYPE may have changed the values of a column but not its type.
+
+    Nothing in the stream reports such a statement. It updates the column's row in pg_attribute, and rewrites
+    the table. VACUUM FULL, CLUSTER and TRUNCATE also rewrite a table, and SET NOT NULL also updates the row;
+    only both together are reported.
+    """
+    same_type = (was.type_oid, was.type_modifier) == (now.type_oid, now.type_modifier)
+    return same_type and was.row_version != now.row_version
+
+
+_NO_MEMBERSHIP: Final = None, None, None
+"""Membership of a table that its publication does not name, as in FOR ALL TABLES.
+
+A table that was added while the catalogs were read also has none: the snapshot of the queries lacks its row,
+but pg_get_publication_tables reads the server's caches, which are newer.
+"""
+
+
+def _membership_changes(old: Membership | None, new: Membership | None) -> list[str]:
+    texts = ("removed from the publication and added again", "column list changed", "row filter changed")
+    pairs = zip(texts, old or _NO_MEMBERSHIP, new or _NO_MEMBERSHIP, strict=True)
+    return [text for text, was, now in pairs if was != now]
+
+
+def _setting(value: object) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string()

@@ -1,0 +1,125 @@
+"""The formats of COPY: rows as columns of cells (src/backend/commands/copyto.c)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.columns import Cells
+from pgoutput.columns.batch import Columns
+from pgoutput.columns.index import Mask, Numbers
+from pgoutput.recording.files import binary, mask
+
+_BATCH_BYTES: Final = 1 << 20
+_BATCH_ROWS: Final = 16_384
+
+
+def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[bytes]]:
+    """Yield the rows of a COPY in batches.
+
+    Args:
+        data: Output of COPY, a row at a time.
+        is_binary: Whether the output is in binary format, with a header and a trailer.
+    """
+    rows: list[bytes] = []
+    size = 0
+    for row in _without_header_and_trailer(data) if is_binary else data:
+        rows.append(row)
+        size += len(row)
+        if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> Columns:
+    """Return the cells of rows by column, for `pgoutput.columns.encode_inserts`.
+
+    Args:
+        rows: Rows of COPY.
+        binary_columns: For rows in binary format, whether each column has cells in binary format; the other
+            columns were copied as text. None for rows in text format.
+        width: Number of columns.
+    """
+    if not width:
+        return [Cells(binary([b""] * len(rows)), 0)]
+    cells = _text_cells(rows) if binary_columns is None else _binary_cells(rows, width)
+    is_binary = binary_columns or [False] * width
+    return [
+        cells.take(_indices(np.arange(column, len(cells), width))).view(pa.binary() if stays else pa.string())
+        for column, stays in enumerate(is_binary)
+    ]
+
+
+def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
+    """Return the cells of rows in text format, row by row (CopyAttributeOutText)."""
+    data = np.frombuffer(b"".join(rows), np.uint8)
+    ends = np.flatnonzero((data == ord("\t")) | (data == ord("\n")))  # values have both as escapes only
+    starts = np.concatenate(([0], ends + 1))[:-1]
+    null = ends - starts == len(_NULL)
+    for position, byte in enumerate(_NULL):
+        null[null] = data[starts[null] + position] == byte
+    cells = pc.binary_slice(_cells(data, ends + 1, ~null), 0, -1)
+    escaped = np.unique(np.searchsorted(ends, np.flatnonzero(data == _BACKSLASH)))
+    escaped = escaped[~null[escaped]]
+    if not len(escaped):
+        return cells
+    values = [_unescape(value) for value in cells.take(_indices(escaped)).to_pylist()]
+    is_escaped = np.zeros(len(cells), np.bool_)
+    is_escaped[escaped] = True
+    return pc.replace_with_mask(cells, mask(is_escaped), binary(values))
+
+
+def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
+    """Return the cells of rows in binary format, row by row (CopyOneRowTo)."""
+    rows = [row[2:] for row in rows]  # without the number of columns
+    data = np.frombuffer(b"".join(rows), np.uint8)
+    at = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]
+    ends = np.empty((len(rows), width), np.int64)
+    is_valid = np.empty((len(rows), width), np.bool_)
+    for column in range(width):
+        sizes = data[at[:, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
+        is_valid[:, column] = sizes >= 0
+        ends[:, column] = at = at + 4 + np.maximum(sizes, 0)
+    # Without `stop`, pyarrow 26 computes a negative size of the result.
+    return pc.binary_slice(_cells(data, ends.ravel(), is_valid.ravel()), 4, stop=4 + len(data))
+
+
+def _without_header_and_trailer(data: Iterable[bytes]) -> Iterator[bytes]:
+    """Return the rows of the binary format without its header and trailer."""
+    rows = iter(data)
+    first = next(rows)  # the header, which ends with the size of its extension in four bytes, and maybe a row
+    start = len(_SIGNATURE) + 8 + int.from_bytes(first[len(_SIGNATURE) + 4 :][:4])
+    return (row for row in chain([first[start:]], rows) if row and row != _TRAILER)
+
+
+_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
+_TRAILER: Final = b"\xff\xff"
+
+_NULL: Final = rb"\N"
+_BACKSLASH: Final = ord("\\")
+_ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
+
+
+def _unescape(value: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), value)
+
+
+# Not pa.array, which imports pandas if it is installed.
+def _cells(data: npt.NDArray[np.uint8], ends: Numbers, is_valid: Mask) -> pa.BinaryArray:
+    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    buffers = [mask(is_valid).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+def _indices(numbers: Numbers) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])

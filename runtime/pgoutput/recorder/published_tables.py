@@ -1,0 +1,200 @@
+"""Published tables, with the messages that describe them and the SQL that copies their rows.
+
+The queries follow the server's own initial synchronization (fetch_table_list and fetch_remote_table_info in
+src/backend/replication/logical/tablesync.c). Relation and Type messages equal those of pgoutput (proto.c,
+logicalrep_write_rel and logicalrep_write_typ).
+
+The server quotes the names: a name of a SQL_ASCII database need not be valid UTF-8, which psycopg.sql
+requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, LiteralString
+
+import msgspec
+from psycopg import sql
+
+from pgoutput.errors import ReplicationError
+from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from pgoutput.recorder.connection import Connection, Row
+
+
+class PublishedTable(msgspec.Struct):
+    """A published table."""
+
+    relation: Relation
+    """Relation message of the table."""
+    types: tuple[Type, ...]
+    """Type messages of the columns whose types are not built in."""
+    storage: str | None
+    """relfilenode; a rewritten table has no rows for snapshots from before the rewrite."""
+    lock: str
+    """SQL that locks the table against changes of its columns."""
+    query: str
+    """COPY statement that reads the published rows and columns."""
+    binary: tuple[bool, ...] | None
+    """Whether COPY gives the column in binary format, for each column; None for a COPY in text format."""
+
+    @property
+    def name(self) -> str:
+        """Name of the table with its schema."""
+        return f"{self.relation.namespace or 'pg_catalog'}.{self.relation.name}"
+
+
+_PUBLISHED: Final[dict[int, LiteralString]] = {
+    10: "SELECT relid, NULL AS attrs, NULL::pg_node_tree AS qual"
+    " FROM pg_publication, pg_get_publication_tables(pubname) AS relid WHERE pubname = ANY (ARRAY[{names}])",
+    15: "SELECT relid, attrs, qual"
+    " FROM pg_publication, pg_get_publication_tables(pubname) WHERE pubname = ANY (ARRAY[{names}])",
+    16: "SELECT relid, attrs, qual FROM pg_get_publication_tables(VARIADIC ARRAY[{names}])",
+}
+"""Queries for published relations, by the first server version that supports the query.
+
+A table of several publications is returned several times. The column list is NULL for all columns if the
+server does not list them.
+"""
+
+_TABLES: Final = """\
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, format('%I.%I', n.nspname, c.relname),
+    c.relfilenode, p.attrs, pg_get_expr(p.qual, p.relid)
+FROM ({published}) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+ORDER BY c.relpages DESC, c.oid"""
+
+_COLUMNS: Final = """\
+SELECT a.attname, quote_ident(a.attname), a.atttypid, a.atttypmod, coalesce(a.attnum = ANY ({key}), false),
+    t.typsend <> 0
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+WHERE c.oid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND {published}
+ORDER BY a.attnum"""
+
+_KEY: Final = {10: "i.indkey", 11: "(i.indkey::int2[])[0:i.indnkeyatts - 1]"}
+"""SQL for the key columns of an index, by server version; since 11 an index may INCLUDE other columns."""
+
+_TYPES: Final = """\
+WITH RECURSIVE bases AS (
+    SELECT oid AS type, oid AS base FROM pg_type WHERE oid IN ({oids})
+    UNION ALL
+    SELECT type, typbasetype FROM bases JOIN pg_type ON oid = base WHERE typtype = 'd'
+)
+SELECT type, nspname, typname
+FROM bases JOIN pg_type t ON t.oid = base JOIN pg_namespace n ON n.oid = typnamespace WHERE typtype <> 'd'"""
+
+_FIRST_CUSTOM_OID: Final = 10_000
+"""Lowest OID of a type with a Type message; types with lower OIDs are built in (FirstGenbkiObjectId)."""
+
+
+def published_tables(
+    connection: Connection, publications: Sequence[str], *, binary: bool
+) -> list[PublishedTable]:
+    """Return the tables that publications publish, large tables first.
+
+    Args:
+        connection: Connection to the server.
+        publications: Names of the publications.
+        binary: Whether to copy values in binary format, if pgoutput sends their types so.
+
+    Raises:
+        ReplicationError: The publications have different column lists for a table, or the server refuses the
+            queries.
+    """
+    published = published_relations(connection, publications)
+    rows_by_oid: dict[str, list[Row]] = {}
+    for row in connection.query(sql.SQL(_TABLES).format(published=published)):
+        rows_by_oid.setdefault(str(row[0]), []).append(row)
+    return [_table(connection, rows, binary) for rows in rows_by_oid.values()]
+
+
+def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
+    """Return SQL for the columns relid, attrs and qual of the tables that publications publish."""
+    names = sql.SQL(", ").join(map(sql.Literal, publications))
+    return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
+
+
+def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTable:
+    """Return a table from rows of `_TABLES`, one row for each publication of the table."""
+    oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
+    column_lists = {row[7] for row in rows}
+    if len(column_lists) > 1:
+        raise ReplicationError(
+            f"the publications have different column lists for the table {namespace}.{name}, "
+            "and the server refuses to publish it so: record them separately"
+        )
+    filters = {row[8] for row in rows}
+    only = "ONLY " if kind == "r" else ""  # tables that inherit from this one are published by themselves
+    where = (
+        "" if None in filters else " WHERE " + " OR ".join(f"({one})" for one in sorted(map(str, filters)))
+    )
+    columns = _columns(connection, oid, identity, column_lists.pop())
+    values = ", ".join(
+        _as_text(quoted) if binary and not has_binary else quoted for _, quoted, has_binary in columns
+    )
+    relation_columns = tuple(column for column, _, _ in columns)
+    return PublishedTable(
+        Relation(
+            int(oid),
+            "" if namespace == "pg_catalog" else namespace,
+            name,
+            ReplicaIdentity(identity),
+            relation_columns,
+        ),
+        _types(connection, relation_columns),
+        rows[0][6],
+        f"LOCK TABLE {only}{quoted_name} IN ACCESS SHARE MODE",
+        f"COPY (SELECT {values} FROM {only}{quoted_name}{where}) TO STDOUT"
+        f"{' (FORMAT binary)' if binary else ''}",
+        tuple(has_binary for _, _, has_binary in columns) if binary else None,
+    )
+
+
+def _as_text(quoted: str) -> str:
+    """Return SQL for a column's value as text; pgoutput also sends types without binary format as text."""
+    return f"CASE WHEN {quoted} IS NOT NULL THEN pg_catalog.format('%s', {quoted}) END"
+
+
+def _of_version(connection: Connection, by_version: Mapping[int, LiteralString]) -> LiteralString:
+    """Return the value of the newest version that is not newer than the server."""
+    return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
+
+
+def _columns(
+    connection: Connection, oid: str, identity: str, attrs: str | None
+) -> list[tuple[RelationColumn, str, bool]]:
+    """Return the published columns, each with its quoted name and whether its type has a binary format."""
+    if attrs is not None:
+        published = f"a.attnum IN ({', '.join(attrs.split()) or 'NULL'})"
+    elif connection.server_version >= 120_000:
+        published = "a.attgenerated = ''"
+    else:
+        published = "true"
+    rows = connection.query(_COLUMNS.format(oid=oid, published=published, key=_of_version(connection, _KEY)))
+    full = identity == ReplicaIdentity.FULL
+    return [
+        (
+            RelationColumn(
+                ColumnFlag.KEY if full or key == "t" else ColumnFlag(0),
+                str(name),
+                int(str(type_)),
+                int(str(modifier)),
+            ),
+            str(quoted),
+            has_binary == "t",
+        )
+        for name, quoted, type_, modifier, key, has_binary in rows
+    ]
+
+
+def _types(connection: Connection, columns: Sequence[RelationColumn]) -> tuple[Type, ...]:
+    """Return the Type messages, one for each column whose type is not built in (send_relation_and_attrs)."""
+    oids = [column.type_oid for column in columns if column.type_oid >= _FIRST_CUSTOM_OID]
+    if not oids:
+        return ()
+    rows = connection.query(_TYPES.format(oids=", ".join(map(str, set(oids)))))
+    types = {
+        int(str(oid)): Type(int(str(oid)), "" if namespace == "pg_catalog" else str(namespace), str(name))
+        for oid, namespace, name in rows
+    }
+    return tuple(types[oid] for oid in oids)

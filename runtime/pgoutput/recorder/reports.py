@@ -1,0 +1,127 @@
+"""Reports of a recorder: events for a callback, and the totals of all sessions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from pgoutput.recorder.catalog_changes import CatalogChanges
+from pgoutput.recorder.events import (
+    Connected,
+    Event,
+    Progress,
+    PublicationAltered,
+    Stopped,
+    Stored,
+    TableIncomplete,
+)
+from pgoutput.recorder.session import Session
+from pgoutput.recorder.session_start import SessionStart
+from pgoutput.recording import Incomplete, Metadata
+from pgoutput.wire import format_lsn, to_datetime
+
+_PROGRESS_SECONDS: Final = 1.0
+"""Seconds between two `Progress` events."""
+
+
+class Reporter:
+    """The events of a recorder, built from its state and passed to `on_event`.
+
+    Args:
+        on_event: Called with each event, from several threads; None discards the events.
+    """
+
+    def __init__(self, on_event: Callable[[Event], None] | None) -> None:
+        self._on_event = on_event
+        self._messages = 0
+        """Number of messages of all sessions."""
+        self._earlier_messages = 0
+        """Number of messages of the sessions before the current one."""
+        self._acknowledged_lsn: int | None = None
+        self._has_reported_incomplete = False
+
+    def report(self, event: Event) -> None:
+        """Report an event."""
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def report_known_incomplete(self, tables: Iterable[Incomplete]) -> None:
+        """Report the incomplete tables of a recording when the first session begins, and not again."""
+        if not self._has_reported_incomplete:
+            self._has_reported_incomplete = True
+            self._report_incomplete(tables)
+
+    def report_changes(self, changes: CatalogChanges) -> None:
+        """Report altered publications and incomplete tables."""
+        for change in changes.publications:
+            self.report(PublicationAltered(publication=change.publication, changes=change.changes))
+        self._report_incomplete(changes.incomplete)
+
+    def _report_incomplete(self, tables: Iterable[Incomplete]) -> None:
+        for one in tables:
+            name = f"{one.namespace or 'pg_catalog'}.{one.name}"
+            self.report(TableIncomplete(table=name, lsn=format_lsn(one.lsn), reason=one.reason))
+
+    def session_begins(self, start: SessionStart) -> None:
+        """Report that a session has begun to stream."""
+        self._earlier_messages = self._progress_messages = self._messages
+        self._progress_time = time.monotonic()
+        source = start.source
+        self.report(
+            Connected(
+                session=start.start.session,
+                server_version=source.server_version,
+                slot=source.slot,
+                proto_version=source.proto_version,
+                options=source.options,
+                start_lsn=format_lsn(start.start.lsn),
+            )
+        )
+
+    def report_stored(self, path: Path, metadata: Metadata) -> None:
+        """Report a stored segment."""
+        self.report(
+            Stored(
+                path=str(path),
+                session=metadata.session,
+                messages=metadata.messages,
+                transactions=metadata.transactions,
+                end_lsn=format_lsn(metadata.end_lsn),
+            )
+        )
+
+    def report_progress(self, session: Session, wal_lsn: int | None) -> None:
+        """Report the progress of the current session, at most once a second.
+
+        Args:
+            session: The current session.
+            wal_lsn: End of the server's WAL, or None if unknown.
+        """
+        self._messages = self._earlier_messages + session.messages
+        seconds = time.monotonic() - self._progress_time
+        if seconds < _PROGRESS_SECONDS:
+            return
+        commit_time = session.last_commit_time
+        self.report(
+            Progress(
+                messages=self._messages,
+                messages_per_second=round((self._messages - self._progress_messages) / seconds, 1),
+                lag_bytes=None if wal_lsn is None else max(0, wal_lsn - session.acknowledged_lsn),
+                last_commit_time=None if commit_time is None else to_datetime(commit_time).isoformat(),
+                open_transactions=session.open_transactions,
+                acknowledged_lsn=format_lsn(session.acknowledged_lsn),
+            )
+        )
+        self._progress_messages, self._progress_time = self._messages, time.monotonic()
+
+    def session_ends(self, session: Session) -> None:
+        """Add a session to the totals."""
+        self._messages = self._earlier_messages + session.messages
+        self._acknowledged_lsn = session.acknowledged_lsn
+
+    def report_stopped(self) -> None:
+        """Report the totals at the end of a run."""
+        lsn = None if self._acknowledged_lsn is None else format_lsn(self._acknowledged_lsn)
+        self.report(Stopped(messages=self._messages, acknowledged_lsn=lsn))

@@ -1,0 +1,119 @@
+"""Errors of servers and of connection attempts, and which of them are retryable."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg import pq
+
+from pgoutput._text import one_line
+from pgoutput.errors import ConnectionLost, ReplicationError
+
+_RETRYABLE: Final = (
+    "08",  # connection failures
+    "40001",  # a conflict with recovery, on a standby
+    *("53000", "53100", "53200", "53300"),  # a lack of resources, but not 53400, a limit by configuration
+    *("57P01", "57P02", "57P03"),  # a server that shuts down or starts up
+    "55006",  # a slot that is in use
+)
+"""SQLSTATEs of retryable errors, or prefixes of them."""
+
+_INSUFFICIENT_PRIVILEGE: Final = "42501"
+
+_ALLOWED_PLUGINS: Final = "output_plugin_libraries"
+"""Server setting that lists the allowed output plugins, in minor releases since August 2026.
+
+Detail and hint of the error for another plugin have its name, in every language.
+"""
+
+_CREDENTIALS: Final = re.compile(
+    "authentication failed for user|no password supplied|channel binding|certificate|private key"
+)
+"""Errors of connection attempts that are caused by a password or certificate."""
+
+_PERMANENT: Final = re.compile(
+    'role ".*" (does not exist|is not permitted to log in)|database ".*" does not exist'
+    "|no pg_hba.conf entry|pg_hba.conf rejects|permission denied|must be superuser or replication role"
+    "|server does not support SSL|invalid .*value|invalid connection option"
+    "|definition of service|service file"
+)
+"""Errors of connection attempts that are not retryable.
+
+libpq keeps no SQLSTATE of them. A server whose messages are not in English is therefore retried.
+"""
+
+_MULTIPLE_ATTEMPTS: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
+"""Text in front of the errors of all attempts, if a DSN leads to several servers or addresses."""
+
+
+class UndefinedObject(ReplicationError):
+    """The server has no object of this name."""
+
+
+class LockNotAvailable(ReplicationError):
+    """Another transaction held a lock for longer than lock_timeout."""
+
+
+class CredentialsRefused(ReplicationError):
+    """The password or certificate was refused or is missing; retryable while it is being replaced."""
+
+
+_CLASSES: Final = {"42704": UndefinedObject, "55P03": LockNotAvailable}
+"""Classes of errors that are not retryable, by SQLSTATE."""
+
+
+def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
+    """Return the error of a failed connection attempt.
+
+    Args:
+        error: The error that psycopg raised, with the errors of all servers and addresses.
+
+    Returns:
+        ConnectionLost if one of the servers may accept a later attempt. Otherwise CredentialsRefused if one
+        of the servers refused a password or certificate, else ReplicationError.
+    """
+    text = f"no connection: {one_line(str(error))}"
+    last, _, attempts = str(error).partition(_MULTIPLE_ATTEMPTS)
+    servers: dict[str, list[str]] = {}
+    for attempt in attempts.split("\n- host: ") if attempts else [last]:
+        server, found, reason = attempt.partition(", hostaddr: ")
+        servers.setdefault(server if found else "", []).append(reason if found else attempt)
+    classes = {_class_of_refusal(reasons) for reasons in servers.values()}
+    return max(classes, key=(ReplicationError, CredentialsRefused, ConnectionLost).index)(text)
+
+
+def _class_of_refusal(reasons: list[str]) -> type[ReplicationError]:
+    """Return the class of a server's error, from the errors of its addresses."""
+    if any(map(_PERMANENT.search, reasons)):
+        return ReplicationError
+    return CredentialsRefused if any(map(_CREDENTIALS.search, reasons)) else ConnectionLost
+
+
+def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
+    """Return the error of a failed query, command or stream."""
+    state, text = result_field(result, pq.DiagnosticField.SQLSTATE), result_text(result)
+    detail = result_field(result, pq.DiagnosticField.MESSAGE_DETAIL)
+    if state == _INSUFFICIENT_PRIVILEGE and _ALLOWED_PLUGINS in detail + text:
+        return ReplicationError(
+            f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "
+            f"{_ALLOWED_PLUGINS} (ALTER SYSTEM SET {_ALLOWED_PLUGINS} = …), then run SELECT pg_reload_conf()"
+        )
+    if state.startswith(_RETRYABLE) or not state:  # errors of libpq itself have no SQLSTATE
+        return ConnectionLost(text)
+    return _CLASSES.get(state, ReplicationError)(text)
+
+
+def result_field(result: pq.abc.PGresult, name: pq.DiagnosticField) -> str:
+    """Return a field of an error or notice, or an empty text if it is absent."""
+    return (result.error_field(name) or b"").decode(errors="backslashreplace")
+
+
+def result_text(result: pq.abc.PGresult) -> str:
+    """Return the primary message and the hint of an error or notice, on one line."""
+    text = result_field(result, pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message.decode(
+        errors="backslashreplace"
+    )
+    hint = result_field(result, pq.DiagnosticField.MESSAGE_HINT)
+    return one_line(f"{text} ({hint})" if hint else text)

@@ -1,0 +1,162 @@
+"""The loop of one session: it records the stream, watches the catalogs, and reports events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder.catalog_watch import CatalogWatch
+from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.folder import Folder
+from pgoutput.recorder.incomplete import incomplete_error, save_changes
+from pgoutput.recorder.options import Settings
+from pgoutput.recorder.reports import Reporter
+from pgoutput.recorder.server_errors import UndefinedObject
+from pgoutput.recorder.session import Session
+from pgoutput.recorder.session_start import SessionStart
+from pgoutput.recorder.slots import start_command
+from pgoutput.recording import Metadata, PublicationChange, Remarks
+
+_CATALOG_SECONDS: Final = 5.0
+"""Largest number of seconds that the end of a segment waits for a reading of the catalogs."""
+
+
+class SessionLoop:
+    """One session of a recording: its stream, the watch of the catalogs, and its events.
+
+    Args:
+        connection: Replication connection.
+        folder: Folder of the recording.
+        start: Where the session starts.
+        settings: Settings of the recorder.
+        reporter: Reports events of the session.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        folder: Folder,
+        start: SessionStart,
+        settings: Settings,
+        reporter: Reporter,
+    ) -> None:
+        self._connection = connection
+        self._folder = folder
+        self._start = start
+        self._settings = settings
+        self._reporter = reporter
+        self._announced: list[PublicationChange] = []
+        """Changes of publications that segments of this session have in their metadata."""
+        timelines = start.timelines if start.in_recovery else None
+        self._watch = CatalogWatch(connection.pinned_dsn, settings.publications, start.catalog, timelines)
+
+    def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> None:
+        """Record until an LSN is stored and acknowledged, or until the session is stopped.
+
+        Args:
+            until: The LSN; None for no end.
+            stop: Returns whether to stop.
+            on_stream: Called when the server has begun to stream.
+
+        Raises:
+            ConnectionLost: The connection was lost, or the server has switched to another timeline.
+            ReplicationError: The server has ended the stream with an error, or a publication was recreated.
+            RecordingError: The folder was moved or removed, or a table became incomplete in strict mode.
+            DecodeError: A message cannot be decoded.
+            OSError: A file cannot be written.
+        """
+        assert self._folder.state is not None
+        self._reporter.report_known_incomplete(self._folder.state.incomplete)
+        with self._watch:
+            session = self._begin()
+            on_stream()
+            if self._has_unannounced_changes():
+                session.announce()
+
+            def tick() -> None:
+                if self._save_catalog_updates():
+                    session.announce()
+                self._reporter.report_progress(session, self._watch.wal_lsn)
+
+            try:
+                session.run(until, stop, tick)
+            except UndefinedObject as error:  # decoding uses the catalogs as of the WAL it reads
+                raise ReplicationError(
+                    f"{error} where the slot {self._settings.slot} stands: do without it, or record "
+                    "anew from a new slot and in another folder"
+                ) from None
+            finally:
+                self._reporter.session_ends(session)
+
+    def _begin(self) -> Session:
+        """Start the stream; return the session that records it."""
+        start, source, settings = self._start, self._start.source, self._settings
+        self._connection.start_replication(
+            start_command(
+                settings.slot, start.begin_lsn, source.proto_version, source.publications, source.options
+            )
+        )
+        self._reporter.session_begins(start)
+        return Session(
+            self._connection,
+            self._folder.directory,
+            source,
+            start.start,
+            acknowledged_lsn=start.acknowledged_lsn,
+            sender_timeout=start.server.sender_timeout,
+            segment_bytes=settings.segment_bytes,
+            segment_seconds=settings.segment_seconds,
+            on_stored=self._save_stored,
+            save_lsn=lambda lsn: self._folder.update(acknowledged_lsn=lsn),
+            remarks=self._remarks,
+            resent=start.resent,
+        )
+
+    def _has_unannounced_changes(self) -> bool:
+        """Return whether the last segment lacks incomplete tables or changes of publications."""
+        state, last = self._folder.state, self._folder.last_segment()
+        assert state is not None
+        return last is not None and bool(state.publication_changes or last.incomplete != state.incomplete)
+
+    def _save_stored(self, path: Path, metadata: Metadata) -> None:
+        """Save and report that a segment is stored."""
+        announced = metadata.publication_changes
+        self._folder.update(
+            last_segment=metadata.number,
+            publication_changes=lambda state: tuple(
+                one for one in state.publication_changes if one not in announced
+            ),
+        )
+        self._reporter.report_stored(path, metadata)
+
+    def _remarks(self, oids: Sequence[int]) -> Remarks:
+        """Return incomplete tables and changes of publications for the metadata of a segment.
+
+        A relation that is not known as published is looked up first, so that no segment has changes of an
+        incomplete table without saying so.
+
+        Args:
+            oids: OIDs of the relations that the segment describes.
+        """
+        assert self._folder.catalog is not None
+        if not self._folder.catalog.tables.keys() >= set(oids):
+            self._watch.read_now(_CATALOG_SECONDS)
+        self._save_catalog_updates()
+        state = self._folder.state
+        assert state is not None
+        changes = tuple(one for one in state.publication_changes if one not in self._announced)
+        self._announced.extend(changes)
+        return Remarks(state.incomplete, changes)
+
+    def _save_catalog_updates(self) -> bool:
+        """Save and report changes that the watch has found; return whether a segment must announce them."""
+        self._folder.check_in_place()
+        updates = self._watch.take_updates()
+        for update in updates:
+            save_changes(self._folder, update.catalog, update.changes)
+            self._reporter.report_changes(update.changes)
+            if self._settings.strict and update.changes.incomplete:
+                raise incomplete_error(self._folder.path, update.changes.incomplete)
+        return any(update.changes.publications or update.changes.incomplete for update in updates)

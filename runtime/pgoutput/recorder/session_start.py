@@ -1,0 +1,269 @@
+"""The start of a session: server, slot and folder are checked against each other, or created.
+
+Every mismatch is an error before anything is stored or acknowledged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
+from pgoutput.recorder import slots
+from pgoutput.recorder.catalog import Catalog, read_catalog
+from pgoutput.recorder.catalog_changes import check_publication_oids, compare_catalogs
+from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.events import Event, SnapshotKept
+from pgoutput.recorder.folder import Folder, State
+from pgoutput.recorder.incomplete import incomplete_error, save_changes
+from pgoutput.recorder.options import Settings
+from pgoutput.recorder.server import Server, check_publications
+from pgoutput.recorder.slot_creation import SlotCreator
+from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
+from pgoutput.recording import (
+    RecordedCommits,
+    Resent,
+    Source,
+    Start,
+    list_segments,
+    read_metadata,
+    recorded_commits,
+)
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
+
+_SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
+"""Fields of `Source` that decide which transactions the server sends."""
+
+
+class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how a session starts to stream."""
+
+    server: Server
+    """Server of the session."""
+    source: Source
+    """Description of the stream."""
+    start: Start
+    """Where the session continues the recording."""
+    begin_lsn: int
+    """LSN to begin the stream at. It lies before `start.lsn` if recorded transactions are sent again, to be
+    compared."""
+    acknowledged_lsn: int
+    """LSN up to which everything is acknowledged."""
+    resent: Resent
+    """Recorded transactions that the server sends again."""
+    catalog: Catalog
+    """The catalogs at the start."""
+    timelines: tuple[Timeline, ...]
+    """History of the server's WAL."""
+    in_recovery: bool
+    """Whether the server is a standby."""
+
+
+class SessionStarter:
+    """Checks and preparations before a session continues or begins a recording; a context manager.
+
+    Args:
+        connection: Replication connection.
+        server: Server of the connection.
+        folder: Folder of the recording.
+        settings: Settings of the recorder.
+        report: Called with events, from several threads.
+        stop: Returns whether to stop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        server: Server,
+        folder: Folder,
+        settings: Settings,
+        report: Callable[[Event], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self._connection = connection
+        # The connection that streams must not cache the current catalogs: the changes that it decodes may be
+        # older, and would be decoded with the wrong columns.
+        self._catalog_connection = Connection(connection.pinned_dsn, stop=stop)
+        self._server = server
+        self._folder = folder
+        self._settings = settings
+        self._report = report
+        self._creator = SlotCreator(
+            connection, self._catalog_connection, server, folder, settings, report, stop
+        )
+
+    def __enter__(self) -> SessionStarter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._catalog_connection.close()
+
+    def prepare(self) -> SessionStart:
+        """Check server, slot and folder, create what a new recording lacks, and return where to start.
+
+        Raises:
+            ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
+            ReplicationError: The server, the slot or a publication does not match the recording or the
+                settings.
+            RecordingError: The folder does not match, or tables are incomplete in strict mode.
+            Interrupted: The recorder was stopped.
+            OSError: A file cannot be written.
+        """
+        connection, folder, server, settings = self._connection, self._folder, self._server, self._settings
+        proto_version, options = settings.options.negotiate(server.major_version)
+        check_publications(connection, server, settings.publications)
+        state = folder.state_for(settings.slot, server.system_identifier, server.database)
+        recovery, server_start = connection.query("SELECT pg_is_in_recovery(), pg_postmaster_start_time()")[0]
+        in_recovery = recovery == "t"
+        timelines = read_timelines(connection)
+        state = self._check_history(state, timelines, str(server_start))
+        catalog = read_catalog(self._catalog_connection, settings.publications)
+        source = Source(
+            recording=state.recording,
+            system_identifier=server.system_identifier,
+            server_version=server.version,
+            database=server.database,
+            slot=settings.slot,
+            publications=settings.publications,
+            publication_oids=tuple(one.oid for one in catalog.publications),
+            timeline=timelines[-1].id,
+            proto_version=proto_version,
+            options=options,
+            slot_two_phase=settings.options.two_phase,
+        )
+        confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
+        folder.update(timelines=timelines, server_start=str(server_start))
+        self._save_catalog_changes(catalog)
+        assert folder.state is not None
+        if settings.strict and folder.state.incomplete:
+            raise incomplete_error(folder.path, folder.state.incomplete)
+        start = folder.next_start(confirmed_lsn)
+        resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
+        resent = Resent(recorded)
+        return SessionStart(
+            server=server,
+            source=source,
+            start=start,
+            begin_lsn=start.lsn if resent.settled else resend_lsn,
+            acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
+            resent=resent,
+            catalog=catalog,
+            timelines=timelines,
+            in_recovery=in_recovery,
+        )
+
+    def _check_history(self, state: State, timelines: tuple[Timeline, ...], server_start: str) -> State:
+        """Check that the server has the recorded WAL; return the state, corrected after a failover."""
+        if not state.timelines or state.server_start == server_start:
+            # A running standby that was promoted is still the same server: it has all that it sent before.
+            return state
+        fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.path))
+        if fork is not None and state.acknowledged_lsn is not None and state.acknowledged_lsn > fork:
+            # Only positions without transactions were acknowledged after the fork.
+            state = msgspec.structs.replace(state, acknowledged_lsn=fork)
+        return state
+
+    def _open_slot(
+        self, state: State, source: Source, catalog: Catalog, *, in_recovery: bool
+    ) -> tuple[int, Catalog]:
+        """Check the slot, or create the slot of a new recording.
+
+        Returns:
+            The LSN that the slot has confirmed, and the catalogs as of the slot or later.
+        """
+        connection, folder, settings = self._connection, self._folder, self._settings
+        if state.snapshot == "running":  # an unfinished snapshot: the slot does not fit a new one
+            slots.drop_slot(connection, settings.slot)
+            recording = state.recording
+            state = msgspec.structs.replace(folder.reset(state), recording=recording)
+        slot = slots.find_slot(connection, settings.slot)
+        if state.acknowledged_lsn is None:
+            if slot is None:
+                return self._creator.create(state, source, catalog)
+            if settings.snapshot:
+                raise ReplicationError(
+                    f"the slot {settings.slot} is there already, and a snapshot needs a new one: drop it "
+                    f"with {slots.drop_command(settings.slot)}, or choose another name"
+                )
+        elif settings.snapshot and state.snapshot != "complete":
+            raise ReplicationError(
+                f"{folder.path}: the recording has begun without a snapshot: "
+                "use another folder and another slot"
+            )
+        elif slot is None:
+            raise ReplicationError(
+                f"the slot {settings.slot} is gone, and with it what came after "
+                f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
+            )
+        assert slot is not None
+        slots.check_slot(
+            slot,
+            settings.slot,
+            self._server,
+            two_phase=settings.options.two_phase,
+            failover=settings.failover,
+        )
+        self._check_wal_end(state, in_recovery=in_recovery)
+        confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
+        if state.acknowledged_lsn is None:
+            self._creator.adopt(state, catalog, confirmed_lsn)
+            return confirmed_lsn, catalog
+        if confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
+            raise ReplicationError(
+                f"somebody else has read from the slot {settings.slot}, or created it anew: it stands at "
+                f"{format_lsn(confirmed_lsn)}, the recording ends at {format_lsn(stored_lsn)}, and what is "
+                "between is lost: record anew in another folder"
+            )
+        folder.save(state)
+        if settings.snapshot:
+            self._report(SnapshotKept(recording=state.recording))
+        return confirmed_lsn, catalog
+
+    def _check_wal_end(self, state: State, *, in_recovery: bool) -> None:
+        """Check that the server's WAL reaches the end of the recording."""
+        stored_lsn, flush_lsn = self._folder.stored_lsn(state), self._server.flush_lsn
+        if flush_lsn >= stored_lsn:
+            return
+        ends = f"stands at {format_lsn(flush_lsn)}, before the end of the recording, {format_lsn(stored_lsn)}"
+        if in_recovery:
+            raise ConnectionLost(f"the standby {ends}: it has to replay more first")
+        raise ReplicationError(
+            f"the server {ends}: it was restored, or is another; record anew in another folder"
+        )
+
+    def _save_catalog_changes(self, catalog: Catalog) -> None:
+        """Compare the catalogs with the last saved reading; save both the differences and the catalogs."""
+        folder = self._folder
+        before = folder.catalog
+        if before is None:
+            raise RecordingError(
+                f"{folder.path}: _published.json is missing: put it back, or record anew in another folder"
+            )
+        check_publication_oids(before, catalog)
+        now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+        save_changes(folder, catalog, compare_catalogs(before, catalog, now, self._catalog_connection))
+
+    def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
+        """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
+
+        Commits that were recorded with other options or publications cannot be compared. In that case, the
+        comparison begins with the first commit that was recorded with the same ones.
+        """
+        paths: list[Path] = []
+        after_lsn, is_partial = confirmed_lsn, False
+        for path in reversed(list_segments(self._folder.path) if self._folder.last_segment() else []):
+            metadata = read_metadata(path)
+            if metadata.kind == "snapshot" or metadata.end_lsn <= confirmed_lsn:
+                break
+            if any(getattr(metadata.source, name) != getattr(source, name) for name in _SELECTING_FIELDS):
+                after_lsn, is_partial = metadata.end_lsn, True
+                break
+            paths.insert(0, path)
+        recorded = recorded_commits(paths, after_lsn)
+        if is_partial and len(recorded):
+            return int(recorded["lsn"][0]), recorded
+        return confirmed_lsn, recorded

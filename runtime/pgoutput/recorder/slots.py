@@ -1,0 +1,162 @@
+"""Replication slots: find, check, create and drop a slot, and start to stream from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from psycopg import sql
+
+from pgoutput.errors import ConnectionLost, ReplicationError
+from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.server import Server
+from pgoutput.wire import format_lsn, parse_lsn
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A replication slot: the columns of pg_replication_slots that the recorder checks.
+
+    A column that the server's version lacks has its default.
+    """
+
+    plugin: str | None
+    """Output plugin; None for a physical slot."""
+    database: str | None
+    """Database of the slot; None for a physical slot."""
+    active_pid: int | None = None
+    """Server process that streams from the slot; None if the slot is not in use."""
+    confirmed_flush_lsn: str | None = None
+    """LSN up to which the client has acknowledged."""
+    two_phase: bool = False
+    """Whether the slot sends transactions when they are prepared."""
+    failover: bool = False
+    """Whether standbys keep the slot."""
+    wal_status: str | None = None
+    """`lost` if the server has removed WAL that the slot needs."""
+    invalidation_reason: str | None = None
+    """Reason why the server has invalidated the slot; None for a valid slot."""
+
+
+def find_slot(connection: Connection, name: str) -> Slot | None:
+    """Return the replication slot with this name, or None if there is none."""
+    query = "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = {}"
+    rows = connection.query(sql.SQL(query).format(name))
+    return msgspec.json.decode(str(rows[0][0]), type=Slot) if rows else None
+
+
+def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failover: bool = False) -> None:
+    """Check that a recorder can stream from a slot.
+
+    Args:
+        slot: The slot.
+        name: Name of the slot.
+        server: The server of the connection.
+        two_phase: Whether the slot must have the flag two_phase; otherwise it must not have it.
+        failover: Whether the slot must have the flag failover; otherwise it may have it.
+
+    Raises:
+        ReplicationError: The slot belongs to another plugin or database, lacks a flag, or has lost WAL.
+        ConnectionLost: Another connection streams from the slot.
+    """
+    if slot.plugin != "pgoutput":
+        kind = "a physical slot" if slot.plugin is None else f"a slot of the plugin {slot.plugin}"
+        raise ReplicationError(f"{name} is {kind}, not of pgoutput: choose another name for the slot")
+    if slot.database != server.database:
+        raise ReplicationError(
+            f"the slot {name} belongs to the database {slot.database}, the connection is to {server.database}"
+        )
+    if slot.wal_status == "lost" or slot.invalidation_reason is not None:
+        raise ReplicationError(
+            f"the server has given up the slot {name} ({slot.invalidation_reason or 'wal_removed'}), and "
+            f"changes are lost: drop it with {drop_command(name)}, and record anew in another folder"
+        )
+    if slot.two_phase != two_phase:
+        has, advice = ("has", "ask for two_phase") if slot.two_phase else ("lacks", "do without two_phase")
+        raise ReplicationError(
+            f"the slot {name} {has} the flag two_phase: {advice}, or drop it with {drop_command(name)} "
+            "and have it created anew"
+        )
+    if failover and not slot.failover:
+        raise ReplicationError(
+            f"the slot {name} lacks the flag failover: do without failover, or set the flag on a connection "
+            f"with replication=database: ALTER_REPLICATION_SLOT {name} (FAILOVER true)"
+        )
+    if slot.active_pid is not None:
+        raise ConnectionLost(
+            f"the slot {name} is in use by another connection (server process {slot.active_pid}): "
+            "end that one, or record from a slot of its own"
+        )
+
+
+def create_slot(
+    connection: Connection,
+    name: str,
+    server: Server,
+    *,
+    two_phase: bool,
+    failover: bool,
+    export_snapshot: bool,
+    stop: Callable[[], bool],
+) -> tuple[int, str | None]:
+    """Create a slot, after all transactions in progress have ended.
+
+    Args:
+        connection: Replication connection to the server.
+        name: Name of the slot.
+        server: The server of the connection.
+        two_phase: Whether the slot sends transactions when they are prepared.
+        failover: Whether standbys keep the slot, so that it exists after a promotion.
+        export_snapshot: Whether to export a snapshot of the database as of the consistent point.
+        stop: Returns whether to stop waiting.
+
+    Returns:
+        The consistent point, and the name of the exported snapshot or None.
+
+    Raises:
+        Interrupted: `stop` returned True before the slot was created.
+        ReplicationError: The server has no free slot, does not allow the name, or lacks an option.
+    """
+    if failover and server.major_version < 17:
+        raise ReplicationError(
+            f"a slot with the flag failover needs PostgreSQL 17, the server is {server.major_version}: "
+            "leave it out"
+        )
+    if server.major_version >= 15:
+        flags = "".join(f", {flag}" for flag, on in (("TWO_PHASE", two_phase), ("FAILOVER", failover)) if on)
+        options = f"(SNAPSHOT '{'export' if export_snapshot else 'nothing'}'{flags})"
+    else:
+        options = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
+    slot = sql.Identifier(name).as_string()
+    rows = connection.query(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput {options}", stop=stop)
+    return parse_lsn(str(rows[0][1])), rows[0][2]
+
+
+def drop_slot(connection: Connection, name: str) -> None:
+    """Drop a slot if it exists."""
+    if find_slot(connection, name) is not None:
+        connection.query(drop_command(name))
+
+
+def drop_command(name: str) -> str:
+    """Return the SQL that drops a slot."""
+    return sql.SQL("SELECT pg_drop_replication_slot({})").format(name).as_string()
+
+
+def start_command(
+    slot: str, lsn: int, proto_version: int, publications: Sequence[str], options: dict[str, str]
+) -> str:
+    """Return START_REPLICATION for a slot, from an LSN."""
+    names = ",".join(sql.Identifier(name).as_string() for name in publications)
+    values: dict[str, Any] = {"proto_version": proto_version, "publication_names": names} | options
+    listed = ", ".join(f"{name} {_replication_literal(str(value))}" for name, value in values.items())
+    quoted_slot = sql.Identifier(slot).as_string()
+    return f"START_REPLICATION SLOT {quoted_slot} LOGICAL {format_lsn(lsn)} ({listed})"
+
+
+def _replication_literal(text: str) -> str:
+    """Return a text as a literal of the replication grammar, which has no backslash escapes (repl_scanner.l).
+
+    `psycopg.sql.Literal` would write an escape string if the text has a backslash.
+    """
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,127 @@
+"""State of one connection (a backend process in PostgreSQL)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+import msgspec
+
+from pgoutput.standin.protocol import ServerError, parameter_status
+from pgoutput.standin.settings import Settings
+from pgoutput.standin.slots import Slot
+from pgoutput.standin.values import Result, SqlValue
+
+
+class TransactionStatus(Enum):
+    """Transaction status of a connection, as ReadyForQuery reports it."""
+
+    IDLE = b"I"
+    IN_TRANSACTION = b"T"
+    FAILED = b"E"
+
+
+class PreparedStatement(msgspec.Struct):
+    """A prepared statement of the extended query protocol."""
+
+    sql: str
+    """Text of the statement."""
+    parameter_types: Sequence[int]
+    """Type OIDs of the statement's parameters."""
+    description: Result | None = None
+    """Result without rows, or None while the statement has not been described."""
+
+
+class Portal(msgspec.Struct):
+    """A prepared statement bound to parameters. It is executed when it is first described or executed."""
+
+    statement: PreparedStatement
+    """Prepared statement that the portal executes."""
+    parameters: Sequence[SqlValue]
+    """Values of the statement's parameters."""
+    formats: Sequence[int]
+    """Format codes of the result columns: one per column, one for all columns, or none for text."""
+    result: Result | None = None
+    """Result of the statement, or None before it is executed."""
+    rows: Iterator[Sequence[SqlValue]] = iter(())
+    """Rows that the client has not fetched yet."""
+
+
+class ReplicationProgress(msgspec.Struct):
+    """How far a walsender and its client have come, as pg_stat_replication shows it."""
+
+    slot: Slot
+    """Slot that the walsender streams from."""
+    sent_lsn: int
+    """LSN up to which ended transactions have been sent."""
+    written_lsn: int
+    """LSN up to which the client has reported to have written the stream."""
+    cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when a CancelRequest for the connection arrives."""
+
+
+class Backend:
+    """State of one connection.
+
+    Attributes:
+        pid: Process ID that identifies the connection.
+        secret: Secret key that a CancelRequest for the connection must contain.
+        database: Name of the database that the client connected to.
+        user: Name of the user that the client connected as.
+        settings: Settings (GUC parameters) of the connection.
+        transaction_status: Whether the connection is in a transaction, and whether the transaction failed.
+        statements: Prepared statements, by name.
+        portals: Portals, by name.
+        replication: Progress of the walsender, or None while the connection does not stream.
+
+    Args:
+        pid: Process ID that identifies the connection.
+        secret: Secret key for cancel requests.
+        database: Name of the database.
+        user: Name of the user.
+        settings: Initial settings of the connection.
+    """
+
+    def __init__(self, pid: int, secret: int, database: str, user: str, settings: Settings) -> None:
+        self.pid = pid
+        self.secret = secret
+        self.database = database
+        self.user = user
+        self.settings = settings
+        self.transaction_status = TransactionStatus.IDLE
+        self.statements: dict[str, PreparedStatement] = {}
+        self.portals: dict[str, Portal] = {}
+        self.replication: ReplicationProgress | None = None
+        self._notifications = b""
+
+    def change_setting(self, name: str, value: str) -> None:
+        """Change a setting. If the client must be informed, queue a ParameterStatus message.
+
+        Raises:
+            ServerError: The setting cannot have this value.
+        """
+        changed = self.settings.set(name, value)
+        if changed is not None:
+            self._notifications += parameter_status(changed, self.settings[changed])
+
+    def take_notifications(self) -> bytes:
+        """Return and clear the queued ParameterStatus messages."""
+        notifications, self._notifications = self._notifications, b""
+        return notifications
+
+    def fail_transaction(self) -> None:
+        """Mark an open transaction as failed after an error."""
+        if self.transaction_status is TransactionStatus.IN_TRANSACTION:
+            self.transaction_status = TransactionStatus.FAILED
+
+    def check_transaction(self) -> None:
+        """Check that the connection is not in a failed transaction.
+
+        Raises:
+            ServerError: The current transaction failed and must be rolled back first.
+        """
+        if self.transaction_status is TransactionStatus.FAILED:
+            raise ServerError(
+                "25P02", "current transaction is aborted, commands ignored until end of transaction block"
+            )

@@ -1,0 +1,232 @@
+"""Index a recorded stream before it is served: where its transactions end, and which messages it contains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from pgoutput import messages
+from pgoutput.errors import DecodeError, RecordingError
+from pgoutput.jsonlines import from_json
+from pgoutput.messages import Message
+from pgoutput.standin.recorded.recording import RecordedStream
+
+CHANGE_TAGS: Final = frozenset(b"IUDT")
+"""Tags of the messages that are served without being decoded."""
+
+ABANDONED: Final = -1
+"""End LSN of a transaction that its session did not complete, and that a later session sends again. It is
+lower than any LSN, so that the transaction is never served."""
+
+_NEVER: Final = 1 << 64
+"""Larger than any LSN and any position."""
+
+
+class StreamIndex(msgspec.Struct):
+    """Index of a recorded stream. Positions count the messages of the stream, from 0."""
+
+    start_lsn: int = _NEVER
+    """LSN before all transactions."""
+    end_lsn: int = 0
+    """LSN at or after the end of all transactions."""
+    tags: set[int] = set()
+    """Tags of the messages that the stream may contain."""
+    end_lsns: dict[int, int] = {}
+    """End LSNs of the transactions whose first message does not contain it, by position of that message."""
+    incomplete_from: int = _NEVER
+    """Position of an incomplete transaction or stream block at the end of the stream, which is not served."""
+    relations: dict[int, messages.Relation] = {}
+    """Last Relation message of each table, by OID."""
+    has_lsns: bool = False
+    """Whether the messages were recorded with their envelopes."""
+
+
+def index_stream(stream: RecordedStream) -> StreamIndex:
+    """Return the index of a stream, from the metadata of the segments if that suffices.
+
+    Raises:
+        RecordingError: The recording cannot be read, or a message of the stream is invalid.
+    """
+    return _index_from_metadata(stream) or _index_from_messages(stream)
+
+
+def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
+    """Return the index of a stream of one session whose transactions are all complete and committed.
+
+    Return None for any other stream.
+    """
+    metadata = stream.metadata
+    ended = {end.begin for one in metadata for end in one.ends if end.type == "Commit"}
+    other_ends = [end for one in metadata for end in one.ends if end.type != "Commit"]
+    begun = {part.begin for one in metadata for part in one.parts}
+    if not metadata or other_ends or begun - ended or len({one.session for one in metadata}) > 1:
+        return None
+    relations = [from_json(epoch.relation) for one in metadata for epoch in one.relations]
+    options = stream.options
+    end_lsn = max(metadata[-1].end_lsn, 2)
+    return StreamIndex(
+        start_lsn=max(min(metadata[0].start_lsn, end_lsn - 1), 1),
+        end_lsn=end_lsn,
+        # The metadata does not tell whether there are logical messages and origins.
+        tags=set(b"BCIUDTRY" + b"M" * options.messages + b"O" * (options.origin == "any")),
+        relations={one.oid: one for one in relations if isinstance(one, messages.Relation)},
+        has_lsns=any(lsn for _, lsn, _ in islice(stream.messages(), 1000)),
+    )
+
+
+def _index_from_messages(stream: RecordedStream) -> StreamIndex:
+    """Return the index of a stream from all of its messages.
+
+    Raises:
+        RecordingError: The recording cannot be read, or a message of the stream is invalid.
+    """
+    indexer = _Indexer()
+    decoder, current = stream.decoder(), None
+    index = indexer.index
+    tags = index.tags
+    for position, (session, lsn, data) in enumerate(stream.messages()):
+        if session != current:
+            indexer.start_session()
+            decoder, current = stream.decoder(), session
+        if lsn:
+            index.has_lsns = True
+            if lsn > index.end_lsn:
+                index.end_lsn = lsn
+        if not (data and data[0] in CHANGE_TAGS):
+            try:
+                indexer.add(decoder.decode(data), position)
+            except DecodeError as error:
+                raise RecordingError(f"{stream.path}: message {position + 1}: {error}") from None
+        tags.add(data[0])
+    return indexer.finish()
+
+
+class _Indexer:
+    def __init__(self) -> None:
+        self.index = StreamIndex()
+        self._position = 0
+        self._open_position: int | None = None
+        """Position of the first message of the open transaction or stream block, or None."""
+        self._is_block = False
+        """Whether a stream block is open, not a transaction."""
+        self._streamed: dict[int, int] = {}
+        """Positions of the open streamed transactions, by xid."""
+        self._sent_late: dict[str, int] = {}
+        """Positions of the prepared transactions that are sent at their commit, by GID."""
+        self._ended_lsn = 0
+        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
+            messages.Begin: self._begin,
+            messages.BeginPrepare: self._begin_prepare,
+            messages.Commit: self._commit,
+            messages.Prepare: self._prepare,
+            messages.StreamStart: self._stream_start,
+            messages.StreamStop: self._stream_stop,
+            messages.StreamCommit: self._stream_commit,
+            messages.StreamPrepare: self._stream_prepare,
+            messages.StreamAbort: self._stream_abort,
+            messages.CommitPrepared: self._commit_prepared,
+            messages.RollbackPrepared: self._rollback_prepared,
+            messages.LogicalMessage: self._logical_message,
+            messages.Relation: self._relation,
+        }
+
+    def add(self, message: Message, position: int) -> None:
+        """Index a message that is not a change."""
+        self._position = position
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(message)
+
+    def start_session(self) -> None:
+        """Mark open transactions as abandoned: the new session sends them again."""
+        if self._open_position is not None and not self._is_block:
+            self.index.end_lsns[self._open_position] = ABANDONED
+        self.index.end_lsns.update(dict.fromkeys(self._streamed.values(), ABANDONED))
+        self._streamed.clear()
+        self._open_position = None
+
+    def finish(self) -> StreamIndex:
+        """Return the index after the last message."""
+        index = self.index
+        if self._open_position is not None:
+            index.incomplete_from = self._open_position
+        index.end_lsn = max(index.end_lsn, self._ended_lsn, 2)
+        index.start_lsn = max(min(index.start_lsn, index.end_lsn) - 1, 1)
+        return index
+
+    def _begin(self, message: messages.Begin) -> None:
+        self._open_position, self._is_block = self._position, False
+        self._extend_start(message.final_lsn)
+
+    def _begin_prepare(self, message: messages.BeginPrepare) -> None:
+        self._open_position, self._is_block = self._position, False
+        self._extend_start(message.prepare_lsn)
+        if message.end_lsn <= self._ended_lsn:
+            # The transaction was prepared before two_phase was enabled for the slot. It is sent when it is
+            # committed (ReorderBufferFinishPrepared), so no client has received it before.
+            self._sent_late[message.gid] = self._position
+
+    def _commit(self, message: messages.Commit) -> None:
+        self._open_position = None
+        self._extend_end(message.end_lsn)
+
+    def _prepare(self, message: messages.Prepare) -> None:
+        self._open_position = None
+        self._extend_end(message.end_lsn)
+
+    def _stream_start(self, message: messages.StreamStart) -> None:
+        self._open_position, self._is_block = self._position, True
+        if message.first_segment:
+            self._streamed[message.xid] = self._position
+
+    def _stream_stop(self, message: messages.StreamStop) -> None:
+        self._open_position = None
+
+    def _stream_commit(self, message: messages.StreamCommit) -> None:
+        self._finish_streamed(message.xid, message.commit_lsn)
+        self._extend_start(message.commit_lsn)
+        self._extend_end(message.end_lsn)
+
+    def _stream_prepare(self, message: messages.StreamPrepare) -> None:
+        self._finish_streamed(message.xid, message.prepare_lsn)
+        self._extend_start(message.prepare_lsn)
+        self._extend_end(message.end_lsn)
+
+    def _stream_abort(self, message: messages.StreamAbort) -> None:
+        if message.subxid == message.xid:  # only some versions have an LSN: use the last end
+            self._finish_streamed(message.xid, self._ended_lsn)
+
+    def _commit_prepared(self, message: messages.CommitPrepared) -> None:
+        self._finish_sent_late(message.gid, message.commit_lsn)
+        self._extend_start(message.commit_lsn)
+        self._extend_end(message.end_lsn)
+
+    def _rollback_prepared(self, message: messages.RollbackPrepared) -> None:
+        self._finish_sent_late(message.gid, message.rollback_end_lsn)
+        self._extend_start(message.rollback_end_lsn)
+        self._extend_end(message.rollback_end_lsn)
+
+    def _logical_message(self, message: messages.LogicalMessage) -> None:
+        if not message.flags & messages.MessageFlag.TRANSACTIONAL:
+            self._extend_start(message.lsn)
+            self._extend_end(message.lsn)
+
+    def _relation(self, message: messages.Relation) -> None:
+        self.index.relations[message.oid] = message
+
+    def _finish_streamed(self, xid: int, lsn: int) -> None:
+        if xid in self._streamed:
+            self.index.end_lsns[self._streamed.pop(xid)] = lsn
+
+    def _finish_sent_late(self, gid: str, lsn: int) -> None:
+        if gid in self._sent_late:
+            self.index.end_lsns[self._sent_late.pop(gid)] = lsn
+
+    def _extend_start(self, lsn: int) -> None:
+        self.index.start_lsn = min(self.index.start_lsn, lsn)
+
+    def _extend_end(self, lsn: int) -> None:
+        self._ended_lsn = max(self._ended_lsn, lsn)

@@ -1,0 +1,162 @@
+"""Read recorded streams: the messages of a recording or capture file with their LSNs and sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from pgoutput import envelope
+from pgoutput.capturefile import CaptureFile
+from pgoutput.errors import DecodeError, RecordingError
+from pgoutput.messages import XLogData
+from pgoutput.standin.protocol import ServerError
+from pgoutput.standin.replication import parse_boolean, parse_identifier_list
+from pgoutput.standin.source import PluginOptions
+from pgoutput.stream import StreamDecoder
+
+if TYPE_CHECKING:
+    from pgoutput.recording import Metadata
+
+RecordedMessage: TypeAlias = tuple[int, int, bytes]
+"""Number of the session, LSN of the envelope (0 if unknown), and the message."""
+
+
+_DEFAULT_VERSION: Final = "18.4"
+_DEFAULT_SYSTEM_IDENTIFIER: Final = "7000000000000000001"
+
+
+class RecordedStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording or capture file with the options that its stream was recorded with."""
+
+    path: Path
+    """Capture file, segment, or folder of the recording."""
+    options: PluginOptions
+    """Options of START_REPLICATION. The publication names are empty if they are not known."""
+    server_version: str
+    """PostgreSQL version of the recorded server."""
+    database: str = ""
+    """Name of the recorded database, or the empty string if it is not known."""
+    system_identifier: str = _DEFAULT_SYSTEM_IDENTIFIER
+    """System identifier of the recorded server."""
+    metadata: Sequence[Metadata] = ()
+    """Metadata of the segments; empty for a capture file."""
+
+    def decoder(self) -> StreamDecoder:
+        """Return a new decoder for the messages of one session."""
+        return StreamDecoder(self.options.proto_version, streaming=self.options.streaming, two_phase=True)
+
+    def messages(self) -> Iterator[RecordedMessage]:
+        """Return the recorded messages in order.
+
+        Raises:
+            RecordingError: The recording cannot be read.
+        """
+        return _read_segments(self.path) if _is_recording(self.path) else _read_capture_file(self.path)
+
+
+def open_stream(path: str | Path) -> RecordedStream:
+    """Open a capture file, a segment, or the folder of a recording.
+
+    Raises:
+        RecordingError: The recording cannot be read, is incomplete, or contains more than one stream.
+    """
+    path = Path(path)
+    if not _is_recording(path):
+        with CaptureFile(path) as capture:
+            header = capture.header
+        options = _plugin_options(path, header.proto_version, header.options, header.slot_two_phase)
+        version = header.server_version or _DEFAULT_VERSION
+        return RecordedStream(path=path, options=options, server_version=version)
+    # pgoutput.recording needs pyarrow, which is optional here.
+    from pgoutput.recording import find_gaps, last_acknowledged, list_segments, locate, read_metadata
+
+    last = last_acknowledged(locate(path)) if path.is_dir() else 0
+    paths = list_segments(path) if path.is_dir() else [path]
+    metadata = [one for one in map(read_metadata, paths) if one.kind == "stream"]
+    for gap in find_gaps(metadata, metadata[0].number, last) if metadata else ():
+        raise RecordingError(f"{path}: {gap}")
+    distinct = {(one.source.proto_version, tuple(one.source.options.items())) for one in metadata}
+    if len(distinct) != 1:
+        problem = "its sessions have different options" if distinct else "it has no stream"
+        raise RecordingError(f"{path}: {problem}: only a recording of one stream can be served")
+    if metadata[0].keyframe:
+        raise RecordingError(
+            f"{path}: it is not the first segment of its recording: serve the whole recording"
+        )
+    source = metadata[-1].source
+    options = _plugin_options(path, source.proto_version, source.options, source.slot_two_phase)
+    if source.publications:
+        options = msgspec.structs.replace(options, publication_names=source.publications)
+    return RecordedStream(
+        path=path,
+        options=options,
+        server_version=source.server_version or _DEFAULT_VERSION,
+        database=source.database,
+        system_identifier=source.system_identifier or _DEFAULT_SYSTEM_IDENTIFIER,
+        metadata=metadata,
+    )
+
+
+def _plugin_options(
+    path: Path, proto_version: int, options: dict[str, str], slot_two_phase: bool
+) -> PluginOptions:
+    def is_on(name: str) -> bool:
+        try:
+            return name in options and parse_boolean(name, str(options[name]))
+        except ServerError as error:
+            raise RecordingError(f"{path}: {error}") from None
+
+    return PluginOptions(
+        proto_version=proto_version,
+        publication_names=_publication_names(options),
+        streaming=options.get("streaming", "off"),  # type: ignore[arg-type]
+        two_phase=slot_two_phase or is_on("two_phase"),
+        binary=is_on("binary"),
+        messages=is_on("messages"),
+        origin=options.get("origin", "any"),  # type: ignore[arg-type]
+    )
+
+
+def _publication_names(options: dict[str, str]) -> tuple[str, ...]:
+    if "publication_names" not in options:
+        return ()
+    try:
+        return parse_identifier_list(str(options["publication_names"]))
+    except ServerError:
+        return ()
+
+
+def _is_recording(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".parquet"
+
+
+def _read_capture_file(path: Path) -> Iterator[RecordedMessage]:
+    with CaptureFile(path) as capture:
+        for record in capture.records():
+            if record.channel == "data":
+                yield 1, 0, record.data
+            elif record.channel == "copydata":
+                try:
+                    outer = envelope.decode(record.data)
+                except DecodeError as error:
+                    raise RecordingError(f"{path}:{record.number}: {error}") from None
+                if isinstance(outer, XLogData):
+                    yield 1, outer.wal_start, outer.data
+
+
+def _read_segments(path: Path) -> Iterator[RecordedMessage]:
+    from pgoutput.recording import SegmentReader, list_segments  # needs pyarrow
+
+    for segment_path in list_segments(path) if path.is_dir() else [path]:
+        with SegmentReader(segment_path) as segment:
+            if segment.metadata.kind != "stream":
+                continue
+            session = segment.metadata.session
+            for batch in segment.batches():
+                lsns, data = batch["lsn"].to_pylist(), batch["data"].to_pylist()
+                for lsn, message in zip(lsns, data, strict=True):
+                    if lsn is not None:  # a keyframe repeats earlier messages and has no LSN
+                        yield session, lsn, message

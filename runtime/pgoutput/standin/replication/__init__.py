@@ -1,0 +1,23 @@
+"""Streaming replication protocol of a stand-in server.
+
+- `ReplicationExecutor` executes the replication commands of a walsender connection, START_REPLICATION
+  included.
+- `Terminated` is raised when the connection must be closed without an error message.
+- `parse_plugin_options`, `parse_boolean` and `parse_identifier_list` read options as a server does.
+"""
+
+from pgoutput.standin.replication.executor import ReplicationExecutor
+from pgoutput.standin.replication.plugin_options import (
+    parse_boolean,
+    parse_identifier_list,
+    parse_plugin_options,
+)
+from pgoutput.standin.replication.walsender import Terminated
+
+__all__ = [
+    "ReplicationExecutor",
+    "Terminated",
+    "parse_boolean",
+    "parse_identifier_list",
+    "parse_plugin_options",
+]

@@ -1,0 +1,175 @@
+"""Read a source in a thread and encode its envelopes, so that a slow source does not block the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from struct import Struct
+from typing import Final
+
+from pgoutput.messages import PrimaryKeepalive, XLogData
+from pgoutput.standin.faults import FaultInjector, Faults, SlotProgress
+from pgoutput.standin.source import Envelope
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+_MAX_BUFFERED_BYTES: Final = 1 << 20
+"""Number of buffered bytes at which the thread stops reading the source. One more message may exceed it."""
+
+_MAX_TAKEN_BYTES: Final = 1 << 18
+"""Number of bytes at which one `take` stops. One more message may exceed it."""
+
+_POLL_SECONDS: Final = 0.02
+"""Pause before a source that has no new message is read again, in seconds."""
+
+_XLOG_DATA: Final = Struct(">cIcQQq")
+_KEEPALIVE: Final = Struct(">cIcQqB")
+_LSN: Final = Struct(">Q")
+
+_END_LSN_OFFSETS: Final = dict.fromkeys(b"CKPpr", 10) | dict.fromkeys(b"c", 14)
+"""Byte offset of the end LSN in the messages that end a transaction, by tag."""
+
+
+def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
+    """Encode a CopyData message with a primary keepalive."""
+    return _KEEPALIVE.pack(b"d", 22, b"k", wal_end, _now(), reply_requested)
+
+
+def _now() -> int:
+    """Return the current time in microseconds since 2000-01-01."""
+    return time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+
+
+class SourceReader:
+    """Reads a source in a thread and buffers a bounded number of CopyData messages.
+
+    Args:
+        envelopes: Envelopes of the source. None means that no new message is available yet.
+        faults: Faults to inject.
+        progress: How far the slot's stream was sent.
+        start_lsn: LSN after which the stream starts.
+    """
+
+    def __init__(
+        self, envelopes: Iterator[Envelope | None], faults: Faults, progress: SlotProgress, start_lsn: int
+    ) -> None:
+        self._envelopes = envelopes
+        self._faults = faults
+        self._injector = FaultInjector(faults, progress) if faults.alter_messages else None
+        self._ended_lsn = start_lsn
+        self._buffer: deque[tuple[bytes, int]] = deque()
+        # Total bytes added and taken. Each counter is written by one thread only.
+        self._added = self._taken = 0
+        self._has_room = threading.Event()
+        self._closed = self._ended = self._waiting = False
+        self._failure: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._available = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="pgoutput-standin-source", daemon=True)
+        self._thread.start()
+
+    @property
+    def drops_connection(self) -> bool:
+        """Whether a fault drops the connection after the data that was taken."""
+        return self._injector is not None and self._injector.drops_connection
+
+    async def take(self) -> tuple[bytes, int] | None:
+        """Wait for data. Return CopyData messages and the LSN of the last transaction end in them.
+
+        Return None at the end of the source.
+
+        Raises:
+            Exception: The error that the source raised.
+        """
+        while True:
+            ended = self._ended  # read before the buffer: data added before the end is not missed
+            if self._buffer:
+                break
+            if ended:
+                if self._failure is not None:
+                    raise self._failure
+                return None
+            self._available.clear()
+            self._waiting = True  # from here on the thread notifies; data added earlier is checked below
+            if not self._buffer and not self._ended:
+                await self._available.wait()
+            self._waiting = False
+        messages: list[bytes] = []
+        size = lsn = 0
+        while self._buffer and size < _MAX_TAKEN_BYTES:
+            message, lsn = self._buffer.popleft()
+            messages.append(message)
+            size += len(message)
+        self._taken += size
+        self._has_room.set()
+        return b"".join(messages), lsn
+
+    def close(self) -> None:
+        """Stop the thread. It may still wait for its source."""
+        self._closed = True
+        self._has_room.set()
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            self._ended = True
+            self._notify()
+            close = getattr(self._envelopes, "close", None)
+            if close is not None:
+                with suppress(Exception):
+                    close()
+
+    def _read(self) -> None:
+        delay = (self._faults.delay or 0) / 1000
+        injector = self._injector
+        for envelope in self._envelopes:
+            if envelope is None:
+                time.sleep(_POLL_SECONDS)
+            elif delay:
+                time.sleep(delay)
+            if type(envelope) is XLogData:
+                if injector is None:
+                    self._add(envelope)
+                else:
+                    for altered in injector.apply(envelope, self._ended_lsn):
+                        self._add(altered)
+                    self._track_end(envelope.data)
+            elif type(envelope) is PrimaryKeepalive and not self._faults.stall_keepalive:
+                self._ended_lsn = max(self._ended_lsn, envelope.wal_end)
+                self._append(encode_keepalive(envelope.wal_end, reply_requested=envelope.reply_requested))
+            if self._closed or self.drops_connection:
+                return
+
+    def _add(self, message: XLogData) -> None:
+        data = message.data
+        if self._injector is None and data and data[0] in _END_LSN_OFFSETS:
+            self._track_end(data)
+        header = _XLOG_DATA.pack(b"d", len(data) + 29, b"w", message.wal_start, message.wal_end, _now())
+        self._append(header + data)
+
+    def _track_end(self, data: bytes) -> None:
+        """Remember the end LSN if the message ends a transaction."""
+        offset = _END_LSN_OFFSETS.get(data[0]) if data else None
+        if offset is not None:
+            self._ended_lsn = max(self._ended_lsn, _LSN.unpack_from(data, offset)[0])
+
+    def _append(self, copy_data: bytes) -> None:
+        while self._added - self._taken >= _MAX_BUFFERED_BYTES and not self._closed:
+            self._has_room.clear()
+            if self._added - self._taken >= _MAX_BUFFERED_BYTES and not self._closed:
+                self._has_room.wait()
+        self._buffer.append((copy_data, self._ended_lsn))
+        self._added += len(copy_data)
+        if self._waiting:
+            self._waiting = False
+            self._notify()
+
+    def _notify(self) -> None:
+        with suppress(RuntimeError):  # the event loop is closed, so nothing waits for data
+            self._loop.call_soon_threadsafe(self._available.set)

@@ -1,0 +1,159 @@
+"""Walsender: stream to one client and handle its status updates (src/backend/replication/walsender.c)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Final
+
+from pgoutput import envelope
+from pgoutput.errors import DecodeError
+from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
+from pgoutput.standin.backend import ReplicationProgress
+from pgoutput.standin.frontend import read_message
+from pgoutput.standin.protocol import ServerError
+from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
+
+_MAX_UNSENT_BYTES: Final = 1 << 20
+"""Number of unsent bytes above which keepalives are skipped. The client is behind and needs no keepalive."""
+
+_LINGER_SECONDS: Final = 2.0
+"""Time that a client has to notice a dropped connection before the socket is closed, in seconds."""
+
+
+class Terminated(Exception):
+    """Raised when the client or a fault has ended the connection, to close it without an error message."""
+
+
+class WalSender:
+    """Streams a slot to one client.
+
+    Args:
+        progress: Progress of the stream, which the walsender updates.
+        source_reader: Supplies the encoded stream.
+        timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
+        sends_keepalives: Whether keepalives are sent; a fault disables keepalives.
+        reader: Receives from the client.
+        writer: Sends to the client.
+    """
+
+    def __init__(
+        self,
+        progress: ReplicationProgress,
+        source_reader: SourceReader,
+        timeout: float,
+        sends_keepalives: bool,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._progress = progress
+        self._source_reader = source_reader
+        self._timeout = timeout if sends_keepalives else 0.0
+        self._sends_keepalives = sends_keepalives
+        self._reader = reader
+        self._writer = writer
+        self._last_reply = time.monotonic()
+
+    async def run(self) -> None:
+        """Stream until the client ends the stream.
+
+        Raises:
+            ServerError: The stream ended with an error.
+            Terminated: The connection must be closed without an error message.
+            OSError: The connection is lost.
+            IncompleteReadError: The connection ended inside a message.
+        """
+        jobs = (self._receive(), self._send(), self._watch_timeout(), self._watch_cancel())
+        tasks = [asyncio.create_task(job) for job in jobs]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task in done:
+                    task.result()
+        finally:
+            self._source_reader.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send(self) -> None:
+        while (taken := await self._take()) is not None:
+            data, lsn = taken
+            self._writer.write(data)
+            self._progress.sent_lsn = max(self._progress.sent_lsn, lsn)
+            await self._writer.drain()
+        if self._source_reader.drops_connection:
+            await self._drop_connection()
+        await asyncio.Event().wait()
+
+    async def _take(self) -> tuple[bytes, int] | None:
+        try:
+            return await self._source_reader.take()
+        except Exception as error:  # a source is user code and may raise any exception
+            raise source_failed(error) from None
+
+    async def _drop_connection(self) -> None:
+        """Close the sending side only: a reset would discard data that the client has not read yet."""
+        with suppress(NotImplementedError):  # TLS cannot close one side
+            self._writer.write_eof()
+        await asyncio.sleep(_LINGER_SECONDS)
+        raise Terminated
+
+    async def _receive(self) -> None:
+        """Handle messages of the client until it ends the stream (ProcessRepliesIfAny)."""
+        while True:
+            tag, body = await read_message(self._reader)
+            self._last_reply = time.monotonic()
+            match tag:
+                case b"d":
+                    self._handle_reply(body)
+                case b"c":
+                    return
+                case b"X":
+                    raise Terminated
+                case _:
+                    raise ServerError("08P01", f"invalid standby message type {tag!r}", fatal=True)
+
+    def _handle_reply(self, body: bytes) -> None:
+        try:
+            reply = envelope.decode(body)
+        except DecodeError as error:
+            raise ServerError("08P01", f"invalid standby message: {error}", fatal=True) from None
+        if isinstance(reply, StandbyStatusUpdate):
+            progress, slot = self._progress, self._progress.slot
+            progress.written_lsn = max(progress.written_lsn, reply.written_lsn)
+            slot.confirmed_flush_lsn = max(slot.confirmed_flush_lsn, reply.flushed_lsn)
+            if reply.reply_requested:
+                self._send_keepalive()
+        elif not isinstance(reply, HotStandbyFeedback):
+            text = f"unexpected message {type(reply).__name__} of a client"
+            raise ServerError("08P01", text, fatal=True)
+
+    async def _watch_timeout(self) -> None:
+        """Request a reply from a silent client; disconnect after the timeout (WalSndKeepaliveIfNecessary)."""
+        if not self._timeout:
+            await asyncio.Event().wait()
+        requested = 0.0
+        while (silent := time.monotonic() - self._last_reply) < self._timeout:
+            if silent >= self._timeout / 2 and requested != self._last_reply:
+                requested = self._last_reply
+                self._send_keepalive(reply_requested=True)
+            await asyncio.sleep(min(1.0, self._timeout / 10))
+        raise Terminated
+
+    async def _watch_cancel(self) -> None:
+        await self._progress.cancelled.wait()
+        raise ServerError("57014", "canceling statement due to user request")
+
+    def _send_keepalive(self, *, reply_requested: bool = False) -> None:
+        unsent = self._writer.transport.get_write_buffer_size()
+        if not self._sends_keepalives or unsent > _MAX_UNSENT_BYTES:
+            return
+        with suppress(OSError):
+            self._writer.write(encode_keepalive(self._progress.sent_lsn, reply_requested=reply_requested))
+
+
+def source_failed(error: Exception) -> ServerError:
+    """Return the error that reports an exception raised by a source."""
+    return ServerError("XX000", f"the stand-in server's source has failed: {type(error).__name__}: {error}")

@@ -1,0 +1,137 @@
+"""State that all connections of a stand-in server share (shared memory in PostgreSQL)."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from pgoutput.standin.authentication import ScramVerifier
+from pgoutput.standin.backend import Backend
+from pgoutput.standin.faults import Faults
+from pgoutput.standin.protocol import ServerError
+from pgoutput.standin.settings import Settings
+from pgoutput.standin.slots import Slot, Slots
+from pgoutput.standin.source import Source
+
+
+class ServerState:
+    """State that all connections of a stand-in server share.
+
+    Attributes:
+        source: Source of the stream and of the catalog data.
+        faults: Faults that the server injects.
+        verifier: Verifier of the only user, or None to accept everybody.
+        sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
+        started: Time when the server was started, in ISO format.
+        slots: Replication slots.
+        backends: State of the open connections, by process ID.
+
+    Args:
+        source: Source of the stream and of the catalog data.
+        faults: Faults that the server injects.
+        verifier: Verifier of the only user, or None to accept everybody.
+        sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
+        settings: Values that replace the default settings, or values of additional settings.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        faults: Faults,
+        verifier: ScramVerifier | None,
+        sender_timeout: float,
+        settings: Mapping[str, str],
+    ) -> None:
+        self.source = source
+        self.faults = faults
+        self.verifier = verifier
+        self.sender_timeout = sender_timeout
+        self.started = datetime.now(UTC).isoformat(" ")
+        self.slots = Slots()
+        self.backends: dict[int, Backend] = {}
+        self._settings = settings
+        self._created_publications: list[str] = []
+        self._pids = itertools.count(1001)
+
+    def publications(self, mentioned: Iterable[str] = ()) -> Sequence[str]:
+        """Return the names of the publications.
+
+        Args:
+            mentioned: Names that count as publications too if the source accepts any publication name.
+        """
+        return self.source.publications or list(dict.fromkeys((*self._created_publications, *mentioned)))
+
+    def create_publication(self, name: str) -> None:
+        """Add a publication, if the source accepts any publication name.
+
+        Raises:
+            ServerError: A publication of this name exists, or the source has a fixed list of publications.
+        """
+        if name in self.publications():
+            raise ServerError("42710", f'publication "{name}" already exists')
+        if self.source.publications is not None:
+            raise ServerError(
+                "0A000",
+                f"the stand-in server serves a stream of {', '.join(self.source.publications)}, "
+                f'not of "{name}"',
+            )
+        self._created_publications.append(name)
+
+    def create_slot(
+        self,
+        backend: Backend,
+        name: str,
+        plugin: str,
+        *,
+        temporary: bool = False,
+        two_phase: bool = False,
+        failover: bool = False,
+    ) -> Slot:
+        """Create a slot in the database of `backend`, confirmed up to the start of the source.
+
+        Raises:
+            ServerError: The plugin is not pgoutput, the name is taken or not valid, or all slots are in use.
+        """
+        if plugin != "pgoutput":
+            text = f'could not access file "{plugin}": a stand-in server has the plugin pgoutput only'
+            raise ServerError("58P01", text)
+        self.check_plugin(plugin)
+        lsn = self.source.start_lsn
+        slot = Slot(name, backend.database, lsn, temporary, two_phase, failover, backend.pid)
+        self.slots.create(slot)
+        return slot
+
+    def check_plugin(self, plugin: str) -> None:
+        """Check that the setting output_plugin_libraries allows an output plugin (StartupDecodingContext).
+
+        Raises:
+            ServerError: The setting exists and does not list the plugin.
+        """
+        allowed = self._settings.get("output_plugin_libraries", plugin)
+        if plugin not in (name.strip() for name in allowed.split(",")):
+            raise ServerError(
+                "42501",
+                f'library "{plugin}" may not be used as an output plugin',
+                "If it is safe for all REPLICATION users to use this library as an output plugin, add it to "
+                '"output_plugin_libraries" and reload the server configuration.',
+            )
+
+    def open_backend(self, database: str, user: str) -> Backend:
+        """Register a new connection and return its state."""
+        settings = Settings(self.source.server_version, user, self.sender_timeout, self._settings)
+        backend = Backend(next(self._pids), secrets.randbits(32), database, user, settings)
+        self.backends[backend.pid] = backend
+        return backend
+
+    def close_backend(self, backend: Backend) -> None:
+        """Remove a connection and its temporary slots."""
+        del self.backends[backend.pid]
+        self.slots.drop_temporary(backend.pid)
+
+    def cancel(self, pid: int, secret: int) -> None:
+        """End the stream of a connection, if the secret key of the CancelRequest is right."""
+        backend = self.backends.get(pid)
+        if backend is not None and backend.secret == secret and backend.replication is not None:
+            backend.replication.cancelled.set()

@@ -1,0 +1,103 @@
+"""SQL values and results: the types that the stand-in server uses, in text and binary format."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from pgoutput.standin.protocol import EncodedValue, Field, ServerError
+from pgoutput.wire import parse_lsn
+
+SqlValue: TypeAlias = int | float | str | bytes | None
+"""A value of a query result or a query parameter. A boolean is 0 or 1, NULL is None."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Result of an SQL statement."""
+
+    tag: str
+    """Command tag, such as SELECT 1."""
+    fields: Sequence[Field] = ()
+    """Columns of the result; empty if the statement returns no rows."""
+    rows: Sequence[Sequence[SqlValue]] = ()
+    """Rows of the result."""
+
+
+BOOL: Final = 16
+INT8: Final = 20
+INT4: Final = 23
+TEXT: Final = 25
+OID: Final = 26
+FLOAT8: Final = 701
+NAME: Final = 19
+XID: Final = 28
+PG_LSN: Final = 3220
+JSONB: Final = 3802
+
+
+def infer_type_oid(value: SqlValue) -> int:
+    """Return the OID of the smallest type that represents the value, for a column of unknown type."""
+    if isinstance(value, int):
+        return INT4 if -(1 << 31) <= value < 1 << 31 else INT8
+    return FLOAT8 if isinstance(value, float) else TEXT
+
+
+def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
+    """Encode a value of a query result.
+
+    Args:
+        value: The value.
+        type_oid: OID of the column's type.
+        format_: 0 for text format, 1 for binary format.
+
+    Raises:
+        ServerError: The value cannot be represented in the binary format of the type.
+    """
+    if value is None:
+        return None
+    if format_ and type_oid in _BINARY_ENCODERS:
+        try:
+            return _BINARY_ENCODERS[type_oid](value)
+        except (struct.error, ValueError, TypeError):
+            raise ServerError("22P03", f"{value!r} has no binary format of type {type_oid}") from None
+    if isinstance(value, bytes):
+        return value
+    if type_oid == BOOL:
+        return b"t" if value else b"f"
+    return str(value).encode("utf-8", "surrogateescape")
+
+
+_BINARY_ENCODERS: Final[Mapping[int, Callable[[SqlValue], bytes]]] = {
+    BOOL: lambda value: b"\1" if value else b"\0",
+    INT4: lambda value: struct.pack(">i", value),
+    INT8: lambda value: struct.pack(">q", value),
+    OID: lambda value: struct.pack(">I", value),
+    XID: lambda value: struct.pack(">I", value),
+    FLOAT8: lambda value: struct.pack(">d", value),
+    PG_LSN: lambda value: struct.pack(">Q", parse_lsn(str(value))),
+    JSONB: lambda value: b"\1" + str(value).encode(),
+}
+"""Encoders of the types whose binary format differs from their text format."""
+
+
+def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValue:
+    """Decode a query parameter. Binary values of unknown types are read as UTF-8 text.
+
+    Raises:
+        ServerError: The value is invalid for the type and format.
+    """
+    if data is None:
+        return None
+    try:
+        if format_ and type_oid in _NUMBER_FORMATS:
+            number: int | float = struct.unpack(_NUMBER_FORMATS[type_oid], data)[0]
+            return number
+        return data.decode()
+    except (struct.error, UnicodeDecodeError):
+        raise ServerError("22P03", f"a parameter of type {type_oid} cannot be read") from None
+
+
+_NUMBER_FORMATS: Final = {BOOL: ">?", 21: ">h", INT4: ">i", INT8: ">q", OID: ">I", FLOAT8: ">d"}

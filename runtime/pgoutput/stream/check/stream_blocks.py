@@ -1,0 +1,126 @@
+"""Rules of stream blocks and of the messages that end streamed transactions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgoutput import messages as m
+from pgoutput.messages import Message
+from pgoutput.stream.check import samples as s
+from pgoutput.stream.check.model import Breach, Rule
+from pgoutput.stream.check.options import CheckOptions
+from pgoutput.stream.check.state import StreamState
+
+
+def _stop_without_start(state: StreamState, message: m.StreamStop) -> Breach | None:
+    if state.open is None:
+        return "tag", "no stream block is open"
+    if state.open.streamed is None:
+        return "tag", "a transaction is open, but no stream block"
+    return None
+
+
+def _first_segment(state: StreamState, message: m.StreamStart) -> Breach | None:
+    if message.first_segment:
+        if message.xid in state.streamed:
+            return "first_segment", f"transaction {message.xid} has had its first block already"
+    elif message.xid not in state.streamed and not state.opener_missing:
+        return "first_segment", f"transaction {message.xid} has not had its first block"
+    return None
+
+
+def _not_streamed(state: StreamState, message: m.StreamCommit) -> Breach | None:
+    if message.xid in state.streamed or state.opener_missing:
+        return None
+    return "xid", f"no block of transaction {message.xid} was sent"
+
+
+def _savepoint_not_streamed(state: StreamState, message: m.StreamAbort) -> Breach | None:
+    if message.xid in state.streamed or message.xid == message.subxid or state.opener_missing:
+        return None
+    return "xid", f"no block of transaction {message.xid}, whose savepoint is rolled back, was sent"
+
+
+def _abort_not_streamed(state: StreamState, message: m.StreamAbort) -> Breach | None:
+    return _not_streamed(state, message) if message.xid == message.subxid else None  # type: ignore[arg-type]
+
+
+def _nonzero_origin_lsn(state: StreamState, message: m.Origin) -> Breach | None:
+    if not message.origin_lsn or state.open is None or state.open.streamed is None:
+        return None
+    return "origin_lsn", f"must be 0 in a stream block, not {message.origin_lsn}"
+
+
+def _streaming_off(state: StreamState, message: Message) -> Breach | None:
+    return None if state.options.streaming != "off" else ("tag", "the option `streaming` was not requested")
+
+
+RULES: Final = (
+    Rule(
+        name="stop-without-start",
+        doc="Stream Stop closes a block that Stream Start opened.",
+        source="pgoutput_stream_stop",
+        on=(m.StreamStop,),
+        check=_stop_without_start,
+        legal=(*s.BLOCK, s.STREAM_COMMIT),
+        illegal=(*s.BLOCK, s.STOP, s.STREAM_COMMIT),
+    ),
+    Rule(
+        name="first-segment",
+        doc="The first Stream Start of a transaction is marked as the first, and no later one is.",
+        source="pgoutput_stream_start (rbtxn_is_streamed)",
+        on=(m.StreamStart,),
+        check=_first_segment,
+        legal=(*s.BLOCK, s.NEXT, s.STREAMED, s.STOP, s.STREAM_COMMIT),
+        illegal=(*s.BLOCK, s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
+    ),
+    Rule(
+        name="end-of-streamed",
+        doc="Stream Commit and Stream Prepare end a transaction that was sent in stream blocks.",
+        source="pgoutput_stream_commit, pgoutput_stream_prepare_txn (rbtxn_is_streamed)",
+        on=(m.StreamCommit, m.StreamPrepare),
+        check=_not_streamed,
+        legal=(*s.BLOCK, s.STREAM_COMMIT),
+        illegal=(*s.BLOCK, s.STREAM_COMMIT, m.StreamCommit(s.TOP, 2_048, 2_096, 0)),
+    ),
+    Rule(
+        name="abort-of-streamed",
+        doc="Stream Abort ends a transaction that was sent in stream blocks.",
+        source="ReorderBufferAbort (rbtxn_is_streamed)",
+        on=(m.StreamAbort,),
+        check=_abort_not_streamed,
+        legal=(*s.BLOCK, s.STREAM_ABORT),
+        illegal=(*s.BLOCK, s.STREAM_ABORT, s.STREAM_ABORT),
+    ),
+    Rule(
+        name="savepoint-of-streamed",
+        doc="Stream Abort rolls back a savepoint of a transaction that was sent in stream blocks. "
+        "PostgreSQL 18.0 to 18.4 also send it for transactions that were not (bug 19616); clients "
+        "should ignore it.",
+        source="ReorderBufferAbort; ReorderBufferCheckAndTruncateAbortedTXN",
+        on=(m.StreamAbort,),
+        check=_savepoint_not_streamed,
+        legal=(*s.BLOCK, s.SAVEPOINT_ABORT, s.STREAM_COMMIT),
+        illegal=(s.SAVEPOINT_ABORT,),
+    ),
+    Rule(
+        name="origin-lsn-in-block",
+        doc="The LSN of an Origin in a stream block is 0.",
+        source="pgoutput_stream_start (InvalidXLogRecPtr)",
+        on=(m.Origin,),
+        check=_nonzero_origin_lsn,
+        legal=(s.FIRST, m.Origin(0, "o"), s.STOP, s.STREAM_COMMIT),
+        illegal=(s.FIRST, m.Origin(1, "o"), s.STOP, s.STREAM_COMMIT),
+    ),
+    Rule(
+        name="streaming-off",
+        doc="Stream blocks and the messages that end streamed transactions are sent only if `streaming` "
+        "was requested.",
+        source="pgoutput_startup",
+        on=(m.StreamStart, m.StreamStop, m.StreamCommit, m.StreamAbort, m.StreamPrepare),
+        check=_streaming_off,
+        options=CheckOptions(),
+        legal=s.transaction(s.RELATION, s.INSERT),
+        illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST),
+    ),
+)

@@ -1,0 +1,205 @@
+"""Rules of the tuples in changes."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from pgoutput import messages as m
+from pgoutput.messages import UNCHANGED, ReplicaIdentity, TupleData
+from pgoutput.stream.check import samples as s
+from pgoutput.stream.check.model import Breach, Rule
+from pgoutput.stream.check.options import CheckOptions
+from pgoutput.stream.check.state import KnownRelation, StreamState
+
+_Old: TypeAlias = m.Update | m.Delete
+
+
+def _wrong_column_count(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
+    known = state.relation_for(message.relation_oid)
+    if known is None:
+        return None
+    for field in _FIELDS[type(message)]:
+        cells: TupleData | None = getattr(message, field)
+        if cells is not None and len(cells) != known.width:
+            relation = known.relation
+            name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
+            text = f"{field} has {len(cells)} columns, but {name} has {known.width}"
+            return f"{field}.count", text
+    return None
+
+
+def _unpartitioned_relation(state: StreamState, message: _Old) -> KnownRelation | None:
+    """Return the relation, or None for a partitioned table.
+
+    Changes sent under a partitioned table have the old values that the partition's replica identity requires.
+    """
+    known = state.relation_for(message.relation_oid)
+    return None if known is None or known.partitioned else known
+
+
+def _unchanged_in_old(state: StreamState, message: _Old) -> Breach | None:
+    cells, field = (message.key, "key") if message.key is not None else (message.old, "old")
+    if cells is None or UNCHANGED not in cells:
+        return None
+    return f"{field}[{cells.index(UNCHANGED)}]", "old values are always sent, even if TOASTed"
+
+
+def _value_outside_key(state: StreamState, message: _Old) -> Breach | None:
+    key = message.key
+    if key is None or (known := _unpartitioned_relation(state, message)) is None:
+        return None
+    for i in known.others:
+        if i < len(key) and key[i] is not None:
+            column = known.relation.columns[i].name
+            return f"key[{i}]", f"{column!r} is not part of the replica identity, so it must be NULL"
+    return None
+
+
+def _key_null(state: StreamState, message: _Old) -> Breach | None:
+    key = message.key
+    if key is None or None not in key or (known := _unpartitioned_relation(state, message)) is None:
+        return None
+    for i in known.keys:
+        if i < len(key) and key[i] is None:
+            column = known.relation.columns[i].name
+            return f"key[{i}]", f"{column!r} is part of the replica identity, so it must not be NULL"
+    return None
+
+
+def _wrong_tuple_for_identity(state: StreamState, message: _Old) -> Breach | None:
+    known = state.relation_for(message.relation_oid)
+    if known is None:
+        return None
+    full = known.relation.replica_identity == ReplicaIdentity.FULL
+    if message.key is not None and full:
+        return "key.tag", "the relation has REPLICA IDENTITY FULL, so an old tuple is sent, not a key"
+    if message.old is not None and not full:
+        return (
+            "old.tag",
+            "an old tuple is sent only with REPLICA IDENTITY FULL, which the relation does not have",
+        )
+    return None
+
+
+def _missing_identity(state: StreamState, message: _Old) -> Breach | None:
+    if (known := _unpartitioned_relation(state, message)) is None:
+        return None
+    relation = known.relation
+    if relation.replica_identity == ReplicaIdentity.FULL or known.keys:
+        return None
+    name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
+    return "relation_oid", f"{name} has no replica identity, so its rows cannot be updated or deleted"
+
+
+def _old_missing(state: StreamState, message: m.Update) -> Breach | None:
+    if message.old is not None or message.key is not None:
+        return None
+    known = _unpartitioned_relation(state, message)
+    if known is None or known.relation.replica_identity != ReplicaIdentity.FULL:
+        return None
+    return "new.tag", "the relation has REPLICA IDENTITY FULL, but the old tuple is missing"
+
+
+def _unrequested_binary(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
+    if state.options.binary is not False:
+        return None
+    for field in _FIELDS[type(message)]:
+        cells: TupleData | None = getattr(message, field)
+        if cells is not None and bytes in map(type, cells):
+            i = [type(cell) for cell in cells].index(bytes)
+            return f"{field}[{i}].tag", "the option `binary` was not requested"
+    return None
+
+
+_FIELDS: Final = {m.Insert: ("new",), m.Update: ("key", "old", "new"), m.Delete: ("key", "old")}
+_ROWS: Final = (m.Insert, m.Update, m.Delete)
+_OLD: Final = (m.Update, m.Delete)
+_TEXT: Final = CheckOptions(binary=False)
+_NOTHING: Final = m.Relation(
+    s.OID,
+    "public",
+    "t",
+    ReplicaIdentity.NOTHING,
+    tuple(m.RelationColumn(0, c.name, c.type_oid, -1) for c in s.COLUMNS),
+)
+
+RULES: Final = (
+    Rule(
+        name="column-count",
+        doc="The tuples of a change have as many columns as the last Relation message of their relation.",
+        source="logicalrep_write_tuple",
+        on=_ROWS,
+        check=_wrong_column_count,
+        legal=s.transaction(s.RELATION, s.INSERT),
+        illegal=s.transaction(s.RELATION, m.Insert(s.OID, ("1",))),
+    ),
+    Rule(
+        name="old-complete",
+        doc="Key and old tuples have no unchanged TOASTed values. (New tuples may have them, also where a "
+        "row filter turns an update into an insert.)",
+        source="ExtractReplicaIdentity (toast_flatten_tuple)",
+        on=_OLD,
+        check=_unchanged_in_old,
+        legal=s.transaction(s.RELATION, m.Update(s.OID, ("1", UNCHANGED), key=("0", None))),
+        illegal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", UNCHANGED))),
+    ),
+    Rule(
+        name="key-only",
+        doc="A key tuple has one cell per column, which is NULL for columns outside the replica identity. "
+        "(This rule, key-complete, old-row-needed and replica-identity-needed are not applied to a "
+        "relation whose Relation message was directly followed by another: changes of a partition may "
+        "be sent under its partitioned table, with the old values that the partition's replica "
+        "identity requires.)",
+        source="ExtractReplicaIdentity",
+        on=_OLD,
+        check=_value_outside_key,
+        legal=s.transaction(s.RELATION, s.DELETE),
+        illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=("1", "x"))),
+    ),
+    Rule(
+        name="key-complete",
+        doc="The replica identity columns of a key tuple are not NULL.",
+        source="ExtractReplicaIdentity (Assert !nulls)",
+        on=_OLD,
+        check=_key_null,
+        legal=s.transaction(s.RELATION, s.DELETE),
+        illegal=s.transaction(s.RELATION, m.Delete(s.OID, key=(None, None))),
+    ),
+    Rule(
+        name="replica-identity",
+        doc="Old values are an old tuple with REPLICA IDENTITY FULL, and a key tuple otherwise.",
+        source="logicalrep_write_update, logicalrep_write_delete",
+        on=_OLD,
+        check=_wrong_tuple_for_identity,
+        legal=s.transaction(s.FULL, m.Delete(s.OID, old=("1", "x"))),
+        illegal=s.transaction(s.RELATION, m.Delete(s.OID, old=("1", "x"))),
+    ),
+    Rule(
+        name="replica-identity-needed",
+        doc="Rows are updated and deleted only if the relation has a replica identity: a key, or FULL.",
+        source="CheckCmdReplicaIdentity",
+        on=_OLD,
+        check=_missing_identity,
+        legal=s.transaction(s.RELATION, s.DELETE),
+        illegal=s.transaction(_NOTHING, m.Update(s.OID, ("1", "x"))),
+    ),
+    Rule(
+        name="old-row-needed",
+        doc="With REPLICA IDENTITY FULL each update has an old tuple.",
+        source="ExtractReplicaIdentity",
+        on=(m.Update,),
+        check=_old_missing,
+        legal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"), old=("1", "x"))),
+        illegal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"))),
+    ),
+    Rule(
+        name="binary-off",
+        doc="Values are in binary format only if the option `binary` was requested.",
+        source="logicalrep_write_tuple",
+        on=_ROWS,
+        check=_unrequested_binary,
+        options=_TEXT,
+        legal=s.transaction(s.RELATION, s.INSERT),
+        illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),
+    ),
+)

@@ -1,0 +1,182 @@
+"""Column types: parsing of declarations such as `numeric(12,2)` or `int8 key`, enums and domains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from pgoutput import catalog
+from pgoutput.errors import ScenarioError
+from pgoutput.messages import Type
+
+_ALIASES: Final = {
+    "bigint": "int8",
+    "int": "int4",
+    "integer": "int4",
+    "smallint": "int2",
+    "boolean": "bool",
+    "real": "float4",
+    "float": "float8",
+    "double precision": "float8",
+    "decimal": "numeric",
+    "character varying": "varchar",
+    "character": "bpchar",
+    "char": "bpchar",
+    "bit varying": "varbit",
+    "timestamp with time zone": "timestamptz",
+    "timestamp without time zone": "timestamp",
+    "time with time zone": "timetz",
+    "time without time zone": "time",
+}
+"""SQL names of built-in types (gram.y) to their pg_type names."""
+
+_DECLARATION: Final = re.compile(r"\s*(.+?)(\s+key)?\s*", re.DOTALL)
+_TYPE: Final = re.compile(r"(.+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?\s*(\[\])?")
+
+_MODIFIERS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "length": lambda length, _: length + 4,
+    "bits": lambda bits, _: bits,
+    "precision": lambda precision, _: precision,
+    "numeric": lambda precision, scale: ((precision << 16) | (scale & 0x7FF)) + 4,
+}
+"""Functions from the numbers in parentheses to `atttypmod`, by the catalog's kind of modifier."""
+
+_DEFAULT_MODIFIERS: Final = {"char": 5, "character": 5, "bit": 1}
+"""`atttypmod` of type names with an implicit length: char means char(1)."""
+
+
+class ColumnType(msgspec.Struct, frozen=True):
+    """The type of a column."""
+
+    oid: int
+    """pg_attribute.atttypid."""
+    modifier: int = -1
+    """pg_attribute.atttypmod."""
+    base_oid: int = 0
+    """OID of the built-in type that defines the text and binary format; text for enums."""
+    base_modifier: int = -1
+    """Type modifier of `base_oid`: the column's own, or that of a domain's base type."""
+    type_message: Type | None = None
+    """The Type message of a user-defined type; None for built-in types."""
+    element_oid: int = 0
+    """OID of the element type if this is an array of a user-defined type, otherwise 0."""
+
+    @property
+    def is_toastable(self) -> bool:
+        """Whether large values of the type are TOASTed (pg_type.typlen is -1)."""
+        return self.base_oid in catalog.BY_ARRAY_OID or catalog.BY_OID[self.base_oid].name in _TOASTABLE
+
+
+_TOASTABLE: Final = frozenset(
+    (
+        "bit",
+        "bpchar",
+        "bytea",
+        "json",
+        "jsonb",
+        "numeric",
+        "path",
+        "polygon",
+        "text",
+        "tsvector",
+        "varbit",
+        "varchar",
+        "xml",
+    )
+)
+
+
+class TypeRegistry:
+    """The types of a scenario: built-in and user-defined.
+
+    Args:
+        next_oid: Returns the OID for a new object.
+    """
+
+    def __init__(self, next_oid: Callable[[], int]) -> None:
+        self._next_oid = next_oid
+        self._user_types: dict[str, ColumnType] = {}
+
+    def parse_declaration(self, text: str) -> tuple[ColumnType, bool]:
+        """Return a declared column type and whether the column is part of the primary key.
+
+        Args:
+            text: Type as in CREATE TABLE, optionally followed by `key`: `int8 key`, `numeric(12,2)`,
+                `text[]`, `app.mood`.
+
+        Raises:
+            ScenarioError: The declaration is empty, or the type does not exist.
+        """
+        match = _DECLARATION.fullmatch(text)
+        if match is None:
+            raise ScenarioError(
+                "the column type is missing; declare it as in CREATE TABLE, such as `int8 key`"
+            )
+        return self.parse(match[1]), match[2] is not None
+
+    def parse(self, text: str) -> ColumnType:
+        """Return the type with this name.
+
+        Raises:
+            ScenarioError: The type does not exist, or takes no type modifier.
+        """
+        if text in self._user_types:
+            return self._user_types[text]
+        match = _TYPE.fullmatch(text.strip())
+        name = " ".join(match[1].split()).lower() if match else ""
+        builtin = catalog.BY_NAME.get(_ALIASES.get(name, name))
+        if match is None or builtin is None:
+            raise ScenarioError(
+                f"unknown type {text!r}; use a built-in type by its pg_type name, such as int8, text, "
+                "numeric(12,2) or timestamptz, or create it with Scenario.enum or Scenario.domain"
+            )
+        modifier = _DEFAULT_MODIFIERS.get(name, -1)
+        if match[2]:
+            if builtin.modifier not in _MODIFIERS:
+                raise ScenarioError(f"type {builtin.name} does not accept the modifier ({match[2]})")
+            modifier = _MODIFIERS[builtin.modifier](int(match[2]), int(match[3] or 0))
+        oid = builtin.array_oid if match[4] else builtin.oid
+        return ColumnType(oid, modifier, oid, modifier)
+
+    def create_enum(self, name: str) -> None:
+        """Create an enum type and its array type (DefineEnum)."""
+        namespace, local = split_qualified_name(name)
+        array, oid = self._next_oid(), self._next_oid()
+        text = catalog.BY_NAME["text"]
+        self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid, namespace, local)))
+        self._add(
+            f"{name}[]", ColumnType(array, -1, text.array_oid, -1, Type(array, namespace, f"_{local}"), oid)
+        )
+
+    def create_domain(self, name: str, base: str) -> None:
+        """Create a domain. Its Type message has the domain's OID and the name of the base type."""
+        split_qualified_name(name)
+        base_type = self.parse(base)
+        oid = self._next_oid()
+        if base_type.type_message is not None:
+            type_message = msgspec.structs.replace(base_type.type_message, oid=oid)
+        elif base_type.oid in catalog.BY_ARRAY_OID:
+            type_message = Type(oid, "", f"_{catalog.BY_ARRAY_OID[base_type.oid].name}")
+        else:
+            type_message = Type(oid, "", catalog.BY_OID[base_type.oid].name)
+        self._add(name, ColumnType(oid, -1, base_type.base_oid, base_type.base_modifier, type_message))
+
+    def _add(self, name: str, type_: ColumnType) -> None:
+        if name in self._user_types:
+            raise ScenarioError(f"type {name} exists already")
+        self._user_types[name] = type_
+
+
+def split_qualified_name(name: str) -> tuple[str, str]:
+    """Return schema and name.
+
+    Raises:
+        ScenarioError: The schema or the name is missing.
+    """
+    namespace, dot, local = name.partition(".")
+    if not (namespace and dot and local):
+        raise ScenarioError(f"{name!r} has no schema; use a qualified name such as public.orders")
+    return namespace, local

@@ -1,0 +1,75 @@
+"""Expected rows of a scenario: the content of all tables after each commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from pgoutput.synth.table_definition import Cells, TableDefinition, cell
+from pgoutput.synth.tables import ScenarioTable
+from pgoutput.synth.transaction_manager import CommitEffects
+
+TableRow: TypeAlias = dict[str, str | None]
+"""Values of a row in text format by column name."""
+
+
+class CommittedState(msgspec.Struct, frozen=True):
+    """Expected rows of all tables after one commit."""
+
+    xid: int
+    """Transaction id."""
+    gid: str | None
+    """Global identifier of the prepared transaction, or None."""
+    commit_lsn: int
+    """LSN of the commit record."""
+    end_lsn: int
+    """LSN of the end of the commit record."""
+    commit_time: int
+    """Commit time in microseconds since 2000-01-01 00:00 UTC."""
+    tables: dict[str, list[TableRow]]
+    """Rows of each table by full table name, in insertion order."""
+
+
+def committed_rows(table: ScenarioTable) -> list[TableRow]:
+    """Return the committed rows of a table, in insertion order."""
+    return [
+        row
+        for leaf in table.leaves()
+        for row in _rows_by_column(
+            leaf.committed_definition,
+            {number: row.committed for number, row in leaf.rows.items() if row.committed is not None},
+        )
+    ]
+
+
+def history(tables: Iterable[ScenarioTable], commits: Sequence[CommitEffects]) -> Iterator[CommittedState]:
+    """Yield the rows of all tables after each commit."""
+    leaves = [table for table in tables if not table.partitions]
+    rows: dict[ScenarioTable, dict[int, Cells]] = {table: {} for table in leaves}
+    definitions = {table: table.initial_definition for table in leaves}
+    for commit in commits:
+        definitions |= commit.definitions
+        for table, number, cells in commit.rows:
+            if cells is None:
+                rows[table].pop(number, None)
+            else:
+                rows[table][number] = cells
+        record = commit.record
+        yield CommittedState(
+            record.top,
+            record.gid,
+            record.lsn,
+            record.end_lsn,
+            record.time,
+            {
+                definitions[table].full_name: _rows_by_column(definitions[table], rows[table])
+                for table in leaves
+            },
+        )
+
+
+def _rows_by_column(definition: TableDefinition, rows: Mapping[int, Cells]) -> list[TableRow]:
+    ordered = sorted(rows.items())
+    return [{column.name: cell(cells, column) for column in definition.columns} for _, cells in ordered]

@@ -1,0 +1,120 @@
+"""Write the stream of a scenario to a capture file or a recording."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from uuid import uuid4
+
+import msgspec
+
+from pgoutput import envelope
+from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.messages import XLogData
+from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
+from pgoutput.synth.options import StreamOptions
+from pgoutput.synth.scenario import Scenario
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+_SERVER_VERSION: Final = "18.4"
+"""Server version stated in capture files and recordings."""
+
+_NAME: Final = "synth"
+"""Name of the database, the slot and the publication."""
+
+
+def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> None:
+    """Write the stream of a scenario to a capture file.
+
+    Args:
+        scenario: The scenario.
+        path: A file that does not exist yet; compressed if the name ends in .gz.
+        options: Options of `Scenario.stream`.
+
+    Raises:
+        RecordingError: The file exists, or another process is writing it.
+        ValueError: The protocol version does not support an option.
+        ScenarioError: A value has no binary format.
+        OSError: The file cannot be written. No partial output is left.
+    """
+    stream_options, path = msgspec.structs.replace(scenario.options, **options), Path(path)
+    require_absent(path)
+    with staging_folder(path) as stage:
+        temporary = stage / path.name
+        with temporary.open("wb") as file:
+            with _deterministic_gzip(file) if path.suffix == ".gz" else nullcontext(file) as lines:
+                lines.write(write_header(_header(stream_options)))
+                for message in scenario.stream(**options):
+                    lines.write(write_record("copydata", envelope.encode(message)))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+
+
+def write_recording(
+    scenario: Scenario, folder: str | Path, *, segment_bytes: int | None = None, **options: Any
+) -> list[Path]:
+    """Write the stream of a scenario as a recording, and return the paths of its segments.
+
+    Args:
+        scenario: The scenario.
+        folder: A folder that does not exist or is empty.
+        segment_bytes: Size of a segment's messages in bytes, after which a new segment starts; None for the
+            recorder's default.
+        options: Options of `Scenario.stream`.
+
+    Raises:
+        RecordingError: The folder is not empty, or another process is writing to it.
+        ValueError: The protocol version does not support an option.
+        ScenarioError: A value has no binary format.
+        OSError: The folder cannot be written. No partial output is left.
+    """
+    from pgoutput.recording import (  # imported here: requires numpy
+        SEGMENT_BYTES,
+        SegmentWriter,
+        Source,
+        Start,
+    )
+
+    stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
+    require_new_folder(folder)
+    source = Source(
+        recording=str(uuid4()),
+        system_identifier="",
+        server_version=_SERVER_VERSION,
+        database=_NAME,
+        slot=_NAME,
+        publications=(_NAME,),
+        proto_version=stream_options.proto_version,
+        options=stream_options.non_default(),
+        slot_two_phase=stream_options.two_phase,
+    )
+    with staging_folder(folder) as stage:
+        temporary = stage / folder.name
+        temporary.mkdir()
+        start = Start(session=1, number=1, position=0, lsn=0)
+        writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes or SEGMENT_BYTES)
+        for message in scenario.stream(**options):
+            if isinstance(message, XLogData):
+                writer.write([message], message.send_time + EPOCH_UNIX_MICROSECONDS)
+        writer.rotate()
+        temporary.rename(folder)
+    return sorted(folder.iterdir())
+
+
+def _deterministic_gzip(file: BinaryIO) -> gzip.GzipFile:
+    """Return a gzip writer whose output depends on the content only, not on file name or time."""
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+
+
+def _header(stream_options: StreamOptions) -> Header:
+    options = {"publication_names": f'"{_NAME}"'} | stream_options.non_default()
+    return Header(
+        stream_options.proto_version,
+        options,
+        slot_two_phase=stream_options.two_phase,
+        server_version=_SERVER_VERSION,
+    )

@@ -1,0 +1,315 @@
+"""The pgoutput plugin: Type and Relation messages, row filters, column lists and tuple encoding.
+
+Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pgoutput import catalog, messages
+from pgoutput.errors import ScenarioError
+from pgoutput.messages import Cell, Message, TupleData
+from pgoutput.synth.options import StreamOptions
+from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
+from pgoutput.synth.wal import (
+    LogicalMessageRecord,
+    ReplicationOrigin,
+    RowChange,
+    TransactionEnd,
+    TruncateRecord,
+)
+from pgoutput.values import encode_binary
+from pgoutput.wire import UNCHANGED
+
+WriteMessage = Callable[[int, Message], None]
+"""Function that sends a message with the `wal_start` LSN of its XLogData."""
+
+INVALID_LSN: Final = 0
+"""LSN of messages that other messages of the same change follow (WalSndPrepareWrite, last_write false)."""
+
+
+class OutputPlugin:
+    """The pgoutput plugin's state for one connection.
+
+    Args:
+        options: Options of START_REPLICATION.
+        via_root: The publication's publish_via_partition_root.
+        write: Sends a message.
+    """
+
+    def __init__(self, options: StreamOptions, via_root: bool, write: WriteMessage) -> None:
+        self._options = options
+        self._via_root = via_root
+        self._write = write
+        self._sent_relations: set[int] = set()
+        """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
+        self._sent_relations_in: dict[int, set[int]] = {}
+        """Xids of the streamed transactions in which a relation was sent, by relation OID (streamed_txns)."""
+
+    def invalidate(self, oid: int) -> None:
+        """Send the relation's Relation message again before its next change (rel_sync_cache_relation_cb)."""
+        self._sent_relations.discard(oid)
+        self._sent_relations_in.pop(oid, None)
+
+    # Transactions
+
+    def begin(self, lsn: int, end: TransactionEnd) -> None:
+        """Write Begin. The caller delays this until the transaction's first published change."""
+        self._write_opening(lsn, messages.Begin(end.lsn, end.time, end.top), end.origin)
+
+    def commit(self, end: TransactionEnd) -> None:
+        """Write Commit."""
+        self._write(end.end_lsn, messages.Commit(end.lsn, end.end_lsn, end.time))
+
+    def begin_prepare(self, lsn: int, end: TransactionEnd) -> None:
+        """Write Begin Prepare, also for a transaction without published changes."""
+        assert end.gid is not None
+        self._write_opening(
+            lsn, messages.BeginPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid), end.origin
+        )
+
+    def prepare(self, end: TransactionEnd) -> None:
+        """Write Prepare."""
+        assert end.gid is not None
+        self._write(end.end_lsn, messages.Prepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
+
+    def commit_prepared(self, end: TransactionEnd) -> None:
+        """Write Commit Prepared."""
+        assert end.gid is not None
+        self._write(end.end_lsn, messages.CommitPrepared(end.lsn, end.end_lsn, end.time, end.top, end.gid))
+
+    def rollback_prepared(self, end: TransactionEnd) -> None:
+        """Write Rollback Prepared."""
+        assert end.gid is not None
+        lsns, times = (end.prepare_end_lsn, end.end_lsn), (end.prepare_time, end.time)
+        self._write(end.end_lsn, messages.RollbackPrepared(*lsns, *times, end.top, end.gid))
+
+    # Streamed transactions
+
+    def stream_start(self, lsn: int, xid: int, first: bool, origin: ReplicationOrigin | None) -> None:
+        """Write Stream Start, followed by Origin in the first stream block of a transaction."""
+        # The origin's commit LSN is not known while the transaction is in progress.
+        sent_origin = msgspec.structs.replace(origin, lsn=0) if origin is not None and first else None
+        self._write_opening(lsn, messages.StreamStart(xid, first), sent_origin)
+
+    def stream_stop(self, lsn: int) -> None:
+        """Write Stream Stop."""
+        self._write(lsn, messages.StreamStop())
+
+    def stream_abort(self, end: TransactionEnd, subxid: int) -> None:
+        """Write Stream Abort for a streamed transaction or one of its subtransactions."""
+        tail = (end.end_lsn, end.time) if self._options.streaming == "parallel" else (None, None)
+        self._write(end.end_lsn, messages.StreamAbort(end.top, subxid, *tail))
+        self._forget_stream(end.top)
+
+    def stream_commit(self, end: TransactionEnd) -> None:
+        """Write Stream Commit.
+
+        Relation messages sent in the transaction now count as sent for all transactions.
+        """
+        self._write(end.end_lsn, messages.StreamCommit(end.top, end.lsn, end.end_lsn, end.time))
+        self._sent_relations |= self._forget_stream(end.top)
+
+    def stream_prepare(self, end: TransactionEnd) -> None:
+        """Write Stream Prepare."""
+        assert end.gid is not None
+        self._write(end.end_lsn, messages.StreamPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
+
+    # Changes
+
+    def change(self, change: RowChange, streamed: bool, begin: Callable[[], None]) -> None:
+        """Write the messages of a row change (pgoutput_change).
+
+        Args:
+            change: WAL record of the row change.
+            streamed: Whether the change is part of a stream block.
+            begin: Called before the first message of the change is written.
+        """
+        definition = change.definition
+        if not definition.published:
+            return
+        oid = change.root.oid if change.root is not None and self._via_root else definition.oid
+        message = self._change_message(change, oid, change.xid if streamed else None)
+        if message is None:
+            return
+        begin()
+        self._maybe_send_schema(definition, change.root, change.xid if streamed else None, change.top)
+        self._write(change.lsn, message)
+
+    def truncate(self, change: TruncateRecord, streamed: bool, begin: Callable[[], None]) -> None:
+        """Write Truncate (pgoutput_truncate).
+
+        With publish_via_partition_root only root tables are listed, otherwise only partitions and plain
+        tables.
+
+        Args:
+            change: WAL record of the TRUNCATE.
+            streamed: Whether the change is part of a stream block.
+            begin: Called before the first message of the change is written.
+        """
+        xid = change.xid if streamed else None
+        oids = []
+        for definition, root, is_root in change.definitions:
+            if definition.published and (not is_root if not self._via_root else root is None):
+                begin()
+                self._maybe_send_schema(definition, root, xid, change.top)
+                oids.append(definition.oid)
+        if oids:
+            self._write(change.lsn, messages.Truncate(change.options, tuple(oids), xid))
+
+    def message(self, record: LogicalMessageRecord, streamed: bool, begin: Callable[[], None]) -> None:
+        """Write a logical message (pgoutput_message).
+
+        In a stream block the message has the xid of the top-level transaction, even if a subtransaction
+        emitted it.
+
+        Args:
+            record: WAL record of the logical message.
+            streamed: Whether the message is part of a stream block.
+            begin: Called before a transactional message is written.
+        """
+        if not self._options.messages:
+            return
+        flags = 0
+        if record.transactional:
+            begin()
+            flags = messages.MessageFlag.TRANSACTIONAL
+        lsn, xid = record.end_lsn, record.top if streamed else None
+        self._write(lsn, messages.LogicalMessage(flags, lsn, record.prefix, record.content, xid))
+
+    def _write_opening(self, lsn: int, message: Message, origin: ReplicationOrigin | None) -> None:
+        self._write(lsn if origin is None else INVALID_LSN, message)
+        if origin is not None:
+            self._write(lsn, messages.Origin(origin.lsn, origin.name))
+
+    def _forget_stream(self, xid: int) -> set[int]:
+        """Forget a streamed transaction (cleanup_rel_sync_cache); return the relations sent in its blocks."""
+        sent = {oid for oid, xids in self._sent_relations_in.items() if xid in xids}
+        for oid in sent:
+            self._sent_relations_in[oid].discard(xid)
+        return sent
+
+    def _maybe_send_schema(
+        self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
+    ) -> None:
+        """Write Type and Relation messages if the client does not have them yet (maybe_send_schema)."""
+        if xid is None:
+            is_sent = definition.oid in self._sent_relations
+        else:
+            is_sent = top in self._sent_relations_in.get(definition.oid, ())
+        if is_sent:
+            return
+        for described in (root, definition) if root is not None and self._via_root else (definition,):
+            for type_ in described.type_messages():
+                self._write(INVALID_LSN, msgspec.structs.replace(type_, xid=xid))
+            self._write(INVALID_LSN, msgspec.structs.replace(described.relation_message(), xid=xid))
+        if xid is None:
+            self._sent_relations.add(definition.oid)
+        else:
+            self._sent_relations_in.setdefault(definition.oid, set()).add(top)
+
+    # Rows
+
+    def _change_message(self, change: RowChange, oid: int, xid: int | None) -> Message | None:
+        """Return the message for a row change, or None if the row filter excludes it (pgoutput_row_filter).
+
+        The row filter may turn an update into an insert or a delete.
+        """
+        definition, where = change.definition, change.definition.where
+        if change.new is None:
+            assert change.old is not None
+            old = _identity_cells(definition, change.old)
+            if where is not None and not where.matches(old):
+                return None
+            return messages.Delete(oid, xid, **self._old(definition, old))
+        if change.old is None:
+            if where is not None and not where.matches(change.new):
+                return None
+            return messages.Insert(oid, self._tuple(definition, change.new), xid)
+        unchanged = _unchanged_toast_columns(change)
+        logged = _logged_old_row(change)
+        new = self._tuple(definition, change.new, unchanged)
+        if where is None or logged is None:
+            if where is not None and not where.matches(change.new):
+                return None
+            old_tuple = {} if logged is None else self._old(definition, logged)
+            return messages.Update(oid, new, xid, **old_tuple)
+        before, after = where.matches(logged), where.matches(change.new)
+        if before and after:
+            return messages.Update(oid, new, xid, **self._old(definition, logged))
+        if before:
+            return messages.Delete(oid, xid, **self._old(definition, logged))
+        if after:
+            # The new row of an Insert is complete: unchanged TOASTed values come from the logged old row.
+            missing = {column for column in unchanged if cell(logged, column) is None}
+            return messages.Insert(oid, self._tuple(definition, change.new, missing), xid)
+        return None
+
+    def _old(self, definition: TableDefinition, cells: Cells) -> dict[str, TupleData]:
+        full = definition.replica_identity == messages.ReplicaIdentity.FULL
+        return {"old" if full else "key": self._tuple(definition, cells)}
+
+    def _tuple(
+        self,
+        definition: TableDefinition,
+        cells: Cells,
+        unchanged: set[Column] | frozenset[Column] = frozenset(),
+    ) -> TupleData:
+        """Return the published cells of a row (logicalrep_write_tuple)."""
+        return tuple(
+            UNCHANGED if column in unchanged else self._cell(cell(cells, column), column)
+            for column in definition.published_columns
+        )
+
+    def _cell(self, text: str | None, column: Column) -> Cell:
+        if text is None or not self._options.binary:
+            return text
+        builtin = catalog.BY_OID.get(column.type.base_oid)
+        if builtin is not None and builtin.send == "none":
+            return text
+        try:
+            data = encode_binary(text, column.type.base_oid)
+        except ValueError as error:
+            raise ScenarioError(f"column {column.name} in binary format: {error}") from None
+        if column.type.element_oid:  # follows the dimension count and the NULL flag (array_send)
+            data = data[:8] + column.type.element_oid.to_bytes(4, "big") + data[12:]
+        return data
+
+
+def _identity_cells(definition: TableDefinition, cells: Cells) -> Cells:
+    """Return the row with NULL in all columns outside the replica identity."""
+    identity = definition.identity_columns
+    return tuple(text if number in identity else None for number, text in enumerate(cells))
+
+
+def _unchanged_toast_columns(change: RowChange) -> set[Column]:
+    """Return the TOASTed columns that the UPDATE does not set; their values are not sent."""
+    assert change.new is not None
+    return {
+        column
+        for column in change.definition.columns
+        if column.number not in change.assigned and column.is_toasted(cell(change.new, column))
+    }
+
+
+def _logged_old_row(change: RowChange) -> Cells | None:
+    """Return the old row as logged with an update (ExtractReplicaIdentity), or None if nothing is logged.
+
+    REPLICA IDENTITY FULL logs the whole row. Otherwise the key is logged if a key column changed or is
+    TOASTed.
+    """
+    definition = change.definition
+    assert change.old is not None
+    assert change.new is not None
+    if definition.replica_identity == messages.ReplicaIdentity.FULL:
+        return _identity_cells(definition, change.old)
+    for column in definition.columns:
+        if column.number in definition.identity_columns:
+            before, after = cell(change.old, column), cell(change.new, column)
+            if before != after or column.is_toasted(before):
+                return _identity_cells(definition, change.old)
+    return None

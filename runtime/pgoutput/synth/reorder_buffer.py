@@ -1,0 +1,308 @@
+"""Reorder buffer: decodes the WAL and sends transactions at commit or in stream blocks.
+
+Follows src/backend/replication/logical/decode.c and reorderbuffer.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pgoutput.messages import Message, PrimaryKeepalive, XLogData
+from pgoutput.synth.options import StreamOptions
+from pgoutput.synth.output_plugin import OutputPlugin
+from pgoutput.synth.table_definition import Cells
+from pgoutput.synth.wal import (
+    AnyWalRecord,
+    Idle,
+    Invalidation,
+    LogicalMessageRecord,
+    RowChange,
+    TransactionEnd,
+    TruncateRecord,
+)
+from pgoutput.versions import CODECS
+
+BufferedRecord: TypeAlias = RowChange | TruncateRecord | LogicalMessageRecord | Invalidation
+"""WAL record that is kept until its transaction is sent."""
+
+_CHANGE_BYTES: Final = 80
+"""Size of a change in memory without its rows, in bytes (sizeof(ReorderBufferChange))."""
+
+
+class _Txn(msgspec.Struct, eq=False):
+    """A transaction in progress (ReorderBufferTXN)."""
+
+    xid: int
+    first_lsn: int
+    """LSN of the transaction's first record."""
+    changes: list[BufferedRecord] = []
+    """Records that have not been sent."""
+    size: int = 0
+    """Size of the unsent changes, in bytes."""
+    streamed_xids: set[int] = set()
+    """Xids of the (sub)transactions sent in stream blocks; contains the transaction's own xid after its first
+    block."""
+    invalidations: list[Invalidation] = []
+    """The transaction's own invalidations, including those of rolled-back subtransactions
+    (txn->invalidations)."""
+    rolled_back_xids: set[int] = set()
+    """Xids of the subtransactions that were rolled back."""
+    distributed_oids: set[int] = set()
+    """OIDs of tables that other transactions altered while this one was open
+    (txn->invalidations_distributed)."""
+    prepared: bool = False
+    """Whether the transaction is prepared and was decoded at PREPARE TRANSACTION."""
+
+
+class ReorderBuffer:
+    """Decodes the WAL for one connection.
+
+    Args:
+        options: Options of START_REPLICATION.
+        work_mem: `logical_decoding_work_mem`, in bytes.
+        via_root: The publication's publish_via_partition_root.
+        after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
+    """
+
+    def __init__(self, options: StreamOptions, work_mem: int, via_root: bool, after_lsn: int) -> None:
+        self._options = options
+        self._work_mem = work_mem
+        self._after_lsn = after_lsn
+        self._encode = CODECS[options.proto_version].encode
+        self._plugin = OutputPlugin(options, via_root, self._write)
+        self._txns: dict[int, _Txn] = {}
+        self._output: list[XLogData | PrimaryKeepalive] = []
+        self._time = 0
+        self._senders: Mapping[type[Any], Callable[..., None]] = {
+            RowChange: self._plugin.change,
+            TruncateRecord: self._plugin.truncate,
+            LogicalMessageRecord: self._plugin.message,
+        }
+        self._end_handlers: Mapping[str, Callable[[_Txn, TransactionEnd], None]] = {
+            "commit": self._commit,
+            "abort": self._abort,
+            "prepare": self._prepare,
+            "commit_prepared": self._commit_prepared,
+            "rollback_prepared": self._rollback_prepared,
+        }
+
+    def decode(self, record: AnyWalRecord) -> list[XLogData | PrimaryKeepalive]:
+        """Decode a WAL record and return the envelopes to send.
+
+        Raises:
+            ScenarioError: A value has no binary format.
+        """
+        self._time = record.time
+        self._output = []
+        if isinstance(record, Idle):
+            self._output.append(PrimaryKeepalive(record.end_lsn, record.time, False))
+        elif isinstance(record, LogicalMessageRecord) and not record.transactional:
+            if record.lsn >= self._after_lsn:
+                self._plugin.message(record, False, _do_nothing)
+        elif isinstance(record, TransactionEnd):
+            txn = self._txns.get(record.top)
+            if txn is not None:
+                self._end_handlers[record.kind](txn, record)
+        elif not self._is_filtered(record):
+            self._queue(record)
+        elif isinstance(record, Invalidation):  # invalidations have no origin in the WAL
+            self._get_txn(record).invalidations.append(record)
+        return self._output
+
+    def _write(self, lsn: int, message: Message) -> None:
+        self._output.append(XLogData(lsn, lsn, self._time, self._encode(message)))
+
+    def _is_filtered(self, record: AnyWalRecord) -> bool:
+        """Return whether the option `origin` excludes the record (FilterByOrigin)."""
+        return self._options.origin == "none" and record.origin is not None
+
+    # Records of open transactions
+
+    def _get_txn(self, record: BufferedRecord) -> _Txn:
+        """Return the record's transaction, created at its first record (ReorderBufferTXNByXid)."""
+        return self._txns.setdefault(record.top, _Txn(record.top, record.lsn))
+
+    def _queue(self, record: BufferedRecord) -> None:
+        """Add a record to its transaction (ReorderBufferQueueChange)."""
+        txn = self._get_txn(record)
+        txn.changes.append(record)
+        txn.size += _record_bytes(record)
+        if isinstance(record, Invalidation):
+            txn.invalidations.append(record)
+        if self._options.streaming != "off":
+            self._check_memory(record.lsn)
+
+    def _check_memory(self, lsn: int) -> None:
+        """Stream the largest transactions until the memory limit is kept (ReorderBufferCheckMemoryLimit)."""
+        while sum(txn.size for txn in self._txns.values()) > self._work_mem:
+            largest = max(self._txns.values(), key=lambda txn: txn.size)
+            if lsn < self._after_lsn:  # ReorderBufferCanStartStreaming
+                return
+            self._send_block(largest)
+
+    def _send_block(self, txn: _Txn) -> None:
+        """Send a transaction's unsent changes as a stream block (ReorderBufferStreamTXN)."""
+        changes = txn.changes
+        if changes:
+            first = txn.xid not in txn.streamed_xids
+            # Only row changes and truncates carry an origin (change->origin_id).
+            origin = changes[0].origin if isinstance(changes[0], RowChange | TruncateRecord) else None
+            self._plugin.stream_start(changes[0].lsn, txn.xid, first, origin)
+            self._process(txn, True, _do_nothing)
+            self._plugin.stream_stop(changes[-1].lsn)
+            txn.streamed_xids.update(change.xid for change in changes)
+            txn.streamed_xids.add(txn.xid)
+        self._discard_changes(txn)
+
+    def _process(self, txn: _Txn, streamed: bool, begin: Callable[[], None]) -> None:
+        """Pass a transaction's changes to the output plugin (ReorderBufferProcessTXN)."""
+        for change in txn.changes:
+            if isinstance(change, Invalidation):
+                for oid in change.oids:
+                    self._plugin.invalidate(oid)
+            else:
+                self._senders[type(change)](change, streamed, begin)
+
+    def _discard_changes(self, txn: _Txn) -> None:
+        """Discard the transaction's changes and execute its invalidations (ReorderBufferTruncateTXN)."""
+        txn.changes, txn.size = [], 0
+        for oid in txn.distributed_oids.union(*(record.oids for record in txn.invalidations)):
+            self._plugin.invalidate(oid)
+
+    # Transaction ends
+
+    def _commit(self, txn: _Txn, end: TransactionEnd) -> None:
+        """Send a committed transaction (ReorderBufferCommit, ReorderBufferStreamCommit)."""
+        self._accept_invalidations(txn)
+        if self._is_skipped(end):
+            self._discard_changes(txn)
+        elif txn.streamed_xids:
+            self._send_block(txn)
+            self._plugin.stream_commit(end)
+        else:
+            begin = _CallOnce(lambda: self._plugin.begin(txn.first_lsn, end))
+            self._process(txn, False, begin)
+            if begin.done:
+                self._plugin.commit(end)
+            self._discard_changes(txn)
+        self._remove_committed(txn)
+
+    def _prepare(self, txn: _Txn, end: TransactionEnd) -> None:
+        """Send a prepared transaction (ReorderBufferPrepare)."""
+        if not self._options.two_phase:
+            return
+        if self._is_skipped(end):
+            self._discard_changes(txn)
+        elif txn.streamed_xids:
+            self._send_block(txn)
+            self._plugin.stream_prepare(end)
+        else:
+            self._plugin.begin_prepare(txn.first_lsn, end)
+            self._process(txn, False, _do_nothing)
+            self._plugin.prepare(end)
+            self._discard_changes(txn)
+        txn.prepared = True
+        # ReorderBufferFinishPrepared executes the transaction's own invalidations only.
+        txn.distributed_oids.clear()
+
+    def _commit_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
+        """Send Commit Prepared (ReorderBufferFinishPrepared), or all changes if two_phase is off."""
+        if not self._options.two_phase:
+            self._commit(txn, end)
+            return
+        self._accept_invalidations(txn)
+        if not self._is_skipped(end):
+            self._plugin.commit_prepared(end)
+        self._discard_changes(txn)
+        self._remove_committed(txn)
+
+    def _rollback_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
+        """Send Rollback Prepared (ReorderBufferFinishPrepared), or abort if two_phase is off."""
+        if not self._options.two_phase:
+            self._abort(txn, end)
+            return
+        if not self._is_skipped(end):
+            self._plugin.rollback_prepared(end)
+        self._discard_changes(txn)
+        del self._txns[txn.xid]
+
+    def _abort(self, txn: _Txn, end: TransactionEnd) -> None:
+        """Discard a transaction, or a subtransaction with its children (DecodeAbort)."""
+        ended_xids = (*end.children, end.xid)
+        for xid in ended_xids:
+            if xid in txn.streamed_xids:
+                self._plugin.stream_abort(end, xid)
+        if end.xid == end.top:
+            if txn.streamed_xids:
+                # ReorderBufferAbort executes the transaction's own invalidations only.
+                txn.distributed_oids.clear()
+                self._discard_changes(txn)
+            del self._txns[txn.xid]
+            return
+        txn.rolled_back_xids.update(ended_xids)
+        txn.changes = [change for change in txn.changes if change.xid not in ended_xids]
+        txn.size = sum(map(_record_bytes, txn.changes))
+
+    def _is_skipped(self, end: TransactionEnd) -> bool:
+        """Return whether the transaction was acknowledged, or its origin is excluded.
+
+        Follows SnapBuildXactNeedsSkip and FilterByOrigin.
+        """
+        return end.lsn < self._after_lsn or self._is_filtered(end)
+
+    def _remove_committed(self, txn: _Txn) -> None:
+        """Remove a committed transaction and pass its invalidations to open transactions.
+
+        Follows SnapBuildDistributeSnapshotAndInval.
+        """
+        del self._txns[txn.xid]
+        for other in self._txns.values():
+            if not other.prepared:
+                other.changes += txn.invalidations
+                other.distributed_oids.update(*(record.oids for record in txn.invalidations))
+
+    def _accept_invalidations(self, txn: _Txn) -> None:
+        """Execute the invalidations that the commit sends to all processes (AcceptInvalidationMessages).
+
+        The walsender is assumed to receive them before it decodes the commit record. On a server this is a
+        race that the walsender rarely loses.
+        """
+        for record in txn.invalidations:
+            if record.xid not in txn.rolled_back_xids:
+                for oid in record.oids:
+                    self._plugin.invalidate(oid)
+
+
+class _CallOnce:
+    """Function wrapper that calls its function at the first call only.
+
+    Attributes:
+        done: Whether the function was called.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self.done = False
+
+    def __call__(self) -> None:
+        if not self.done:
+            self.done = True
+            self._call()
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _record_bytes(record: BufferedRecord) -> int:
+    """Return the approximate memory use of a record, in bytes (ReorderBufferChangeSize)."""
+    if isinstance(record, RowChange):
+        return _CHANGE_BYTES + _cells_bytes(record.old) + _cells_bytes(record.new)
+    return _CHANGE_BYTES + (len(record.content) if isinstance(record, LogicalMessageRecord) else 0)
+
+
+def _cells_bytes(cells: Cells | None) -> int:
+    return sum(len(text) for text in cells or () if text is not None)

@@ -1,0 +1,232 @@
+"""Table definitions: columns, replica identity, column list and row filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from functools import cached_property
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from pgoutput import catalog
+from pgoutput.errors import ScenarioError
+from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from pgoutput.synth.column_types import ColumnType
+from pgoutput.synth.text_format import to_text
+
+Cells: TypeAlias = tuple[str | None, ...]
+"""Values of a row in text format by attribute index; shorter than the table if columns were added later."""
+
+TOAST_THRESHOLD: Final = 2000
+"""Size in bytes above which a value is TOASTed (TOAST_TUPLE_TARGET less the row header)."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table."""
+
+    number: int
+    """Attribute index, from 0 (pg_attribute.attnum less 1)."""
+    name: str
+    type: ColumnType
+    primary: bool = False
+    """Whether the column is part of the primary key."""
+
+    def is_toasted(self, text: str | None) -> bool:
+        """Return whether the value is TOASTed.
+
+        An update that does not set a TOASTed value does not send the value.
+
+        Values are never compressed, as with SET STORAGE EXTERNAL.
+        """
+        if text is None or not self.type.is_toastable:
+            return False
+        size = (len(text) - 2) // 2 if self.type.base_oid == _BYTEA else len(text.encode())
+        return size > TOAST_THRESHOLD
+
+
+_BYTEA: Final = catalog.BY_NAME["bytea"].oid
+
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": eq,
+    "<>": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+}
+_COMPARABLE: Final[Mapping[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(("int2", "int4", "int8", "numeric"), lambda text: _numeric_sort_key(Decimal(text))),
+    **dict.fromkeys(("text", "varchar"), str.encode),
+    "bool": str,
+}
+"""Conversions from text to a value that compares like the server's, under the collation C; by type name."""
+
+
+def _numeric_sort_key(number: Decimal) -> tuple[bool, Decimal]:
+    """Return a sort key in which NaN equals itself and is greater than all other numbers (numeric_cmp)."""
+    return (True, Decimal()) if number.is_nan() else (False, number)
+
+
+class RowFilter(msgspec.Struct, frozen=True):
+    """A row filter that compares one column with a constant."""
+
+    column: Column
+    operator: str
+    value: str
+
+    @classmethod
+    def create(cls, column: Column, operator: str, value: str) -> RowFilter:
+        """Return a row filter.
+
+        Raises:
+            ScenarioError: The operator is unknown, or row filters do not support the column's type.
+        """
+        if operator not in _OPERATORS:
+            raise ScenarioError(f"where: operator must be one of {', '.join(_OPERATORS)}, not {operator!r}")
+        if catalog.BY_OID[column.type.base_oid].name not in _COMPARABLE:
+            raise ScenarioError(f"where: column {column.name} must be of type {', '.join(_COMPARABLE)}")
+        return cls(column, operator, value)
+
+    def matches(self, cells: Cells) -> bool:
+        """Return whether a row passes the filter; NULL does not pass (pgoutput_row_filter_exec_expr)."""
+        text = cell(cells, self.column)
+        if text is None:
+            return False
+        read = _COMPARABLE[catalog.BY_OID[self.column.type.base_oid].name]
+        return _OPERATORS[self.operator](read(text), read(self.value))
+
+
+class TableDefinition(msgspec.Struct, frozen=True, dict=True):
+    """A table's definition, valid until the next ALTER TABLE."""
+
+    oid: int
+    namespace: str
+    name: str
+    columns: tuple[Column, ...]
+    replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    index_columns: frozenset[str] = frozenset()
+    """Columns of the unique index that is or was the replica identity."""
+    published: bool = True
+    """Whether the table is part of the publication."""
+    column_list: frozenset[str] | None = None
+    """Names of the published columns; None publishes all columns."""
+    where: RowFilter | None = None
+    """Row filter of the publication; None publishes all rows."""
+    attribute_count: int = 0
+    """Number of columns ever created, including dropped ones (pg_class.relnatts)."""
+
+    @property
+    def full_name(self) -> str:
+        """Schema and table name, separated by a dot."""
+        return f"{self.namespace}.{self.name}"
+
+    @cached_property
+    def published_columns(self) -> tuple[Column, ...]:
+        """The columns in the publication, in attribute order."""
+        return tuple(c for c in self.columns if self.column_list is None or c.name in self.column_list)
+
+    @cached_property
+    def identity_columns(self) -> frozenset[int]:
+        """Attribute indices of the replica identity; all columns for REPLICA IDENTITY FULL."""
+        if self.replica_identity == ReplicaIdentity.FULL:
+            return frozenset(column.number for column in self.columns)
+        if self.replica_identity == ReplicaIdentity.INDEX:
+            return frozenset(column.number for column in self.columns if column.name in self.index_columns)
+        if self.replica_identity == ReplicaIdentity.NOTHING:
+            return frozenset()
+        return frozenset(column.number for column in self.columns if column.primary)
+
+    @cached_property
+    def unique_keys(self) -> tuple[tuple[Column, ...], ...]:
+        """The unique keys: the primary key and the index of the replica identity."""
+        primary = tuple(column for column in self.columns if column.primary)
+        index = tuple(column for column in self.columns if column.name in self.index_columns)
+        return tuple(dict.fromkeys(key for key in (primary, index) if key))
+
+    def relation_message(self) -> Relation:
+        """Return the table's Relation message (logicalrep_write_rel)."""
+        identity = self.identity_columns
+        return Relation(
+            oid=self.oid,
+            namespace=self.namespace,
+            name=self.name,
+            replica_identity=self.replica_identity,
+            columns=tuple(
+                RelationColumn(
+                    ColumnFlag.KEY if column.number in identity else 0,
+                    column.name,
+                    column.type.oid,
+                    column.type.modifier,
+                )
+                for column in self.published_columns
+            ),
+        )
+
+    def type_messages(self) -> Iterator[Type]:
+        """Yield the Type messages that precede the Relation message.
+
+        There is one message per column of a user-defined type, even if columns share a type.
+        """
+        for column in self.published_columns:
+            if column.type.type_message is not None:
+                yield column.type.type_message
+
+    def column(self, name: str) -> Column:
+        """Return the column with this name.
+
+        Raises:
+            ScenarioError: The column does not exist.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        known = ", ".join(column.name for column in self.columns) or "none"
+        raise ScenarioError(f"{self.full_name} has no column {name}; it has {known}")
+
+    def to_texts(self, values: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return column values in text format, by column name.
+
+        Raises:
+            ScenarioError: A column does not exist, or its type cannot represent the value.
+        """
+        texts = {}
+        for name, value in values.items():
+            column = self.column(name)
+            try:
+                texts[name] = to_text(value, column.type)
+            except ScenarioError as error:
+                raise ScenarioError(f"{self.full_name}.{name}: {error}") from None
+        return texts
+
+    def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
+        """Return a row with some of its values replaced. Columns missing in the old row are NULL."""
+        cells = [*old, *(None,) * (self.attribute_count - len(old))]
+        for name, text in given.items():
+            cells[self.column(name).number] = text
+        return tuple(cells)
+
+    def check_replica_identity(self, verb: str) -> None:
+        """Check that rows may be updated or deleted under the publication (CheckCmdReplicaIdentity).
+
+        Raises:
+            ScenarioError: The table publishes updates and deletes but subscribers could not find the rows.
+        """
+        if not self.published:
+            return
+        identity = {column.name for column in self.columns if column.number in self.identity_columns}
+        wrong = ""
+        if not identity:
+            wrong = "it has no replica identity but publishes updates and deletes; add a key"
+        elif self.column_list is not None and not identity <= self.column_list:
+            wrong = "its column list does not cover the replica identity"
+        elif self.where is not None and self.where.column.name not in identity:
+            wrong = "its row filter uses a column outside the replica identity"
+        if wrong:
+            raise ScenarioError(f"cannot {verb} table {self.full_name}: {wrong}")
+
+
+def cell(cells: Cells, column: Column) -> str | None:
+    """Return a row's value of a column; None for NULL and for columns added after the row."""
+    return cells[column.number] if column.number < len(cells) else None

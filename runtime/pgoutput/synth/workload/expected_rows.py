@@ -1,0 +1,112 @@
+"""Expected rows of a workload: the final rows of each table, as one Parquet file per table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pgoutput.recording.files import sync
+from pgoutput.synth.workload.definition import Workload
+from pgoutput.synth.workload.messages import RemainingRows
+from pgoutput.synth.workload.plan import IntArray
+from pgoutput.synth.workload.tables import RowPool, WorkloadTable, make_pools, make_tables
+
+_ROW_GROUP_ROWS: Final = 65_536
+"""Minimum number of rows in a row group, unless buffers are flushed early."""
+_WRITER_OPTIONS: Final[dict[str, Any]] = {
+    "write_statistics": False,
+    "compression": "none",
+    "store_schema": False,
+}
+"""Options of the Parquet writer. Compression would take longer than generating the rows. Files stay small
+because columns are dictionary-encoded with the row pool's values."""
+
+_MAX_BUFFERED_ROWS: Final = 1_000_000
+"""Maximum number of buffered rows of all tables, before all buffers are flushed."""
+
+
+class ExpectedRowsWriter:
+    """Context manager that writes one Parquet file per table, such as `public.table_1.parquet`.
+
+    Files have the columns of their table as text. Rows are sorted by key.
+    """
+
+    def __init__(self, workload: Workload, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        tables = zip(make_tables(workload.tables), make_pools(workload), strict=True)
+        self._files = [_TableFile(folder, table, pool) for table, pool in tables]
+        self._buffered_rows = 0
+
+    def __enter__(self) -> ExpectedRowsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for file in self._files:
+            file.close(complete=error is None)
+        if error is None:
+            for path in self._folder.iterdir():
+                sync(path)
+            sync(self._folder)
+
+    def add(self, remaining_rows: Sequence[RemainingRows]) -> None:
+        """Add the rows that remain at the end of the next window, by table."""
+        for file, rows in zip(self._files, remaining_rows, strict=True):
+            file.add(rows)
+        self._buffered_rows += sum(len(rows.keys) for rows in remaining_rows)
+        if self._buffered_rows > _MAX_BUFFERED_ROWS:
+            self._buffered_rows = 0
+            for file in self._files:
+                file.write()
+
+
+class _TableFile:
+    """Parquet file with the expected rows of one table."""
+
+    def __init__(self, folder: Path, table: WorkloadTable, pool: RowPool) -> None:
+        key, *others = table.schema
+        drawn = [pa.field(field.name, pa.dictionary(pa.int32(), field.type)) for field in others]
+        self._schema = pa.schema([key, *drawn])
+        self._values = [values.dictionary_encode() for values in pool.columns]
+        self._keys: list[IntArray] = []
+        self._pool_indices: list[IntArray] = []
+        path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
+        names = [field.name for field in drawn]
+        self._writer = pq.ParquetWriter(path, self._schema, use_dictionary=names, **_WRITER_OPTIONS)
+
+    def add(self, remaining_rows: RemainingRows) -> None:
+        """Buffer rows, and write a row group once enough rows are buffered."""
+        if not len(remaining_rows.keys):
+            return
+        self._keys.append(remaining_rows.keys)
+        self._pool_indices.append(remaining_rows.pool_indices)
+        if sum(map(len, self._keys)) >= _ROW_GROUP_ROWS:
+            self.write()
+
+    def write(self) -> None:
+        """Write the buffered rows as a row group."""
+        if not self._keys:
+            return
+        keys, pool_indices = np.concatenate(self._keys), np.concatenate(self._pool_indices)
+        self._keys, self._pool_indices = [], []
+        drawn = pa.array(pool_indices)
+        others = (values.take(drawn) for values in self._values)
+        columns = [pc.cast(pa.array(keys), pa.string()), *others]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+
+    def close(self, *, complete: bool) -> None:
+        """Close the file; write the buffered rows first if `complete` is true."""
+        try:
+            if complete:
+                self.write()
+        finally:
+            self._writer.close()

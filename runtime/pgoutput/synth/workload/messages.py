@@ -1,0 +1,215 @@
+"""Build the messages of a window and the rows that remain at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.columns import (
+    Cells,
+    encode_begins,
+    encode_commits,
+    encode_deletes,
+    encode_inserts,
+    encode_updates,
+)
+from pgoutput.stream import encode_for
+from pgoutput.synth.workload.definition import Workload
+from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages, wal_clock
+from pgoutput.synth.workload.row_choice import DELETE, UPDATE, ChosenRows, choose_rows
+from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges, StreamBlockBuilder
+from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
+
+_CHANGE_CLASSES: Final = 6
+"""Number of change classes: inserts, updates and deletes of ordinary and of streamed transactions. Each class
+is encoded in one call."""
+
+
+class RemainingRows(msgspec.Struct, frozen=True):
+    """Rows of a table that exist at the end of a window, sorted by key."""
+
+    keys: IntArray
+    pool_indices: IntArray
+    """Indices in the table's row pool of the cells after the key."""
+
+
+class WindowMessages(msgspec.Struct, frozen=True):
+    """The messages of a window in stream order, and the rows that remain."""
+
+    window: Window
+    lsns: pa.Int64Array
+    """`wal_start` of each XLogData envelope."""
+    times: IntArray
+    """Send time of each envelope, in microseconds since 2000-01-01 00:00 UTC."""
+    data: pa.BinaryArray
+    """The encoded messages."""
+    remaining_rows: list[RemainingRows]
+    """Rows that remain at the end of the window, by table."""
+
+
+def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> WindowMessages:
+    """Return the messages of a window and the rows that remain at its end."""
+    random = np.random.default_rng([workload.seed, 2, window.number])
+    clock = wal_clock(workload)
+    begins, pieces = place_messages(window)
+    streams = StreamBlockBuilder(workload, tables, clock)
+    for piece in pieces:
+        streams.add(random, window.streamed[piece.streamed_index], piece)
+    ordinary, relations = _ordinary_changes(random, window, begins, tables, workload.proto_version)
+    other_messages = [*relations, *streams.other_messages]
+    changes = PlannedChanges.concatenate([ordinary, *streams.changes])
+    committed = np.array(streams.committed)
+    scopes = len(committed)
+    rows = choose_rows(random, changes.tables * scopes + changes.scopes, workload.mix, window.relation_count)
+
+    commits = begins + 1 + window.change_counts
+    commits[0] += window.relation_count
+    encoded = [
+        encode_begins(clock.lsn(commits), clock.time(commits), window.xids),
+        encode_commits(clock.lsn(commits), clock.end_lsn(commits), clock.time(commits)),
+        pa.array([message.data for message in other_messages], pa.binary()),
+    ]
+    positions = [begins, commits, np.array([message.position for message in other_messages], np.int64)]
+    remaining_rows = []
+    for number, (table, pool) in enumerate(zip(tables, make_pools(workload), strict=True)):
+        span = slice(*np.searchsorted(rows.groups, [number * scopes, (number + 1) * scopes]).tolist())
+        table_changes = _TableChanges(pool, table, window, changes, rows, span)
+        arrays, table_positions, remaining = table_changes.build(random, committed, scopes)
+        encoded += arrays
+        positions.append(table_positions)
+        remaining_rows.append(remaining)
+
+    order = np.empty(window.message_count, np.int64)
+    order[np.concatenate(positions) - window.position] = np.arange(window.message_count)
+    data = pa.concat_arrays(encoded).take(pa.array(order))
+    return WindowMessages(
+        window, *_envelopes(window, clock, begins, commits, other_messages), data, remaining_rows
+    )
+
+
+def _ordinary_changes(
+    random: Random, window: Window, begins: IntArray, tables: Sequence[WorkloadTable], proto_version: int
+) -> tuple[PlannedChanges, list[PlacedMessage]]:
+    """Return the changes of ordinary transactions and the first Relation messages."""
+    sizes, first = window.change_counts, window.relation_count
+    count = int(sizes.sum())
+    positions = np.repeat(begins + 1 - (np.cumsum(sizes) - sizes), sizes) + np.arange(count)
+    positions[: sizes[0]] += np.minimum(np.arange(sizes[0]) + 1, first)
+    table_indices = random.integers(0, len(tables), size=count)
+    table_indices[:first] = np.arange(first)
+    relations = [
+        PlacedMessage(int(position) - 1, encode_for(table.relation, proto_version), 0)
+        for position, table in zip(positions[:first], tables, strict=False)
+    ]
+    return PlannedChanges.uniform(positions, table_indices), relations
+
+
+def _envelopes(
+    window: Window,
+    clock: WalClock,
+    begins: IntArray,
+    commits: IntArray,
+    other_messages: Sequence[PlacedMessage],
+) -> tuple[pa.Int64Array, IntArray]:
+    """Return the LSN and send time of each envelope.
+
+    The envelope of Begin has the LSN of the first change, and the envelope of Commit has the end LSN of the
+    commit record (begin_cb_wrapper, commit_cb_wrapper).
+    """
+    positions = np.arange(window.position, window.position + window.message_count)
+    lsns = clock.lsn(positions)
+    first_changes = begins + 1
+    first_changes[0] += window.relation_count > 0
+    lsns[begins - window.position] = clock.lsn(first_changes)
+    lsns[commits - window.position] = clock.end_lsn(commits)
+    for message in other_messages:
+        lsns[message.position - window.position] = message.lsn
+    return pa.array(lsns), clock.time(positions)
+
+
+class _TableChanges(msgspec.Struct, frozen=True):
+    """The changes of one table in a window."""
+
+    pool: RowPool
+    table: WorkloadTable
+    window: Window
+    changes: PlannedChanges
+    rows: ChosenRows
+    span: slice
+    """Slice of `rows` with the table's changes."""
+
+    def build(
+        self, random: Random, committed: IntArray, scopes: int
+    ) -> tuple[list[pa.BinaryArray], IntArray, RemainingRows]:
+        """Return the table's messages, their positions, and the rows that remain."""
+        kinds, order = self.rows.kinds[self.span], self.rows.order[self.span]
+        classes = _change_classes(kinds, self.changes.xids[order] != 0)
+        by_class = np.argsort(classes, kind="stable")
+        counts = np.bincount(classes, minlength=_CHANGE_CLASSES)
+        inserts = np.flatnonzero((kinds != UPDATE) & (kinds != DELETE))
+        row_numbers = self.rows.rows[self.span]
+        first_row = int(row_numbers[inserts[0]]) if len(inserts) else 0
+        keys = row_numbers[by_class] - first_row + (self.window.position + 1)
+        texts = pc.cast(pa.array(keys), pa.string())
+        new = int(counts[:4].sum())
+        pool_indices = draw_indices(random, len(self.pool.cells), new)
+        other_cells = self.pool.cells.take(pa.array(pool_indices))
+        change_indices = order[by_class]
+        encoded = list(self._encode(counts, texts, other_cells, self.changes.xids[change_indices]))
+        last_row = first_row + len(inserts)
+        remaining_rows = self._remaining(
+            keys, pool_indices, by_class, np.arange(first_row, last_row), committed, scopes
+        )
+        return encoded, self.changes.positions[change_indices], remaining_rows
+
+    def _encode(
+        self, counts: IntArray, keys: pa.StringArray, other_cells: Cells, xids: IntArray
+    ) -> Iterator[pa.BinaryArray]:
+        oid = self.table.relation.oid
+        ends = np.cumsum(counts).tolist()
+        for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if start == end:
+                continue
+            options: dict[str, Any] = {"xid": pa.array(xids[start:end])} if number in _STREAMED else {}
+            if number in _DELETES:
+                nulls = pa.nulls(end - start, pa.string())
+                key = [keys[start:end], *(nulls for _ in self.table.kinds)]
+                yield encode_deletes(oid, key=key, **options)
+            else:
+                encode = encode_updates if number in _UPDATES else encode_inserts
+                yield encode(oid, [keys[start:end], other_cells.slice(start, end)], **options)
+
+    def _remaining(
+        self,
+        keys: IntArray,
+        pool_indices: IntArray,
+        by_class: IntArray,
+        rows: IntArray,
+        committed: IntArray,
+        scopes: int,
+    ) -> RemainingRows:
+        last = self.rows.last_change[rows]
+        kept = self.rows.is_live[rows] & committed[self.rows.groups[last] % scopes]
+        by_change = np.empty(len(by_class), np.int64)
+        by_change[by_class] = np.arange(len(by_class))
+        remaining = by_change[last[kept] - self.span.start]
+        return RemainingRows(keys[remaining], pool_indices[remaining])
+
+
+_UPDATES: Final = (1, 3)
+_DELETES: Final = (4, 5)
+_STREAMED: Final = (2, 3, 5)
+
+
+def _change_classes(kinds: IntArray, streamed: IntArray) -> IntArray:
+    """Return the class of each change.
+
+    0 to 3: ordinary inserts, ordinary updates, streamed inserts, streamed updates. 4 and 5: ordinary and
+    streamed deletes.
+    """
+    return np.where(kinds == DELETE, 4 + streamed, kinds + 2 * streamed).astype(np.uint8)

@@ -1,0 +1,159 @@
+"""Outputs of a workload: a recording, a capture file, or CopyData messages."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.capturefile import Header, write_header, write_record
+from pgoutput.columns import encode_copy_data, encode_xlog_data
+from pgoutput.recording import SegmentWriter, Start
+from pgoutput.stream import encode_for
+from pgoutput.synth.workload.definition import Workload
+from pgoutput.synth.workload.messages import WindowMessages
+from pgoutput.synth.workload.plan import wal_clock
+from pgoutput.synth.workload.processes import PrepareWindow
+from pgoutput.synth.workload.tables import make_tables
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+
+_BATCH_ROWS: Final = 65_536
+"""Maximum number of rows per batch passed to the segment writer."""
+
+_SEGMENTS_PER_WINDOW: Final = 2
+"""Number of segments per window. A segment may end inside a transaction."""
+
+_RECEIVE_TIME_OFFSET: Final = EPOCH_UNIX_MICROSECONDS + 1_000
+"""Difference between receive time (Unix epoch) and send time (PostgreSQL epoch), in microseconds."""
+
+_HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+"""Two hexadecimal digits for each byte value."""
+
+_GZIP_LEVEL: Final = 1
+"""Compression level of gzip; the fastest."""
+
+
+class Output(Protocol):
+    """Destination of a workload's windows."""
+
+    @property
+    def prepare(self) -> PrepareWindow:
+        """Function that encodes or writes a window; called in any order, also in other processes."""
+
+    def write(self, prepared: bytes | pa.Buffer) -> None:
+        """Write the result of `prepare`; called in window order."""
+
+
+class SegmentOutput:
+    """Writes a recording."""
+
+    def __init__(self, workload: Workload, folder: Path) -> None:
+        self._workload = workload
+        self._folder = folder
+        self._clock = wal_clock(workload)
+        relations = [table.relation for table in make_tables(workload.tables)]
+        self._relations = tuple(encode_for(relation, workload.proto_version) for relation in relations)
+
+    def prepare(self, built: WindowMessages) -> bytes:
+        """Write the segments of a window."""
+        window = built.window
+        before = window.position - 1
+        start = Start(
+            session=1,
+            number=window.number * _SEGMENTS_PER_WINDOW + 1,
+            position=window.position,
+            lsn=self._clock.end_lsn(before) if window.number else self._clock.lsn(0),
+            described=self._relations if window.number else (),
+        )
+        writer = SegmentWriter(self._folder, self._workload.source, start, segment_bytes=1 << 62)
+        for part in segment_rows(window.message_count):
+            for first in range(part.start, part.stop, _BATCH_ROWS):
+                rows = slice(first, min(first + _BATCH_ROWS, part.stop))
+                times = pa.array(built.times[rows] + _RECEIVE_TIME_OFFSET).cast(pa.timestamp("us", "UTC"))
+                writer.write_batch(built.lsns[rows], times, built.data[rows])
+            writer.rotate()
+        return b""
+
+    def write(self, prepared: bytes | pa.Buffer) -> None:
+        """Do nothing; `prepare` has written the segments."""
+
+
+def segment_rows(messages: int) -> list[range]:
+    """Return the row range of each segment of a window."""
+    cuts = [messages * i // _SEGMENTS_PER_WINDOW for i in range(_SEGMENTS_PER_WINDOW + 1)]
+    return [range(start, stop) for start, stop in pairwise(cuts)]
+
+
+class CopyDataOutput:
+    """Writes CopyData messages with XLogData, as a walsender sends them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    @staticmethod
+    def prepare(built: WindowMessages) -> pa.Buffer:
+        """Return the CopyData messages of a window."""
+        return _value_bytes(encode_copy_data(encode_xlog_data(built.lsns, built.times, built.data)))
+
+    def write(self, prepared: bytes | pa.Buffer) -> None:
+        """Write the CopyData messages of the next window."""
+        self._file.write(prepared)
+
+
+class CaptureFileOutput:
+    """Context manager that writes a capture file, compressed if the name ends in .gz."""
+
+    def __init__(self, workload: Workload, path: Path) -> None:
+        self._file = path.open("wb")
+        compress = path.suffix == ".gz"
+        self.prepare: PrepareWindow = partial(_encode_lines, compress)
+        options = {"publication_names": '"synth"'} | workload.source.options
+        header = write_header(Header(workload.proto_version, options))
+        self._file.write(_gzip_member(header) if compress else header)
+
+    def write(self, prepared: bytes | pa.Buffer) -> None:
+        """Write the lines of the next window."""
+        self._file.write(prepared)
+
+    def __enter__(self) -> CaptureFileOutput:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Flush the file to disk and close the file."""
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+_LINE_START, _LINE_END = (
+    pa.scalar(part, pa.binary()) for part in write_record("copydata", b"\0").split(b"00")
+)
+_NO_SEPARATOR: Final = pa.scalar(b"", pa.binary())
+
+
+def _encode_lines(compress: bool, built: WindowMessages) -> bytes | pa.Buffer:
+    """Return the capture file lines of a window."""
+    sent = encode_xlog_data(built.lsns, built.times, built.data)
+    offsets = np.frombuffer(sent.buffers()[1], np.int32, len(sent) + 1) * 2
+    digits = _HEX[np.frombuffer(_value_bytes(sent), np.uint8)]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
+    cells = pa.Array.from_buffers(pa.binary(), len(sent), buffers)
+    lines = _value_bytes(pc.binary_join_element_wise(_LINE_START, cells, _LINE_END, _NO_SEPARATOR))
+    return _gzip_member(lines) if compress else lines
+
+
+def _gzip_member(lines: bytes | pa.Buffer) -> bytes:
+    """Return a gzip member. A gzip file may consist of several concatenated members."""
+    return gzip.compress(lines, _GZIP_LEVEL, mtime=0)
+
+
+def _value_bytes(array: pa.BinaryArray) -> pa.Buffer:
+    """Return the concatenated values of an array without offset."""
+    return array.buffers()[2]

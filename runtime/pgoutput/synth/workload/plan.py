@@ -1,0 +1,248 @@
+"""The plan of a workload: its transactions and the positions of their messages.
+
+A workload is generated in windows of consecutive transactions. No transaction is open at the end of a window,
+and rows change only in the window that inserts them. Therefore windows are independent, and several processes
+can generate them in parallel.
+
+An ordinary transaction is Begin, changes, Commit. A large streamed transaction is sent in stream blocks
+between ordinary transactions. The last changes of a stream block may belong to a savepoint, which may be
+rolled back after the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pgoutput.synth.workload.definition import Workload
+from pgoutput.wire import from_datetime
+
+IntArray: TypeAlias = npt.NDArray[Any]
+"""NumPy array of integers or booleans."""
+Random: TypeAlias = np.random.Generator
+"""NumPy random generator."""
+
+WINDOW_BYTES: Final = 32 << 20
+"""Approximate maximum size of a window's messages, in bytes."""
+
+WINDOW_MESSAGES: Final = 250_000
+"""Approximate maximum number of messages in a window."""
+
+_FIRST_XID: Final = 1_000
+_LAST_XID: Final = (1 << 32) - 1
+_XIDS_PER_TRANSACTION: Final = 8
+"""Number of xids reserved for a streamed transaction and its savepoints; a stream block has at most one
+savepoint."""
+
+_MAX_BLOCKS: Final = 5
+"""Maximum number of stream blocks of a transaction."""
+_MAX_STREAMED_TABLES: Final = 3
+"""Maximum number of tables that a streamed transaction changes."""
+
+_START_LSN: Final = 0x1500000
+_START_TIME: Final = from_datetime(datetime(2024, 1, 1, tzinfo=UTC))
+_MESSAGE_INTERVAL: Final = 20
+"""Time between messages, in microseconds."""
+
+_COMMIT_RECORD_BYTES: Final = 48
+"""Size of a commit record in the WAL, in bytes."""
+
+
+class WalClock(msgspec.Struct, frozen=True):
+    """LSN and time of messages, computed from their position."""
+
+    bytes_per_message: int
+    """Size of each message's WAL record, in bytes."""
+
+    def lsn(self, position: Any) -> Any:
+        """Return the start LSN of the record at a position; accepts arrays."""
+        return _START_LSN + position * self.bytes_per_message
+
+    def end_lsn(self, position: Any) -> Any:
+        """Return the end LSN of the commit record at a position; accepts arrays."""
+        return self.lsn(position) + _COMMIT_RECORD_BYTES
+
+    def time(self, position: Any) -> Any:
+        """Return the time at a position, in microseconds since 2000-01-01 00:00 UTC; accepts arrays."""
+        return _START_TIME + position * _MESSAGE_INTERVAL
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A stream block of a streamed transaction."""
+
+    next_transaction: int
+    """Index in the window of the ordinary transaction that follows the block."""
+    changes: int
+    """Number of changes, including those of the savepoint."""
+    sends_relations: bool
+    """Whether the block has Relation messages: then its first changes cover each table once, each after the
+    table's Relation."""
+    savepoint_changes: int
+    """Number of changes at the end of the block that belong to the savepoint."""
+    savepoint_xid: int | None
+    """Xid of the savepoint, or None."""
+    rolled_back: bool
+    """Whether the savepoint is rolled back right after the block."""
+
+
+class StreamedTransaction(msgspec.Struct, frozen=True):
+    """A transaction that is sent in stream blocks."""
+
+    xid: int
+    tables: tuple[int, ...]
+    """Indices of the tables that the transaction changes."""
+    blocks: tuple[Block, ...]
+    aborted: bool
+    """Whether the whole transaction is rolled back."""
+
+    @property
+    def ending_xids(self) -> list[int]:
+        """Xids of the messages that end the transaction.
+
+        An aborted transaction has one Stream Abort per remaining savepoint and one for itself. A committed
+        transaction has one Stream Commit.
+        """
+        remaining = [
+            one.savepoint_xid for one in self.blocks if one.savepoint_xid is not None and not one.rolled_back
+        ]
+        return [*remaining, self.xid] if self.aborted else [self.xid]
+
+    def message_count(self, block: Block) -> int:
+        """Return the number of messages of a stream block, including the Stream Abort of its savepoint."""
+        return 2 + block.changes + len(self.tables) * block.sends_relations + block.rolled_back
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A window: consecutive transactions that are generated together."""
+
+    number: int
+    """Number of the window, from 0."""
+    change_counts: IntArray
+    """Number of changes of each ordinary transaction."""
+    xids: IntArray
+    """Xid of each ordinary transaction."""
+    streamed: tuple[StreamedTransaction, ...]
+    """The streamed transactions, in the order in which they start."""
+    relation_count: int
+    """Number of Relation messages; the first changes each follow the Relation of their table."""
+    position: int
+    """Position of the first message."""
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages in the window."""
+        streamed = sum(
+            sum(map(one.message_count, one.blocks)) + len(one.ending_xids) for one in self.streamed
+        )
+        return int(self.change_counts.sum()) + 2 * len(self.change_counts) + self.relation_count + streamed
+
+
+def wal_clock(workload: Workload) -> WalClock:
+    """Return the LSNs and times of a workload."""
+    return WalClock(64 + 8 * int(workload.mean_message_bytes / 8))
+
+
+def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[Window]:
+    """Yield the windows of a workload.
+
+    Args:
+        workload: The workload.
+        window_messages: Approximate number of messages per window; windows with large messages have fewer.
+    """
+    messages_per_window = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
+    window_transactions = max(1, int(messages_per_window / workload.mean_transaction_messages))
+    position = 0
+    for number, first in enumerate(range(0, workload.transactions, window_transactions)):
+        count = min(window_transactions, workload.transactions - first)
+        window = _plan_window(workload, number, first, count, position)
+        yield window
+        position += window.message_count
+
+
+def _plan_window(workload: Workload, number: int, first: int, count: int, position: int) -> Window:
+    random = np.random.default_rng([workload.seed, 0, number])
+    sizes = random.integers(workload.changes.first, workload.changes.last, size=count, endpoint=True)
+    is_large = random.random(count) < workload.large
+    is_large[-1] = False  # a window ends with the Commit of an ordinary transaction
+    if not number:  # the first transaction changes every table, after its Relation message
+        is_large[0] = False
+        sizes[0] = max(sizes[0], workload.tables)
+    step = _XIDS_PER_TRANSACTION if workload.is_streamed else 1
+    xids = _FIRST_XID + (first + np.arange(count, dtype=np.int64)) * step % (_LAST_XID - _FIRST_XID)
+    streamed: list[StreamedTransaction] = []
+    if workload.is_streamed:
+        ordinary = np.flatnonzero(~is_large)
+        for place in np.flatnonzero(is_large):
+            next_transaction = int(np.searchsorted(ordinary, place))
+            streamed.append(
+                _plan_streamed(workload, random, int(xids[place]), next_transaction, len(ordinary) - 1)
+            )
+        sizes, xids = sizes[ordinary], xids[ordinary]
+    else:
+        sizes[is_large] = workload.large_changes
+    relation_count = 0 if number else workload.tables
+    return Window(number, sizes, xids, tuple(streamed), relation_count, position)
+
+
+def _plan_streamed(
+    workload: Workload, random: Random, xid: int, next_transaction: int, last_transaction: int
+) -> StreamedTransaction:
+    """Return a streamed transaction with random stream blocks between the given ordinary transactions."""
+    count = int(random.integers(2, _MAX_BLOCKS, endpoint=True))
+    tables = random.choice(workload.tables, size=min(_MAX_STREAMED_TABLES, workload.tables), replace=False)
+    next_transactions = np.minimum(
+        next_transaction + np.sort(random.integers(0, 4 * count, size=count)), last_transaction
+    )
+    blocks: list[Block] = []
+    remaining = workload.large_changes
+    sends_relations = True
+    for i, next_index in enumerate(next_transactions.tolist()):
+        changes = remaining // (count - i)
+        remaining -= changes
+        has_savepoint = random.random() < 0.5
+        savepoint_changes = int(random.integers(1, changes // 2)) if has_savepoint else 0
+        rolled_back = has_savepoint and bool(random.random() < workload.rolled_back)
+        savepoint_xid = xid + 1 + i if has_savepoint else None
+        blocks.append(
+            Block(next_index, changes, sends_relations, savepoint_changes, savepoint_xid, rolled_back)
+        )
+        sends_relations = rolled_back  # pgoutput_stream_abort resets the sent relations
+    aborted = bool(random.random() < workload.rolled_back)
+    return StreamedTransaction(xid, tuple(tables.tolist()), tuple(blocks), aborted)
+
+
+class PlacedPiece(msgspec.Struct, frozen=True):
+    """A stream block with its position, or the end of a streamed transaction."""
+
+    streamed_index: int
+    """Index of the transaction in `Window.streamed`."""
+    block: Block | None
+    """The stream block; None for the messages that end the transaction."""
+    position: int
+    """Position of the first message."""
+
+
+def place_messages(window: Window) -> tuple[IntArray, list[PlacedPiece]]:
+    """Return the positions of the Begin messages, and the placed pieces of streamed transactions."""
+    pieces: list[tuple[int, int, Block | None, int]] = []
+    for number, one in enumerate(window.streamed):
+        pieces += [(block.next_transaction, number, block, one.message_count(block)) for block in one.blocks]
+        pieces.append((one.blocks[-1].next_transaction, number, None, len(one.ending_xids)))
+    pieces.sort(key=lambda piece: piece[0])  # stable: pieces of one transaction stay in order
+    sizes = window.change_counts + 2
+    sizes[0] += window.relation_count
+    begins = window.position + np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    if not pieces:
+        return begins, []
+    lengths = np.array([piece[3] for piece in pieces])
+    before = np.concatenate(([0], np.cumsum(lengths)))
+    next_transactions = np.array([piece[0] for piece in pieces])
+    starts = begins[next_transactions] + before[:-1]
+    begins = begins + before[np.searchsorted(next_transactions, np.arange(len(begins)), side="right")]
+    placed = zip(pieces, starts.tolist(), strict=True)
+    return begins, [PlacedPiece(number, block, start) for (_, number, block, _), start in placed]

@@ -1,0 +1,133 @@
+"""Messages of streamed transactions: stream blocks, rollbacks of savepoints, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, StreamStop
+from pgoutput.stream import encode_for
+from pgoutput.synth.workload.definition import Workload
+from pgoutput.synth.workload.plan import Block, IntArray, PlacedPiece, Random, StreamedTransaction, WalClock
+from pgoutput.synth.workload.tables import WorkloadTable
+
+
+class PlacedMessage(msgspec.Struct, frozen=True):
+    """An encoded message with its position."""
+
+    position: int
+    data: bytes
+    lsn: int
+    """`wal_start` of the XLogData envelope."""
+
+
+class PlannedChanges(msgspec.Struct, frozen=True):
+    """Positions, tables and transactions of row changes, as parallel arrays."""
+
+    positions: IntArray
+    """Position of each change's message."""
+    tables: IntArray
+    """Index of each change's table."""
+    scopes: IntArray
+    """Visibility scope: changes see only rows of their own scope. 0 is shared by all ordinary transactions;
+    each streamed transaction and savepoint has its own."""
+    xids: IntArray
+    """Xid in the message; 0 outside stream blocks."""
+
+    @classmethod
+    def uniform(cls, positions: IntArray, tables: IntArray, scope: int = 0, xid: int = 0) -> PlannedChanges:
+        """Return changes that share one scope and xid."""
+        scopes, xids = (np.full(len(positions), value, np.int64) for value in (scope, xid))
+        return cls(positions, tables, scopes, xids)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PlannedChanges]) -> PlannedChanges:
+        """Return the concatenated changes."""
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
+        )
+
+
+class StreamBlockBuilder:
+    """Builds the messages of the streamed transactions of a window.
+
+    Attributes:
+        changes: Row changes, in stream order.
+        other_messages: All other messages.
+        committed: Whether the changes of a scope are committed, by scope number.
+    """
+
+    def __init__(self, workload: Workload, tables: Sequence[WorkloadTable], clock: WalClock) -> None:
+        self.changes: list[PlannedChanges] = []
+        self.other_messages: list[PlacedMessage] = []
+        self.committed = [True]
+        self._workload = workload
+        self._tables = tables
+        self._clock = clock
+        self._scopes: dict[int, int] = {}
+
+    def add(self, random: Random, streamed: StreamedTransaction, piece: PlacedPiece) -> None:
+        """Add a stream block or the end of a streamed transaction."""
+        if piece.block is None:
+            self._add_end(streamed, piece.position)
+        else:
+            self._add_block(random, streamed, piece.block, piece.position)
+
+    def _add_block(self, random: Random, streamed: StreamedTransaction, block: Block, position: int) -> None:
+        relation_count = len(streamed.tables) if block.sends_relations else 0
+        numbers = np.arange(block.changes)
+        positions = position + 1 + numbers + np.minimum(numbers + 1, relation_count)
+        table_indices = np.array(streamed.tables)[
+            random.integers(0, len(streamed.tables), size=block.changes)
+        ]
+        table_indices[:relation_count] = streamed.tables[:relation_count]
+        first = block.changes - block.savepoint_changes
+        scope = self._scope(streamed.xid, not streamed.aborted)
+        self.changes.append(
+            PlannedChanges.uniform(positions[:first], table_indices[:first], scope, streamed.xid)
+        )
+        is_first = streamed.blocks[0] is block
+        self._add_message(position, StreamStart(streamed.xid, is_first), self._clock.lsn(int(positions[0])))
+        for number, table in enumerate(streamed.tables[:relation_count]):
+            relation = msgspec.structs.replace(self._tables[table].relation, xid=streamed.xid)
+            self._add_message(position + 1 + 2 * number, relation, 0)
+        end = int(positions[-1]) + 1
+        self._add_message(end, StreamStop(), self._clock.lsn(end - 1))
+        if block.savepoint_xid is None:
+            return
+        scope = self._scope(block.savepoint_xid, not (streamed.aborted or block.rolled_back))
+        self.changes.append(
+            PlannedChanges.uniform(positions[first:], table_indices[first:], scope, block.savepoint_xid)
+        )
+        if block.rolled_back:
+            self._add_abort(end + 1, streamed.xid, block.savepoint_xid)
+
+    def _add_end(self, streamed: StreamedTransaction, position: int) -> None:
+        if streamed.aborted:
+            for number, xid in enumerate(streamed.ending_xids):
+                self._add_abort(position + number, streamed.xid, xid)
+            return
+        clock, xid = self._clock, streamed.xid
+        end_lsn = clock.end_lsn(position)
+        self._add_message(
+            position, StreamCommit(xid, clock.lsn(position), end_lsn, clock.time(position)), end_lsn
+        )
+
+    def _add_abort(self, position: int, xid: int, subxid: int) -> None:
+        """Add Stream Abort, with LSN and time if streaming is parallel (logicalrep_write_stream_abort)."""
+        lsn, time = self._clock.lsn(position), self._clock.time(position)
+        tail = (lsn, time) if self._workload.streaming == "parallel" else (None, None)
+        self._add_message(position, StreamAbort(xid, subxid, *tail), lsn)
+
+    def _scope(self, xid: int, committed: bool) -> int:
+        if xid not in self._scopes:
+            self._scopes[xid] = len(self.committed)
+            self.committed.append(committed)
+        return self._scopes[xid]
+
+    def _add_message(self, position: int, message: Message, lsn: int) -> None:
+        self.other_messages.append(
+            PlacedMessage(position, encode_for(message, self._workload.proto_version), lsn)
+        )

@@ -1,0 +1,120 @@
+"""Write a workload as a recording, a capture file or CopyData messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from pgoutput.recording.files import sync
+from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
+from pgoutput.synth.workload.definition import Workload
+from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
+from pgoutput.synth.workload.outputs import CaptureFileOutput, CopyDataOutput, Output, SegmentOutput
+from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
+from pgoutput.synth.workload.processes import WindowTask, worker_processes
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Callback that receives the numbers of transactions and messages written since its last call."""
+
+_PROCESSES: Final = 2
+"""Number of worker processes."""
+_SINGLE_PROCESS_MESSAGES: Final = 1_000_000
+"""Workloads with fewer messages are generated in this process, because starting workers would take longer."""
+
+EXPECTED_ROWS: Final = "expected_rows"
+"""Name of the folder with the expected rows."""
+
+
+def write_recording(
+    workload: Workload, folder: Path, progress: Progress, window_messages: int = WINDOW_MESSAGES
+) -> None:
+    """Write a workload as a recording, with the expected rows in its subfolder `expected_rows`.
+
+    Args:
+        workload: The workload.
+        folder: A folder that does not exist or is empty.
+        progress: Receives the numbers of transactions and messages written since its last call.
+        window_messages: Approximate number of messages per window.
+
+    Raises:
+        RecordingError: The folder is not empty, or another process is writing to it.
+        OSError: The folder cannot be written. No partial output is left.
+    """
+    require_new_folder(folder)
+    with staging_folder(folder) as stage:
+        temporary = stage / folder.name
+        temporary.mkdir()
+        with ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows:
+            _write_windows(
+                workload, SegmentOutput(workload, temporary), expected_rows, progress, window_messages
+            )
+        temporary.rename(folder)
+    sync(folder.parent)
+
+
+def write_capture_file(
+    workload: Workload, path: Path, progress: Progress, window_messages: int = WINDOW_MESSAGES
+) -> None:
+    """Write a workload as a capture file, with the expected rows in a folder beside it.
+
+    The folder for `x.jsonl` or `x.jsonl.gz` is `x.expected_rows`.
+
+    Args:
+        workload: The workload.
+        path: A file that does not exist yet; compressed if the name ends in .gz.
+        progress: Receives the numbers of transactions and messages written since its last call.
+        window_messages: Approximate number of messages per window.
+
+    Raises:
+        RecordingError: The file or the folder exists, or another process is writing them.
+        OSError: The file or the folder cannot be written. No partial output is left.
+    """
+    expected_folder = path.with_name(
+        f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{EXPECTED_ROWS}"
+    )
+    for one in (path, expected_folder):
+        require_absent(one)
+    with staging_folder(path) as stage:
+        output = CaptureFileOutput(workload, stage / path.name)
+        with ExpectedRowsWriter(workload, stage / expected_folder.name) as expected_rows, output:
+            _write_windows(workload, output, expected_rows, progress, window_messages)
+        (stage / expected_folder.name).rename(expected_folder)
+        (stage / path.name).rename(path)
+    sync(path.parent)
+
+
+def write_copy_data(
+    workload: Workload, file: BinaryIO, progress: Progress, window_messages: int = WINDOW_MESSAGES
+) -> None:
+    """Write a workload as CopyData messages with XLogData, as a walsender sends them, without expected rows.
+
+    Args:
+        workload: The workload.
+        file: File to write to.
+        progress: Receives the numbers of transactions and messages written since its last call.
+        window_messages: Approximate number of messages per window.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    _write_windows(workload, CopyDataOutput(file), None, progress, window_messages)
+
+
+def _write_windows(
+    workload: Workload,
+    output: Output,
+    expected_rows: ExpectedRowsWriter | None,
+    progress: Progress,
+    window_messages: int,
+) -> None:
+    task = WindowTask(workload, window_messages, output.prepare)
+    message_count = workload.transactions * workload.mean_transaction_messages
+    is_single_process = message_count < _SINGLE_PROCESS_MESSAGES
+    with nullcontext(task.run()) if is_single_process else worker_processes(task, _PROCESSES) as prepared:
+        for window, prepared_window in zip(plan_windows(workload, window_messages), prepared, strict=True):
+            output.write(prepared_window.content)
+            if expected_rows is not None:
+                expected_rows.add(prepared_window.remaining_rows)
+            progress(len(window.change_counts) + len(window.streamed), window.message_count)

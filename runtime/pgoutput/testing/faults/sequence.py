@@ -1,0 +1,201 @@
+"""Faults in the sequence of messages: dropped, repeated and swapped messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgoutput import messages as m
+from pgoutput.messages import Message, MessageFlag
+from pgoutput.testing.faults.model import Fault, Messages, Stream
+
+_OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
+_CLOSERS: Final = (m.Commit, m.Prepare, m.StreamStop)
+_ENDS: Final = (m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
+_INSIDE: Final = (m.Relation, m.Type, m.Insert, m.Update, m.Delete, m.Truncate)
+
+
+def _drop(stream: Stream, position: int) -> Messages:
+    return stream.with_bytes(position)
+
+
+def _drop_one(stream: Stream, position: int, *kinds: type[Message]) -> Messages | None:
+    """Drop a message of these kinds, unless it is the last one: a stream may stop anywhere."""
+    last = position + 1 == len(stream.messages)
+    return None if last or not isinstance(stream.places[position].message, kinds) else _drop(stream, position)
+
+
+def _drop_relation(stream: Stream, position: int) -> Messages | None:
+    return _drop(stream, position) if is_needed(stream, position) else None
+
+
+def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
+    """Return whether the message is the first Relation of its OID and a later change uses it.
+
+    Args:
+        stream: The stream.
+        position: Position of the message.
+        rows: Whether the change must have rows, which excludes Truncate.
+    """
+    relation = stream.places[position].message
+    if not isinstance(relation, m.Relation):
+        return False
+    for place in stream.places[:position]:
+        if isinstance(place.message, m.Relation) and place.message.oid == relation.oid:
+            return False
+    for place in stream.places[position + 1 :]:
+        match place.message:
+            case m.Relation(oid=oid) if oid == relation.oid:
+                return False
+            case m.Insert(relation_oid=oid) | m.Update(relation_oid=oid) | m.Delete(relation_oid=oid):
+                if oid == relation.oid:
+                    return True
+            case m.Truncate(relation_oids=oids) if relation.oid in oids and not rows:
+                return True
+    return False
+
+
+def _repeat(stream: Stream, position: int) -> Messages:
+    return stream.with_bytes(position, *[stream.messages[position]] * 2)
+
+
+def _repeat_one(stream: Stream, position: int) -> Messages | None:
+    message = stream.places[position].message
+    once = isinstance(message, (*_OPENERS, *_CLOSERS, *_ENDS, m.Origin, m.Type, m.LogicalMessage))
+    return _repeat(stream, position) if once else None
+
+
+def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
+    if not isinstance(stream.places[position].message, m.Begin):
+        return None
+    for end in range(position, len(stream.messages)):
+        if isinstance(stream.places[end].message, m.Commit):
+            whole = stream.messages[position : end + 1]
+            return (*stream.messages[: end + 1], *whole, *stream.messages[end + 1 :])
+    return None
+
+
+def _swap_opener(stream: Stream, position: int) -> Messages | None:
+    opener, *behind = (place.message for place in stream.places[position : position + 2])
+    if not isinstance(opener, _OPENERS):
+        return None
+    if isinstance(opener, m.StreamStart) and any(isinstance(one, m.LogicalMessage) for one in behind):
+        # Decoded outside of its block, the xid may look like the flags of a non-transactional message.
+        return None
+    return stream.swapped(position)
+
+
+def _swap_closer(stream: Stream, position: int) -> Messages | None:
+    closes = isinstance(stream.places[position].message, _CLOSERS)
+    if not closes or not position or not isinstance(stream.places[position - 1].message, _INSIDE):
+        return None
+    return stream.swapped(position - 1)
+
+
+def _swap_relation(stream: Stream, position: int) -> Messages | None:
+    if not is_needed(stream, position):
+        return None
+    relation, following = (place.message for place in stream.places[position : position + 2])
+    uses = getattr(following, "relation_oid", None) == getattr(relation, "oid", 0)
+    return stream.swapped(position) if uses else None
+
+
+def _close_early(stream: Stream, position: int) -> Messages | None:
+    """Move the end of a streamed transaction into its last stream block."""
+    message = stream.places[position].message
+    if not isinstance(message, _ENDS) or not position:
+        return None
+    return (
+        stream.swapped(position - 1)
+        if isinstance(stream.places[position - 1].message, m.StreamStop)
+        else None
+    )
+
+
+def _move_message_inside(stream: Stream, position: int) -> Messages | None:
+    """Move a non-transactional message into the transaction that follows it."""
+    message = stream.places[position].message
+    if not isinstance(message, m.LogicalMessage) or message.flags & MessageFlag.TRANSACTIONAL:
+        return None
+    if position + 1 == len(stream.messages):
+        return None
+    opens = isinstance(stream.places[position + 1].message, m.Begin | m.BeginPrepare)
+    return stream.swapped(position) if opens else None
+
+
+FAULTS: Final = (
+    Fault(
+        name="drop-opener",
+        doc="A Begin, Begin Prepare or Stream Start before the last message is missing.",
+        apply=lambda stream, position: _drop_one(stream, position, *_OPENERS),
+    ),
+    Fault(
+        name="drop-closer",
+        doc="A Commit, Prepare or Stream Stop before the last message is missing.",
+        apply=lambda stream, position: _drop_one(stream, position, *_CLOSERS),
+    ),
+    Fault(
+        name="drop-type",
+        doc="A Type before the last message is missing.",
+        apply=lambda stream, position: _drop_one(stream, position, m.Type),
+    ),
+    Fault(
+        name="drop-relation",
+        doc="The first Relation of an OID that a change uses is missing.",
+        apply=_drop_relation,
+    ),
+    Fault(
+        name="repeat-control",
+        doc="A message that opens or ends a transaction or stream block, or an Origin, Type or logical "
+        "message, is repeated.",
+        apply=_repeat_one,
+    ),
+    Fault(
+        name="repeat-transaction",
+        doc="A transaction, from Begin to Commit, is repeated.",
+        apply=_repeat_transaction,
+    ),
+    Fault(
+        name="swap-opener",
+        doc="A Begin, Begin Prepare or Stream Start is sent one message too late.",
+        apply=_swap_opener,
+    ),
+    Fault(
+        name="swap-closer",
+        doc="A Commit, Prepare or Stream Stop is sent one message too early.",
+        apply=_swap_closer,
+    ),
+    Fault(
+        name="swap-relation",
+        doc="The first Relation of an OID is sent after a change that uses it.",
+        apply=_swap_relation,
+    ),
+    Fault(
+        name="end-inside-block",
+        doc="The end of a streamed transaction is sent before the Stream Stop of its last block.",
+        apply=_close_early,
+    ),
+    Fault(
+        name="message-inside",
+        doc="A non-transactional logical message is sent inside a transaction.",
+        apply=_move_message_inside,
+    ),
+    Fault(
+        name="drop",
+        doc="Any message is missing. Valid by chance for a change among others, the last message, a repeated "
+        "description, or the end of a transaction that does not occur again.",
+        apply=_drop,
+        certain=False,
+    ),
+    Fault(
+        name="repeat",
+        doc="Any message is repeated. Valid by chance for a change or a Relation.",
+        apply=_repeat,
+        certain=False,
+    ),
+    Fault(
+        name="swap",
+        doc="Any two adjacent messages are swapped. Valid by chance for changes and independent messages.",
+        apply=Stream.swapped,
+        certain=False,
+    ),
+)

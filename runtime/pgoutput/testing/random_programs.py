@@ -1,0 +1,318 @@
+"""Generate random programs: tables of many kinds, and steps that are possible in the current state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pgoutput.errors import ScenarioError
+from pgoutput.messages import ReplicaIdentity
+from pgoutput.synth import Scenario, ScenarioTable
+from pgoutput.testing import programs
+from pgoutput.testing.programs import Choices, Program, ProgramRunner, Step, TableDefinition, Values
+
+SCHEMA: Final = "s"
+ENUM, DOMAIN = f"{SCHEMA}.mood", f"{SCHEMA}.posint"
+
+_LONG = "".join(chr(65 + i * 7919 % 26) for i in range(2600))
+
+_VALUES: Final[dict[str, tuple[str, ...]]] = {
+    "int2": ("0", "-7", "32767"),
+    "int4": ("0", "1", "-2147483648", "42"),
+    "int8": ("0", "9223372036854775807", "-3"),
+    "text": ("", "a", "Ünïcode ✓", "tab\tand\nline", "NULL", _LONG, _LONG[::-1]),
+    "varchar(8)": ("", "x", "12345678"),
+    "char(5)": ("ab   ", "12345"),
+    "numeric(12,2)": ("0.00", "9.50", "-1234567890.12", "NaN"),
+    "numeric": ("0", "3.14159265358979323846264338327950288", "-1e3"),
+    "bool": ("t", "f"),
+    "bytea": ("\\x", "\\x00ff10", "\\x" + "0badc0de" * 700),
+    "uuid": ("00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    "date": ("2024-02-29", "0001-01-01", "infinity"),
+    "timestamp": ("2024-01-01 00:00:00", "1999-12-31 23:59:59.999999"),
+    "timestamptz": ("2024-01-01 00:00:00+00", "infinity"),
+    "float8": ("0", "0.1", "-1e+300", "NaN", "Infinity"),
+    "float4": ("1.5", "-0", "3.4028235e+38"),
+    "json": ('{"a": 1}', "[1,  2]", "null"),
+    "jsonb": ('{"a": 1, "b": [true, null]}', '"x"'),
+    "int4[]": ("{}", "{1,2,NULL}", "{{1,2},{3,4}}"),
+    "text[]": ('{a,"b c",NULL,"NULL",""}', "{}"),
+    "inet": ("192.168.0.1", "10.0.0.0/8", "::1"),
+    "interval": ("1 day", "-00:00:01", "1 year 2 mons"),
+    ENUM: ("sad", "ok", "happy"),
+    f"{ENUM}[]": ("{sad,ok}", "{}"),
+    DOMAIN: ("1", "77"),
+}
+"""Values of each type, in the server's text format."""
+
+LABELS: Final = _VALUES[ENUM]
+
+_KEYS: Final = ("int8 key", "int4 key", "text key", "uuid key")
+_LONG_KEYS: Final = (_LONG[:2300], _LONG[300:2600])
+"""Key values that are long enough to be stored out of line and short enough for an index."""
+
+_WIDER_TYPES: Final = {"int2": "int4", "int4": "int8", "varchar(8)": "text"}
+_CONNECTIONS: Final = (0, 1, 2)
+_MAX_TABLES: Final = 3
+_MAX_COLUMNS: Final = 4
+"""Maximum number of columns besides the key columns."""
+_MAX_STEPS: Final = 60
+"""Maximum number of random steps; the mean is about half. Steps that end open transactions follow."""
+
+
+def generate_program(choices: Choices, scenario: Scenario) -> Program:
+    """Generate a program step by step and run it in the scenario.
+
+    Steps that the scenario rejects are left out. The smallest choices give the simplest program, so that
+    Hypothesis shrinks to simple programs.
+
+    Args:
+        choices: Makes the random decisions.
+        scenario: An empty scenario.
+    """
+    tables = tuple(_tables(choices))
+    program = Program((ENUM,), {DOMAIN: "int4"}, tables, ())
+    runner = ProgramRunner(scenario, program)
+    steps: list[Step] = []
+
+    def run(step: Step) -> None:
+        try:
+            runner.run_step(step)
+        except ScenarioError:
+            return
+        steps.append(step)
+
+    for number in range(_MAX_STEPS):
+        if number and choices.integer(0, _MAX_STEPS) == 0:
+            break
+        run(_step(choices, runner, number))
+    for connection in tuple(runner.open):
+        while len(runner.open[connection]) > 1:
+            run(programs.EndSavepoint(connection, True))
+        run(programs.End(connection, choices.integer(0, 3) < 3))
+    for gid, connection in tuple(runner.prepared.items()):
+        run(programs.EndPrepared(connection, gid, choices.integer(0, 3) < 3))
+    return msgspec.structs.replace(program, steps=tuple(steps))
+
+
+def _tables(choices: Choices) -> Iterator[TableDefinition]:
+    for number in range(_MAX_TABLES):
+        if number and choices.integer(0, _MAX_TABLES) == 0:
+            return
+        name = f"{SCHEMA}.t{number}"
+        yield choices.pick(_TABLE_KINDS)(choices, name)
+
+
+def _columns(choices: Choices) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    while len(columns) < _MAX_COLUMNS and choices.integer(0, _MAX_COLUMNS):
+        columns[f"c{len(columns)}"] = choices.pick(tuple(_VALUES))
+    return columns
+
+
+def _keyed(choices: Choices, name: str) -> TableDefinition:
+    key = {"id": choices.pick(_KEYS)}
+    if choices.integer(0, 3) == 3:
+        key["part"] = "int2 key"
+    columns = key | _columns(choices) if choices.integer(0, 3) < 3 else _columns(choices) | key
+    identity = choices.pick(("default", "default", "full", "nothing"))
+    return TableDefinition(name=name, columns=columns, replica_identity=identity)
+
+
+def _keyless(choices: Choices, name: str) -> TableDefinition:
+    columns = {"id": "int4"} | _columns(choices)
+    return TableDefinition(
+        name=name, columns=columns, replica_identity=choices.pick(("full", "full", "default"))
+    )
+
+
+def _indexed(choices: Choices, name: str) -> TableDefinition:
+    columns = {"id": "int8 key", "u": "text", "v": "int4"} | _columns(choices)
+    return TableDefinition(name=name, columns=columns, replica_identity=choices.pick((("u",), ("u", "v"))))
+
+
+def _filtered(choices: Choices, name: str) -> TableDefinition:
+    columns = {"id": "int4 key"} | _columns(choices)
+    where = ("id", choices.pick(("=", "<>", "<", "<=", ">", ">=")), choices.pick(("0", "1", "42")))
+    return TableDefinition(
+        name=name, columns=columns, where=where, replica_identity=choices.pick(("default", "full"))
+    )
+
+
+def _with_column_list(choices: Choices, name: str) -> TableDefinition:
+    columns = {"id": "int4 key", "hidden": "text"} | _columns(choices)
+    return TableDefinition(name=name, columns=columns, column_list=tuple(c for c in columns if c != "hidden"))
+
+
+def _unpublished(choices: Choices, name: str) -> TableDefinition:
+    return TableDefinition(name=name, columns={"id": "int4 key"} | _columns(choices), published=False)
+
+
+def _partitioned(choices: Choices, name: str) -> TableDefinition:
+    local = name.partition(".")[2]
+    return TableDefinition(
+        name=name,
+        columns={"id": "int4 key", "region": "text key"} | _columns(choices),
+        replica_identity=choices.pick(("default", "full")),
+        partition_by="region",
+        partitions={f"{local}_eu": ("eu",), f"{local}_us": ("us", "ca")},
+    )
+
+
+_TABLE_KINDS: Final = (
+    _keyed,
+    _keyed,
+    _keyed,
+    _keyless,
+    _indexed,
+    _filtered,
+    _with_column_list,
+    _unpublished,
+    _partitioned,
+)
+
+
+def _step(choices: Choices, runner: ProgramRunner, number: int) -> Step:
+    connection = choices.pick(_CONNECTIONS)
+    if connection not in runner.open:
+        idle = [gid for gid, connection in runner.prepared.items() if connection not in runner.open]
+        if idle and choices.integer(0, 1):
+            gid = choices.pick(idle)
+            return programs.EndPrepared(runner.prepared[gid], gid, choices.integer(0, 2) < 2)
+        if choices.integer(0, 9) == 9:
+            return programs.Emit(connection, False, "outside", "now")
+        if choices.integer(0, 5) == 5:
+            return programs.Begin(connection, f"node_{connection}", choices.integer(1, 1 << 40))
+        return programs.Begin(connection)
+    return choices.pick(_TRANSACTION_STEPS)(choices, runner, connection, number)
+
+
+def _insert(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(choices, runner)
+    values: Values = {}
+    for column in table.definition.columns:
+        values[column.name] = _value(
+            choices, runner, name, column.name, column.primary or column.name in "uv"
+        )
+    return programs.Insert(connection, name, values)
+
+
+def _update(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(choices, runner)
+    where = _where(choices, runner, connection, table)
+    columns = [column for column in table.definition.columns if choices.integer(0, 2) == 2]
+    values = {c.name: _value(choices, runner, name, c.name, c.primary or c.name in "uv") for c in columns}
+    if not values:
+        column = table.definition.columns[-1]
+        values = {column.name: _value(choices, runner, name, column.name, column.primary)}
+    return programs.Update(connection, name, where, values)
+
+
+def _delete(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(choices, runner)
+    return programs.Delete(connection, name, _where(choices, runner, connection, table))
+
+
+def _truncate(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    names = {_table(choices, runner)[0] for _ in range(choices.integer(1, 2))}
+    return programs.Truncate(
+        connection, tuple(sorted(names)), bool(choices.integer(0, 1)), bool(choices.integer(0, 1))
+    )
+
+
+def _alter(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(choices, runner)
+    plain = [c.name for c in table.definition.columns if not c.primary and c.name not in ("id", "u", "v")]
+    changes: dict[str, Any] = {"add": {f"n{number}": choices.pick(tuple(_VALUES))}}
+    if plain:
+        column = choices.pick(plain)
+        retyped = _WIDER_TYPES.get(runner.declared(name, column))
+        changes = choices.pick(
+            (
+                changes,
+                {"drop": [column]},
+                {"rename": {column: f"r{number}"}},
+                {"retype": {column: retyped}} if retyped else changes,
+                {"replica_identity": "default" if _is_full(table) else "full"},
+                {"name": f"t{number}x"},
+            )
+        )
+    return programs.Alter(connection, name, changes)
+
+
+def _is_full(table: ScenarioTable) -> bool:
+    return table.definition.replica_identity == ReplicaIdentity.FULL
+
+
+def _emit(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    return programs.Emit(connection, choices.integer(0, 3) < 3, choices.pick(("", "prefix é")), "content")
+
+
+def _savepoint(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    return programs.Savepoint(connection)
+
+
+def _end(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+    if len(runner.open[connection]) > 1:
+        return programs.EndSavepoint(connection, choices.integer(0, 1) == 0)
+    if choices.integer(0, 3) == 3:
+        return programs.Prepare(connection, f"gid {number}")
+    return programs.End(connection, choices.integer(0, 3) < 3)
+
+
+_TRANSACTION_STEPS: Final[tuple[Callable[[Choices, ProgramRunner, int, int], Step], ...]] = (
+    *(_insert,) * 8,
+    *(_update,) * 6,
+    *(_delete,) * 3,
+    *(_end,) * 5,
+    _truncate,
+    _alter,
+    _alter,
+    _emit,
+    _savepoint,
+    _savepoint,
+)
+"""Steps inside a transaction. A step is repeated here in proportion to its frequency."""
+
+
+def _table(choices: Choices, runner: ProgramRunner) -> tuple[str, ScenarioTable]:
+    return choices.pick(tuple(runner.tables.items()))
+
+
+def _where(choices: Choices, runner: ProgramRunner, connection: int, table: ScenarioTable) -> Values:
+    """Return the key values of a row that the transaction sees, or no values if there is none."""
+    leaves = list(table.leaves())
+    work = runner.open[connection][0]
+    visible = [
+        (leaf, cells)
+        for leaf in leaves
+        for row in leaf.rows.values()
+        if (cells := row.visible_to(work)) is not None
+    ]
+    if not visible:
+        return {}
+    leaf, cells = choices.pick(visible)
+    names = {column.name for key in leaf.definition.unique_keys[:1] for column in key} or {"id"}
+    return {c.name: cells[c.number] for c in leaf.definition.columns if c.name in names}
+
+
+def _value(choices: Choices, runner: ProgramRunner, table: str, column: str, not_null: bool) -> str | None:
+    declared = runner.declared(table, column)
+    if column == "region":
+        return choices.pick(("eu", "us", "ca"))
+    if not_null:
+        if declared == "text" and choices.integer(0, 4) == 4:
+            return choices.pick(_LONG_KEYS)
+        return choices.pick(_KEY_VALUES[declared])
+    return choices.pick((None, *_VALUES[declared]))
+
+
+_KEY_VALUES: Final = {
+    "int2": ("0", "1"),
+    "int4": ("0", "1", "2", "41", "42", "43"),
+    "int8": ("0", "1", "2", "3", "4"),
+    "text": ("a", "b", "c", "d"),
+    "uuid": tuple(f"00000000-0000-0000-0000-00000000000{i}" for i in range(5)),
+}

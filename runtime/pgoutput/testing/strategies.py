@@ -1,0 +1,139 @@
+"""Hypothesis strategies of scenarios, of their streams, and of streams with a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, Final, TypeVar, Unpack
+
+import msgspec
+from hypothesis import note
+from hypothesis import strategies as st
+
+from pgoutput.synth import MIN_WORK_MEM, Scenario, StreamOptions
+from pgoutput.testing.faults import Corruption, Stream, corruptions
+from pgoutput.testing.options import ScenarioOptions
+from pgoutput.testing.python_source import format_program
+from pgoutput.testing.random_programs import generate_program
+from pgoutput.versions import CODECS, OPTIONS
+
+T = TypeVar("T")
+
+_STREAM_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
+    "proto_version": tuple(CODECS),
+    "streaming": tuple(OPTIONS["streaming"]),
+    "two_phase": (False, True),
+    "binary": (False, True),
+    "messages": (False, True),
+    "origin": tuple(OPTIONS["origin"]),
+}
+"""Options of the stream that a client can request, with their values."""
+
+_SMALL_WORK_MEM: Final = 300
+"""Number of bytes that some transactions exceed and others do not."""
+
+_DATABASE_OPTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+    "publish_via_partition_root": st.booleans(),
+    "logical_decoding_work_mem": st.sampled_from((MIN_WORK_MEM, 0, _SMALL_WORK_MEM)),
+    "seed": st.integers(0, (1 << 16) - 1),
+}
+"""Options of the scenario's database, with strategies of their values."""
+
+_MIN_MESSAGES: Final = 2
+"""Minimum number of messages in a stream with a fault."""
+
+
+def scenarios(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Scenario]:
+    """Return a strategy of scenarios with up to three tables and three concurrent transactions.
+
+    Scenarios shrink to few steps and tables, simple types, and protocol version 1 without options. Hypothesis
+    prints a failing scenario as Python code.
+
+    Args:
+        options: Fixed options of `Scenario`. The other options are random.
+
+    Raises:
+        TypeError: `Scenario` has no such option.
+        ValueError: No protocol version supports this combination of options.
+    """
+    fixed: dict[str, Any] = dict(options)
+    unknown = fixed.keys() - _STREAM_OPTIONS.keys() - _DATABASE_OPTIONS.keys()
+    if unknown:
+        raise TypeError(f"a scenario has no option {', '.join(sorted(unknown))}")
+    database = {
+        name: st.just(fixed[name]) if name in fixed else values for name, values in _DATABASE_OPTIONS.items()
+    }
+    return _scenarios(st.sampled_from(_valid_options(fixed)), st.fixed_dictionaries(database))
+
+
+def streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Stream]:
+    """Return a strategy of the streams that a server sends for random scenarios. Some streams are empty.
+
+    Args:
+        options: Fixed options of `Scenario`. The other options are random.
+
+    Raises:
+        TypeError: `Scenario` has no such option.
+        ValueError: No protocol version supports this combination of options.
+    """
+    return scenarios(**options).map(Stream.of)
+
+
+def broken_streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Corruption]:
+    """Return a strategy of streams of random scenarios, each with one random fault.
+
+    Args:
+        options: Fixed options of `Scenario`. The other options are random.
+
+    Raises:
+        TypeError: `Scenario` has no such option.
+        ValueError: No protocol version supports this combination of options.
+    """
+    valid = streams(**options).filter(lambda stream: len(stream.messages) >= _MIN_MESSAGES)
+    return valid.flatmap(corruptions)
+
+
+class _HypothesisChoices:
+    """Random decisions drawn from Hypothesis."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options."""
+        return self._draw(st.sampled_from(options))
+
+    def integer(self, least: int, most: int) -> int:
+        """Return an integer from `least` to `most`, both included."""
+        return self._draw(st.integers(least, most))
+
+
+@st.composite
+def _scenarios(
+    draw: st.DrawFn, stream: st.SearchStrategy[StreamOptions], database: st.SearchStrategy[dict[str, Any]]
+) -> Scenario:
+    options = msgspec.structs.asdict(draw(stream)) | draw(database)
+    scenario = Scenario(**options)
+    program = generate_program(_HypothesisChoices(draw), scenario)
+    note(format_program(program, options))
+    return scenario
+
+
+def _valid_options(fixed: Mapping[str, Any]) -> list[StreamOptions]:
+    """Return the valid combinations of stream options with these fixed values, the simplest first.
+
+    Raises:
+        ValueError: No protocol version supports this combination of options.
+    """
+    valid: list[StreamOptions] = []
+    errors: list[ValueError] = []
+    names = tuple(_STREAM_OPTIONS)[::-1]  # the last factor of a product changes first: the version
+    for values in product(*((fixed[name],) if name in fixed else _STREAM_OPTIONS[name] for name in names)):
+        options = dict(zip(names, values, strict=True))
+        try:
+            valid.append(StreamOptions(**options))
+        except ValueError as error:
+            errors.append(error)
+    if not valid:
+        raise errors[0]
+    return valid

@@ -1,0 +1,91 @@
+"""Fast conversion of binary columns of common types to Arrow arrays, without text in between."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from pgoutput import catalog
+from pgoutput.messages import Cell
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
+
+_NUMBERS: Final = {
+    "int2send": "h",
+    "int4send": "i",
+    "int8send": "q",
+    "oidsend": "I",
+    "xidsend": "I",
+    "cidsend": "I",
+    "float4send": "f",
+    "float8send": "d",
+    "date_send": "i",
+    "timestamp_send": "q",
+    "timestamptz_send": "q",
+}
+"""struct format of a number, by name of the send function."""
+
+_DAY: Final = 86_400_000_000
+_UNITS: Final = {"date_send": _DAY, "timestamp_send": 1, "timestamptz_send": 1}
+"""Unit of a date or timestamp in microseconds, by name of the send function; counted from 2000-01-01."""
+
+_TEXTS: Final = ("textsend", "varcharsend", "bpcharsend", "namesend", "json_send")
+"""Send functions whose binary form is the text."""
+
+
+def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -> pa.Array | None:
+    """Return a column of binary cells as an Arrow array, equal to the conversion through text.
+
+    Args:
+        cells: Cells of the column.
+        type_oid: OID of the column's type.
+        type_: Arrow type of the array.
+
+    Returns:
+        The array, or None if only the conversion through text can tell: the type is another, a cell is not
+        None or bytes, or a value may not be valid or representable.
+    """
+    builtin = catalog.BY_OID.get(type_oid)
+    if builtin is None or not set(map(type, cells)) <= {bytes, type(None)}:
+        return None
+    values = [cell for cell in cells if isinstance(cell, bytes)]
+    if builtin.send in _NUMBERS:
+        numbers = _unpack_numbers(values, builtin.send)
+        return None if numbers is None else pa.array(_insert_nulls(numbers, cells), type_)
+    if builtin.send == "byteasend":
+        return pa.array(cells, type_)
+    if builtin.send in _TEXTS and not any(0 in value for value in values):
+        try:
+            return pa.array(cells, pa.binary()).cast(type_)
+        except pa.ArrowInvalid:  # not UTF-8
+            return None
+    return None
+
+
+def _unpack_numbers(values: Sequence[bytes], send: str) -> Iterable[int | float] | None:
+    number_format = struct.Struct(">" + _NUMBERS[send])
+    if not set(map(len, values)) <= {number_format.size}:
+        return None
+    numbers = [number for (number,) in number_format.iter_unpack(b"".join(values))]
+    if send in _UNITS and numbers:
+        unit = _UNITS[send]
+        epoch = EPOCH_UNIX_MICROSECONDS // unit
+        if (
+            not UNIX_YEAR_1
+            <= (min(numbers) + epoch) * unit
+            <= (max(numbers) + epoch) * unit
+            < UNIX_YEAR_10000
+        ):
+            return None
+        return [number + epoch for number in numbers]
+    if send in ("float4send", "float8send"):  # text has a single NaN
+        return [math.nan if number != number else number for number in numbers]
+    return numbers
+
+
+def _insert_nulls(numbers: Iterable[int | float], cells: Sequence[Cell]) -> list[int | float | None]:
+    remaining = iter(numbers)
+    return [None if cell is None else next(remaining) for cell in cells]

@@ -1,0 +1,161 @@
+"""Conversion of columns of cells to Arrow arrays, and of the values that Arrow cannot represent to text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.messages import Cell
+from pgoutput.values.arrow_from_binary import convert_directly
+from pgoutput.values.arrow_types import arrow_type
+from pgoutput.values.builtin_types import array_delimiter
+from pgoutput.values.literals import parse_array
+from pgoutput.values.text_from_binary.datetimes import SECOND
+from pgoutput.values.text_from_cells import Rescued, read_cells, require_sequence
+from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
+
+_NUMBER = r"-?[0-9]+(\.[0-9]+)?"
+_DATE = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
+_MOMENT = rf"{_DATE} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
+_ZONE_WITH_SECONDS: Final = r"^(?P<text>.*(?P<sign>[+-])[0-9]{2}:[0-9]{2}):(?P<seconds>[0-9]{2})$"
+_PATTERNS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_boolean, "[tf]"),
+    (pa.types.is_integer, "-?[0-9]+"),
+    (pa.types.is_floating, rf"{_NUMBER}(e[+-]?[0-9]+)?|NaN|-?Infinity"),
+    (pa.types.is_date, _DATE),
+    (lambda type_: pa.types.is_timestamp(type_) and type_.tz is None, _MOMENT),
+    (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}}){{0,2}}"),
+    (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
+)
+"""Patterns of the texts that an Arrow type represents; types that are not listed represent any text."""
+
+
+def to_arrow(
+    cells: Sequence[Cell], type_oid: int, type_modifier: int = -1, type_: pa.DataType | None = None
+) -> tuple[pa.Array, Rescued]:
+    """Return a column of cells as an Arrow array, and its rescued values as text.
+
+    The text and the binary form of a value give the same result. A column may contain both.
+
+    Args:
+        cells: Cells of the column.
+        type_oid: OID of the column's type.
+        type_modifier: Type modifier (`atttypmod`), -1 if there is none.
+        type_: Type of the array, or None for `arrow_type(type_oid, type_modifier)`. Pass the `common_type` of
+            a column whose type changed. A string array contains the server's text.
+
+    Returns:
+        The array, and the rescued values by row. The array is NULL where a value is rescued: the Arrow type
+        cannot represent it, it is not valid UTF-8, its bytes are not a value of the type, or it is UNCHANGED.
+
+    Raises:
+        TypeError: `cells` is not a sequence of cells.
+    """
+    require_sequence(cells)
+    own_type = arrow_type(type_oid, type_modifier)
+    type_ = own_type if type_ is None else type_
+    if type_ == own_type and (array := convert_directly(cells, type_oid, type_)) is not None:
+        return array, {}
+    texts, rescued = read_cells(cells, type_oid)
+    array, converted = _convert(texts, type_, array_delimiter(type_oid))
+    rescued |= {row: texts[row] for row, succeeded in enumerate(converted) if not succeeded}
+    return array, rescued
+
+
+def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tuple[pa.Array, list[bool]]:
+    """Return the texts as an array, and for each text whether the type represents it (true for None)."""
+    if pa.types.is_list(type_):
+        return _convert_lists(texts, type_, delimiter)
+    array = pa.array(texts, pa.string())
+    pattern = _pattern(type_)
+    if pattern is None:
+        return array, [True] * len(texts)
+    fits = pc.match_substring_regex(array, f"^({pattern})$")
+    array = pc.if_else(fits, array, None)
+    try:
+        result = _cast(array, type_)
+    except pa.ArrowInvalid:  # a nonexistent date or a number out of range: rare
+        result = pa.concat_arrays([_cast_one(array.slice(row, 1), type_) for row in range(len(array))])
+    if pa.types.is_timestamp(type_):
+        result = _within_years(result, type_)
+    elif pa.types.is_floating(type_):
+        result = _within_range(result, array)
+    valid = result.is_valid().to_pylist()
+    return result, [text is None or is_valid for text, is_valid in zip(texts, valid, strict=True)]
+
+
+def _pattern(type_: pa.DataType) -> str | None:
+    """Return the pattern of the texts that an Arrow type represents, or None if it represents any text."""
+    if pa.types.is_decimal(type_):
+        # A cast of a decimal with too many digits would wrap around.
+        whole, scale = type_.precision - type_.scale, type_.scale
+        integer = rf"(0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
+        return rf"-?{integer}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")
+    return next((pattern for matches, pattern in _PATTERNS if matches(type_)), None)
+
+
+def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(type_):
+        return pc.equal(array, "t")
+    if pa.types.is_binary(type_):
+        raw = [None if text is None else bytes.fromhex(text[2:]) for text in array.to_pylist()]
+        return pa.array(raw, type_)
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return _cast_zoned(array, type_)
+    return pc.cast(array, type_)
+
+
+def _cast_zoned(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    """Cast timestamps with a zone; subtract the seconds of zones afterwards: Arrow does not parse them."""
+    parts = pc.extract_regex(array, _ZONE_WITH_SECONDS)
+    if parts.null_count == len(parts):
+        return pc.cast(array, type_)
+    found = parts.is_valid()
+    text, sign, seconds = (pc.struct_field(parts, name) for name in ("text", "sign", "seconds"))
+    moments = pc.cast(pc.if_else(found, text, array), type_)
+    east = pc.cast(pc.binary_join_element_wise(pc.replace_substring(sign, "+", ""), seconds, ""), pa.int64())
+    shift = pc.multiply(pc.if_else(found, east, 0), SECOND)
+    return pc.subtract(moments.cast(pa.int64()), shift).cast(type_)
+
+
+def _cast_one(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    try:
+        return _cast(array, type_)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, type_)
+
+
+def _within_years(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return the timestamps with NULL for those that their zone moves out of the years 1 to 9999."""
+    unix = array.cast(pa.int64())
+    inside = pc.and_(pc.greater_equal(unix, UNIX_YEAR_1), pc.less(unix, UNIX_YEAR_10000))
+    return pc.if_else(inside, array, pa.scalar(None, type_))
+
+
+def _within_range(array: pa.Array, texts: pa.StringArray) -> pa.Array:
+    """Return the numbers with NULL for those that the cast rounded to infinity or zero."""
+    too_large = pc.and_(pc.is_inf(array), pc.match_substring_regex(texts, "[0-9]"))
+    too_small = pc.and_(pc.equal(array, 0), pc.match_substring_regex(texts, "^-?[0.]*[1-9]"))
+    return pc.if_else(pc.or_(too_large, too_small), pa.scalar(None, array.type), array)
+
+
+def _convert_lists(
+    texts: list[str | None], type_: pa.ListType, delimiter: str
+) -> tuple[pa.Array, list[bool]]:
+    lists = [None if text is None else parse_array(text, delimiter) for text in texts]
+    offsets = [0]
+    for items in lists:
+        offsets.append(offsets[-1] + len(items or ()))
+    flat, elements_converted = _convert(
+        [item for items in lists for item in items or ()], type_.value_type, ","
+    )
+    converted = [
+        text is None or (items is not None and all(elements_converted[start:end]))
+        for text, items, start, end in zip(texts, lists, offsets, offsets[1:], strict=False)
+    ]
+    is_null = [text is None or not succeeded for text, succeeded in zip(texts, converted, strict=True)]
+    mask = pa.array(is_null, pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=type_, mask=mask), converted

@@ -1,0 +1,186 @@
+"""Conversion of Arrow arrays to the server's text."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput import catalog
+from pgoutput.values.arrow_types import arrow_type
+from pgoutput.values.builtin_types import array_delimiter, describe_type
+from pgoutput.values.text_from_binary import datetimes
+from pgoutput.values.text_from_binary.floats import format_float4, format_float8
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
+
+_DAY: Final = 86_400_000_000
+_FLOAT4_PLAIN: Final = (1e-4, 1e6)
+_FLOAT8_PLAIN: Final = (1e-4, 1e15)
+"""Range of absolute values that Arrow writes as the server does, unless Arrow uses an exponent."""
+
+_QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
+"""Pattern of the array elements that need quotes, by delimiter (array_out)."""
+
+
+def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.StringArray:
+    r"""Return an Arrow array as the server's text of a column: the inverse of `to_arrow`.
+
+    Args:
+        array: Values that can be cast to `arrow_type(type_oid, type_modifier)` without loss. If that is a
+            string (uuid, jsonb, …), the values must be the server's text; for numeric, decimals and integers
+            are valid too.
+        type_oid: OID of the column's type.
+        type_modifier: Type modifier (`atttypmod`), -1 if there is none. It sets the number of fractional
+            digits of a numeric; without it, the scale of the Arrow type does.
+
+    Raises:
+        ValueError: The type cannot represent a value, or a text contains a zero character.
+    """
+    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
+    is_numeric = builtin is not None and builtin.name == "numeric"
+    try:
+        cast_type = _cast_type(array.type, arrow_type(type_oid, type_modifier), is_numeric)
+        return _format(array.cast(cast_type), array_delimiter(type_oid))
+    except (ValueError, pa.ArrowNotImplementedError) as error:  # pa.ArrowInvalid is a ValueError
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"a column of {array.type} cannot become {describe_type(type_oid)}: {why}") from None
+
+
+def _cast_type(source: pa.DataType, target: pa.DataType, is_numeric: bool) -> pa.DataType:
+    """Return the type to cast the values to before they are formatted.
+
+    Arrow casts any type to a string, but not to the server's text.
+
+    Raises:
+        ValueError: The target is a string, and the source is not.
+    """
+    if pa.types.is_list(target) and hasattr(source, "value_type"):
+        return pa.list_(pa.field("element", _cast_type(source.value_type, target.value_type, is_numeric)))
+    if target != pa.string() or pa.types.is_null(source) or "string" in str(source):
+        return target
+    if is_numeric and (pa.types.is_decimal(source) or pa.types.is_integer(source)):
+        return source
+    raise ValueError("its values must be strings, the server's text")
+
+
+def _format(array: pa.Array, delimiter: str) -> pa.StringArray:
+    return next(format_ for matches, format_ in _FORMATTERS if matches(array.type))(array, delimiter)
+
+
+def _format_bool(array: pa.BooleanArray, delimiter: str) -> pa.StringArray:
+    return pc.if_else(array, "t", "f")
+
+
+def _format_plain(array: pa.Array, delimiter: str) -> pa.StringArray:
+    return array.cast(pa.string())
+
+
+def _format_string(array: pa.StringArray, delimiter: str) -> pa.StringArray:
+    if pc.any(pc.match_substring(array, "\0")).as_py():
+        raise ValueError("text contains a zero character, which PostgreSQL does not store")
+    return array
+
+
+def _format_float(array: pa.FloatingPointArray, delimiter: str) -> pa.StringArray:
+    is_single = pa.types.is_float32(array.type)
+    low, high = _FLOAT4_PLAIN if is_single else _FLOAT8_PLAIN
+    text, size = array.cast(pa.string()), pc.abs(array)
+    is_same = pc.or_(_between(size, low, high), pc.equal(size, 0))
+    is_same = pc.and_not(is_same, pc.match_substring(text, "e"))
+    format_ = format_float4 if is_single else format_float8
+    return _reformat(text, pc.invert(is_same), array, format_)
+
+
+def _format_decimal(array: pa.Array, delimiter: str) -> pa.StringArray:
+    text = array.cast(pa.string())
+    return _reformat(text, pc.match_substring(text, "E"), array, lambda value: format(value, "f"))
+
+
+def _format_date(array: pa.Date32Array, delimiter: str) -> pa.StringArray:
+    days = array.cast(pa.int32())
+    in_years = _between(days, UNIX_YEAR_1 // _DAY, UNIX_YEAR_10000 // _DAY)
+    epoch = EPOCH_UNIX_MICROSECONDS // _DAY
+    out_of_years = pc.if_else(in_years, None, days)
+    text = pc.if_else(in_years, array, pa.scalar(0, array.type)).cast(pa.string())
+    return _reformat(
+        text, pc.invert(in_years), out_of_years, lambda day: datetimes.date_out(_INT32.pack(day - epoch))
+    )
+
+
+def _format_timestamp(array: pa.TimestampArray, delimiter: str) -> pa.StringArray:
+    zone = "" if array.type.tz is None else "+00"
+    microseconds = array.cast(pa.int64())
+    in_years = _between(microseconds, UNIX_YEAR_1, UNIX_YEAR_10000)
+    text = pc.if_else(in_years, microseconds, 0).cast(pa.timestamp("us")).cast(pa.string())
+    text = pc.utf8_rtrim(pc.utf8_rtrim(text, characters="0"), characters=".")
+    text = pc.binary_join_element_wise(text, zone, "")
+    out = datetimes.timestamptz_out if zone else datetimes.timestamp_out
+    return _reformat(
+        text,
+        pc.invert(in_years),
+        microseconds,
+        lambda value: out(_INT64.pack(value - EPOCH_UNIX_MICROSECONDS)),
+    )
+
+
+def _format_bytes(array: pa.BinaryArray, delimiter: str) -> pa.StringArray:
+    """Return bytea values in hex format. All values become hex at once; their offsets double."""
+    if not len(array):
+        return pa.array([], pa.string())
+    _, offsets, data = array.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets], offset=array.offset)
+    start, end = ends[0].as_py(), ends[-1].as_py()
+    if end - start >= 1 << 30:
+        raise ValueError("its values have more than 1 GB: pass fewer rows")
+    doubled = pc.multiply(pc.subtract(ends, pa.scalar(start, pa.int32())), pa.scalar(2, pa.int32()))
+    digits = pa.py_buffer(memoryview(data or b"")[start:end].hex().encode())
+    text = pa.Array.from_buffers(pa.string(), len(array), [None, doubled.buffers()[1], digits])
+    return pc.if_else(array.is_valid(), pc.binary_join_element_wise("\\x", text, ""), None)
+
+
+def _format_list(array: pa.ListArray, delimiter: str) -> pa.StringArray:
+    """Return one-dimensional arrays as text (array_out)."""
+    if pa.types.is_list(array.type.value_type):
+        raise ValueError(
+            "nested lists are not supported: an array with several dimensions has rows of one length"
+        )
+    elements = _format(array.flatten(), ",")
+    quoted = pc.match_substring_regex(elements, _QUOTED[delimiter])
+    escaped = pc.replace_substring_regex(elements, r'(["\\])', r"\\\1")
+    elements = pc.if_else(quoted, pc.binary_join_element_wise('"', escaped, '"', ""), elements)
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array), 0))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    lists = pa.ListArray.from_arrays(offsets, pc.fill_null(elements, "NULL"))
+    text = pc.binary_join_element_wise("{", pc.binary_join(lists, delimiter), "}", "")
+    return pc.if_else(array.is_valid(), text, None)
+
+
+def _reformat(
+    text: pa.StringArray, rows: pa.BooleanArray, values: pa.Array, format_: Callable[[Any], str]
+) -> pa.StringArray:
+    """Return the texts with those of the selected rows formatted one by one."""
+    rows = pc.fill_null(rows, False)
+    texts = [format_(value) for value in values.filter(rows).to_pylist()]
+    return pc.replace_with_mask(text, rows, pa.array(texts, pa.string())) if texts else text
+
+
+def _between(values: pa.Array, low: float, high: float) -> pa.BooleanArray:
+    return pc.and_(pc.greater_equal(values, low), pc.less(values, high))
+
+
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, str], pa.StringArray]], ...]] = (
+    (pa.types.is_boolean, _format_bool),
+    (pa.types.is_integer, _format_plain),
+    (pa.types.is_floating, _format_float),
+    (pa.types.is_decimal, _format_decimal),
+    (pa.types.is_date, _format_date),
+    (pa.types.is_timestamp, _format_timestamp),
+    (pa.types.is_binary, _format_bytes),
+    (pa.types.is_list, _format_list),
+    (pa.types.is_string, _format_string),
+)

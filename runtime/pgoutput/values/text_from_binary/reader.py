@@ -1,0 +1,89 @@
+"""A bounds-checked reader of one value's bytes.
+
+Memory use does not depend on the lengths that the bytes claim.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from pgoutput.wire import read_string
+
+OutputFunction: TypeAlias = Callable[[bytes], str]
+"""A function from a value's binary form to its text form.
+
+It raises one of `INVALID_VALUE_ERRORS` if the bytes are not a value of the type. Bytes that are not UTF-8
+become lone surrogates (PEP 383).
+"""
+
+INVALID_VALUE_ERRORS: Final = (ValueError, IndexError, struct.error)
+"""Exceptions that an `OutputFunction` raises for bytes that are not a value of its type."""
+
+_LENGTH: Final = struct.Struct(">i")
+
+
+class Reader:
+    """A read position in the bytes of a value."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._pos = 0
+
+    @property
+    def remaining(self) -> int:
+        """Number of bytes after the read position."""
+        return len(self._data) - self._pos
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """Read numbers.
+
+        Raises:
+            struct.error: Fewer bytes remain than the numbers need.
+        """
+        values = form.unpack_from(self._data, self._pos)
+        self._pos += form.size
+        return values
+
+    def take(self, size: int) -> bytes:
+        """Read `size` bytes.
+
+        Raises:
+            ValueError: Fewer bytes remain, or `size` is negative.
+        """
+        if not 0 <= size <= self.remaining:
+            raise ValueError(f"{size} bytes are expected, {self.remaining} remain")
+        self._pos += size
+        return self._data[self._pos - size : self._pos]
+
+    def value(self) -> bytes | None:
+        """Read a value of an array, range or record: its length in bytes (-1 for NULL), then its bytes.
+
+        Returns:
+            The bytes, or None for NULL.
+
+        Raises:
+            ValueError: Fewer bytes remain than the length says.
+            struct.error: Fewer bytes remain than the length field needs.
+        """
+        (size,) = self.unpack(_LENGTH)
+        return None if size == -1 else self.take(size)
+
+    def string(self) -> str:
+        """Read a zero-terminated string (pq_getmsgstring).
+
+        Raises:
+            ValueError: No zero byte follows.
+        """
+        text, self._pos = read_string(self._data, self._pos)
+        return text
+
+    def end(self) -> None:
+        """Check that no bytes remain (pq_getmsgend).
+
+        Raises:
+            ValueError: Bytes remain.
+        """
+        if self.remaining:
+            raise ValueError(f"{self.remaining} bytes too many")

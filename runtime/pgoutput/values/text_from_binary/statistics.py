@@ -1,0 +1,55 @@
+"""Text of extended statistics: pg_ndistinct and pg_dependencies.
+
+Statistics are sent as they are stored, in the server's native byte order.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+from typing import Final
+
+from pgoutput.values.text_from_binary.reader import OutputFunction, Reader
+
+_NDISTINCT: Final = 0xA352BFA4
+_DEPENDENCIES: Final = 0xB4549A2C
+"""Magic numbers (STATS_NDISTINCT_MAGIC, STATS_DEPS_MAGIC)."""
+_BASIC: Final = 1
+"""Type of statistics (STATS_NDISTINCT_TYPE_BASIC, STATS_DEPS_TYPE_BASIC)."""
+
+
+def _format_statistics(data: bytes, magic: int, head: str, last: str, number: str) -> str:
+    """Return the text of statistics: groups of attribute numbers with a number for each group.
+
+    Args:
+        data: Magic number, type and count; then for each group a double, the number of attributes, and the
+            attribute numbers.
+        magic: Expected magic number.
+        head: struct format of the double and the number of attributes.
+        last: Separator before the last attribute.
+        number: `%` format of the double.
+    """
+    order = "<" if data[:4] == magic.to_bytes(4, "little") else ">"
+    reader = Reader(data)
+    actual_magic, kind, count = reader.unpack(struct.Struct(f"{order}III"))
+    if actual_magic != magic or kind != _BASIC:
+        raise ValueError("unknown statistics")
+    items: list[str] = []
+    while len(items) < count:
+        value, size = reader.unpack(struct.Struct(order + head))
+        if not abs(value) < 2**31:  # also excludes NaN
+            raise ValueError("not a number of distinct values or a degree of dependency")
+        *first, attribute = struct.unpack(f"{order}{size}h", reader.take(2 * size))
+        attributes = ", ".join(map(str, first)) + f"{last}{attribute}"
+        items.append(f'"{attributes}": {number % value}')
+    reader.end()
+    return "{" + ", ".join(items) + "}"
+
+
+STATISTICS: Final[dict[str, OutputFunction]] = {
+    "pg_ndistinct_send": partial(_format_statistics, magic=_NDISTINCT, head="dI", last=", ", number="%d"),
+    "pg_dependencies_send": partial(
+        _format_statistics, magic=_DEPENDENCIES, head="dH", last=" => ", number="%f"
+    ),
+}
+"""Output functions, by name of the send function (statext_ndistinct_serialize and others)."""

@@ -1,0 +1,115 @@
+"""Conversion of cells to the server's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import TypeAlias
+
+from pgoutput.messages import Cell
+from pgoutput.values.builtin_types import describe_type
+from pgoutput.values.text_from_binary import INVALID_VALUE_ERRORS, output_function
+from pgoutput.wire import UNCHANGED, is_utf8, shown_text
+
+Rescued: TypeAlias = dict[int, str | None]
+"""Rescued values of a column: their text by row number (0-based), None for an UNCHANGED value."""
+
+
+def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
+    r"""Return a column of cells as the server's text.
+
+    A binary value becomes the text that the type's output function writes with DateStyle ISO, IntervalStyle
+    postgres, TimeZone UTC, bytea_output hex and extra_float_digits 1. It equals the value in text format,
+    except for information that is not on the wire:
+
+    - money: the amount in its smallest unit, as a plain number such as `1234`. Currency and number of
+      fractional digits are not sent (cash_send).
+    - regclass and the other reg* types: the object's OID, or `-` for OID 0. Names are not sent.
+    - "char" of 128 and more: `\ooo`, as PostgreSQL 15+ writes.
+    - types that are not built in: the bytes as text if they are text (enums), otherwise an array or a record
+      if they are exactly one. Domains in an array or record count as not built in.
+
+    Bytes of a text that are not UTF-8 become `\xff`. Bytes that are not a value of the type become hex:
+    `\x00ff`.
+
+    Args:
+        cells: Cells of the column. None and UNCHANGED become None.
+        type_oid: OID of the column's type.
+
+    Raises:
+        TypeError: `cells` is not a sequence of cells.
+    """
+    require_sequence(cells)
+    texts, rescued = read_cells(cells, type_oid)
+    for row, text in rescued.items():
+        texts[row] = text
+    return texts
+
+
+def decode_binary(data: bytes, type_oid: int) -> str:
+    r"""Return the text of a value in binary format, as the type's output function writes it.
+
+    Settings are DateStyle ISO, IntervalStyle postgres, TimeZone UTC and bytea_output hex. `to_text` documents
+    the types whose text has more information than their binary form. Bytes that are not UTF-8 become lone
+    surrogates (PEP 383).
+
+    Args:
+        data: The bytes of the value.
+        type_oid: OID of the type.
+
+    Raises:
+        ValueError: The bytes are not a value of the type.
+    """
+    try:
+        return output_function(type_oid)(data)
+    except INVALID_VALUE_ERRORS as error:
+        raise ValueError(
+            f"{data[:20]!r} is not a binary value of {describe_type(type_oid)} ({error})"
+        ) from None
+
+
+def require_sequence(cells: Sequence[Cell]) -> None:
+    """Refuse a single value, mapping or set in place of a sequence of cells.
+
+    Raises:
+        TypeError: `cells` is a str, bytes-like object, mapping or set.
+    """
+    if isinstance(cells, str | bytes | bytearray | memoryview | Mapping | Set):
+        raise TypeError(f"a sequence of cells is expected, not {type(cells).__name__}")
+
+
+def read_cells(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescued]:
+    """Return a column of cells as the server's text, and apart from it the values that have none.
+
+    Args:
+        cells: Cells of the column.
+        type_oid: OID of the column's type.
+
+    Returns:
+        The texts, None for NULL; and by row the values that are not valid UTF-8 or not a value of the type,
+        and None for UNCHANGED. Rows in the second are None in the first.
+
+    Raises:
+        TypeError: A cell is not a str, bytes, None or UNCHANGED.
+    """
+    convert = output_function(type_oid)
+    rescued: Rescued = {}
+    texts: list[str | None] = []
+    for row, cell in enumerate(cells):
+        text = None
+        if isinstance(cell, str):
+            text = cell
+        elif isinstance(cell, bytes):
+            try:
+                text = convert(cell)
+            except INVALID_VALUE_ERRORS:
+                rescued[row] = "\\x" + cell.hex()
+        elif cell is UNCHANGED:
+            rescued[row] = None
+        elif cell is not None:
+            kind = type(cell).__name__  # type: ignore[unreachable]
+            raise TypeError(f"cells[{row}]: str, bytes, None or UNCHANGED is expected, not {kind}")
+        if text is not None and not text.isascii() and not is_utf8(text):
+            rescued[row] = shown_text(text)
+            text = None
+        texts.append(text)
+    return texts, rescued

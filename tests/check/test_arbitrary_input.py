@@ -1,0 +1,113 @@
+"""The checker handles arbitrary input: no exception, no long run time, and positions inside the message."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgoutput import envelope, strategies, v4
+from pgoutput import messages as m
+from pgoutput.messages import Streaming
+from pgoutput.stream.check import RULES, Checker, CheckOptions, check
+from pgoutput.stream.check import samples as s
+
+NAMES = {rule.name for rule in RULES}
+SMALL = st.integers(0, 6)
+"""Small xids, OIDs and LSNs, so that several messages share them."""
+
+
+def with_small_numbers(message: m.Message) -> st.SearchStrategy[m.Message]:
+    """Return a strategy of the message with small xids, OIDs and LSNs and one of two gids."""
+    numbers = [name for name in message.__struct_fields__ if isinstance(getattr(message, name), int)]
+    numbers = [name for name in numbers if name.endswith(("xid", "oid", "lsn"))]
+    fields: dict[str, st.SearchStrategy[object]] = dict.fromkeys(numbers, SMALL)
+    if "gid" in message.__struct_fields__:
+        fields["gid"] = st.sampled_from("gh")
+    changes = st.fixed_dictionaries(fields)
+    return changes.map(lambda changed: type(message)(**{**as_dict(message), **changed}))
+
+
+def as_dict(message: m.Message) -> dict[str, object]:
+    return {name: getattr(message, name) for name in message.__struct_fields__}
+
+
+MESSAGES = st.one_of(
+    *(
+        strategy.flatmap(with_small_numbers)
+        for in_stream in (False, True)
+        for strategy in strategies.v4(in_stream, "parallel").values()
+    )
+)
+INPUT = st.one_of(
+    MESSAGES.map(v4.encode),
+    st.binary(max_size=60),
+    st.builds(m.XLogData, SMALL, SMALL, SMALL, MESSAGES.map(v4.encode) | st.binary(max_size=9)),
+)
+
+
+@given(
+    st.lists(INPUT, max_size=12),
+    st.integers(1, 4),
+    st.sampled_from(["off", "on", "parallel"]),
+    st.booleans(),
+    st.sampled_from([None, False, True]),
+)
+def test_any_stream_is_legal_or_illegal(
+    fed: list[bytes | m.XLogData], version: int, streaming: Streaming, two_phase: bool, option: bool | None
+) -> None:
+    if version < {"off": 1, "on": 2, "parallel": 4}[streaming]:
+        streaming = "off"
+    checker = Checker(version, streaming=streaming, two_phase=two_phase, binary=option, messages=option)
+    for number, data in enumerate(fed):
+        found = checker.feed(data)
+        if found is not None:
+            assert found.rule in NAMES
+            assert found.message == number
+            inner = data.data if isinstance(data, m.XLogData) else data
+            whole = envelope.encode(data) if isinstance(data, m.XLogData) else data
+            size = len(whole if found.name == "XLogData" else inner)
+            assert 0 <= found.byte <= size
+            assert found.because
+
+
+@given(st.binary(max_size=60))
+def test_any_envelope_is_legal_or_illegal(data: bytes) -> None:
+    found = Checker(4).feed_envelope(data)
+    assert found is None or found.rule in NAMES
+
+
+WIDE = tuple(m.RelationColumn(1, f"c{i}", 25, -1) for i in range(65_535))
+OIDS = tuple(range(16_384, 16_384 + 300_000))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (m.Truncate(0, OIDS),),
+        (m.Truncate(0, (*OIDS, OIDS[-1])),),
+        (m.Relation(s.OID, "p", "t", s.RELATION.replica_identity, (*WIDE[:-1], WIDE[0])),),
+        (
+            m.Relation(s.OID, "p", "t", s.RELATION.replica_identity, WIDE),
+            m.Delete(s.OID, key=("x",) * 65_534 + (None,)),
+        ),
+        tuple(m.Type(20_000 + i, "p", "t") for i in range(65_535)),
+    ],
+    ids=["truncate", "truncate twice", "columns", "key", "types"],
+)
+def test_run_time_is_linear_in_the_width_of_messages(changes: tuple[m.Message, ...]) -> None:
+    start = time.process_time()
+    list(check(s.transaction(*changes), CheckOptions()))
+    assert time.process_time() - start < 5
+
+
+def test_run_time_is_linear_in_the_number_of_prepared_transactions() -> None:
+    checker = Checker(4, two_phase=True)
+    start = time.process_time()
+    for xid in range(100, 20_100):
+        place = (xid * 100, xid * 100 + 50, 0, xid, f"g{xid}")
+        assert checker.feed(m.BeginPrepare(*place)) is None
+        assert checker.feed(m.Prepare(*place)) is None
+    assert time.process_time() - start < 5

@@ -1,0 +1,73 @@
+"""A missing extra is named with the line that installs it; `pgoutput --version` needs no extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pgoutput import __version__
+from tests.truth import CAPTURES
+
+CAPTURE = str(CAPTURES / "pg10_p1.jsonl.gz")
+BLOCK = "import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
+RUN = "sys.argv = ['pgoutput', *{arguments!r}]; from pgoutput.cli import main; main()"
+
+
+def run_without(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process that cannot import these packages."""
+    program = BLOCK.format(packages=packages) + code
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+
+
+def run_cli_without(packages: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_without(packages, RUN.format(arguments=arguments))
+
+
+def test_version_works_in_a_core_install() -> None:
+    done = run_cli_without(["typer", "rich", "numpy", "pyarrow", "psycopg"], "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"pgoutput {__version__}, ")
+
+
+@pytest.mark.parametrize(
+    ("packages", "arguments", "extras"),
+    [
+        (["typer", "rich"], ["decode", CAPTURE], "cli"),
+        (["rich"], ["--help"], "cli"),
+        (["psycopg"], ["record", "--slot=s", "--publication=p", "--out=r"], "cli,recorder"),
+        (["pyarrow"], ["segments", "r"], "cli,arrow"),
+        (["pyarrow"], ["decode", "r.parquet"], "cli,arrow"),
+        (["numpy", "pyarrow"], ["synth", "--out=-"], "cli,synth"),
+        (["pyspark"], ["replicate", "--segments=r", "--target=t"], "cli,spark"),
+        (["deltalake"], ["replicate", "--segments=r", "--target=t"], "cli,spark"),
+    ],
+)
+def test_a_command_names_its_missing_extras(packages: list[str], arguments: list[str], extras: str) -> None:
+    done = run_cli_without(packages, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"pgoutput: {packages[0]} is missing: pip install 'pgoutput[{extras}]'\n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "package", "extra"),
+    [
+        ("import pgoutput.columns", "pyarrow", "arrow"),
+        ("import pgoutput.recorder", "psycopg", "recorder"),
+        ("import pgoutput.recording", "pyarrow", "arrow"),
+        ("import pgoutput.replica", "deltalake", "spark"),
+        ("import pgoutput.spark", "pyspark", "spark"),
+        ("import pgoutput.synth", "pyarrow", "synth"),
+        ("from pgoutput.testing import shop", "hypothesis", "testing"),
+    ],
+)
+def test_an_import_names_its_missing_extra(statement: str, package: str, extra: str) -> None:
+    done = run_without([package], statement)
+    assert done.returncode == 1
+    assert f"{package} is missing: pip install 'pgoutput[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_pytest_plugin_loads_without_extras() -> None:
+    done = run_without(["hypothesis", "numpy", "pyarrow"], "import pgoutput.testing.plugin")
+    assert (done.returncode, done.stderr) == (0, "")

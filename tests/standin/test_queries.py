@@ -1,0 +1,171 @@
+"""SQL queries of clients: catalogs, settings, slots and transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import psycopg2
+import pytest
+
+from pgoutput.standin import RecordedSource, StandIn
+from tests.standin.raw_client import RawClient
+from tests.standin.streams import Repeated
+
+CAPTURE = Path(__file__).parents[1] / "captures/pg18_p1.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StandIn]:
+    with StandIn(RecordedSource(CAPTURE)) as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_create_logical_replication_slot('a', 'pgoutput', false, true)")
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "rows"),
+    [
+        ("SELECT 1", ["?column?"], [(1,)]),
+        ("SELECT pg_catalog.pg_is_in_recovery()", ["pg_is_in_recovery"], [(False,)]),
+        ("SHOW wal_level", ["wal_level"], [("logical",)]),
+        ("SHOW wal_sender_timeout", ["wal_sender_timeout"], [("60s",)]),
+        ("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'", ["setting"], [("60000",)]),
+        ("SELECT current_setting('server_version_num')::int", ["current_setting"], [("180004",)]),
+        ("SELECT pubname FROM pg_publication", ["pubname"], [("p",)]),
+        (
+            "SELECT s.slot_name, plugin, active, two_phase, active_pid FROM pg_replication_slots s",
+            ["slot_name", "plugin", "active", "two_phase", "active_pid"],
+            [("a", "pgoutput", False, True, None)],
+        ),
+        ("SELECT slot_name FROM pg_replication_slots WHERE NOT active", ["slot_name"], [("a",)]),
+        ("SELECT count(*) FROM pg_catalog.pg_replication_slots /* ; */ -- ;", ["count"], [(1,)]),
+        ("SELECT typname FROM pg_type WHERE oid = 1700", ["typname"], [("numeric",)]),
+        (
+            "SELECT attname, atttypid FROM pg_attribute JOIN pg_class c ON attrelid = c.oid"
+            " WHERE relname = E't_def' ORDER BY attnum",
+            ["attname", "atttypid"],
+            [("id", 23), ("a", 25), ("b", 23)],
+        ),
+        (
+            "SELECT schemaname FROM pg_publication_tables WHERE pubname = 'p' AND tablename = 't_def'",
+            ["schemaname"],
+            [("app",)],
+        ),
+        ("SELECT pg_wal_lsn_diff('0/10', '0/1') AS diff", ["diff"], [(15,)]),
+        ("SELECT EXISTS (SELECT 1 FROM pg_roles)", ["exists"], [(True,)]),
+    ],
+)
+def test_catalog_queries(server: StandIn, query: str, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        cursor = connection.execute(query.encode())
+        assert [column.name for column in cursor.description or ()] == names
+        assert cursor.fetchall() == rows
+        in_binary = connection.cursor(binary=True).execute(query.encode()).fetchall()
+        assert in_binary == rows
+
+
+def test_parameters_and_transactions(server: StandIn) -> None:
+    with psycopg.connect(server.dsn) as connection:  # psycopg begins a transaction before the first statement
+        query = "SELECT setting FROM pg_settings WHERE name = %s AND 1 = %s"
+        for _ in range(7):  # psycopg prepares a statement after five executions
+            assert connection.execute(query, ["wal_level", 1]).fetchall() == [("logical",)]
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="executes only look-ups in catalogs"):
+            connection.execute("SELECT * FROM orders")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT 1")
+        connection.rollback()
+        connection.execute("SET application_name = 'it''s me'")
+        assert connection.info.parameter_status("application_name") == "it's me"
+        connection.commit()
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="supports only UTF8"):
+            connection.execute("SET client_encoding TO 'LATIN1'")
+
+
+def test_slots_are_managed_by_sql_functions(server: StandIn) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        create = "SELECT * FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+        created = connection.execute(create, ["b"]).fetchone()
+        assert created is not None
+        assert created[0] == "b"
+        with pytest.raises(psycopg.errors.DuplicateObject, match='slot "b" already exists'):
+            connection.execute(create, ["b"])
+        advanced = connection.execute("SELECT pg_replication_slot_advance('b', 'FF/0')").fetchone()
+        assert advanced is not None
+        end = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert end is not None
+        assert advanced[0] == f"(b,{end[0]})"
+        query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = 'b'"
+        assert len(connection.execute(query).fetchall()) == 1
+        with pytest.raises(psycopg.errors.UndefinedObject, match='slot "b" does not exist'):
+            connection.execute("SELECT pg_drop_replication_slot('b')")
+
+
+def test_describing_a_query_has_no_side_effects(server: StandIn) -> None:
+    with RawClient(server) as raw:  # psycopg would hold the GIL while it waits for the server's thread
+        raw.startup()
+        raw.read_to(b"Z")
+        raw.send(b"P", b"\0SELECT pg_drop_replication_slot('a')\0\0\0")
+        raw.send(b"D", b"S\0")
+        raw.send(b"S")
+        described = dict(raw.read_to(b"Z"))[b"T"]
+        assert described.startswith(b"\0\1pg_drop_replication_slot\0")
+        assert raw.ask("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'a'")[1][0] == b"D"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ATTACH DATABASE '/tmp/x' AS x",
+        "SELECT load_extension('x')",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT n FROM r",
+        "SELECT hex(zeroblob(1000000000))",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r LIMIT 9999)"
+        " SELECT hex(zeroblob(30000)) FROM r",
+        "WITH RECURSIVE r AS (SELECT 1 AS n, zeroblob(60000) AS b UNION"
+        " SELECT n + 1, zeroblob(60000) || n FROM r) SELECT max(b) FROM r",
+        "SELECT count(*) FROM pg_type, pg_type AS t"
+        " WHERE instr(hex(zeroblob(9000)), substr(hex(zeroblob(9000)), 1, 9000) || typname)",
+        "SELECT * " + "FROM pg_create_logical_replication_slot((SELECT 1 " * 40 + "))" * 40,
+        "SELECT * FROM sqlite_master, pg_type, pg_type, pg_type, pg_type",
+        "WITH x AS (SELECT 1) DELETE FROM pg_publication",
+        "SELECT FROM WHERE",
+        "SELECT 'abc",
+        "VACUUM",
+        "COPY t TO STDOUT",
+    ],
+)
+def test_unsupported_and_expensive_statements_are_rejected(server: StandIn, query: str) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        began = time.monotonic()
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a stand-in server executes only"):
+            connection.execute(query.encode())
+        assert time.monotonic() - began < 5
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_psycopg_2_queries_catalogs(server: StandIn) -> None:
+    connection = psycopg2.connect(server.dsn)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT slot_name, active FROM pg_replication_slots WHERE slot_name = %s", ("a",))
+        assert cursor.fetchall() == [("a", False)]
+    connection.close()
+
+
+def test_a_scenario_has_the_publications_that_clients_mention_or_create() -> None:
+    with StandIn(Repeated(1)) as server, psycopg.connect(server.dsn, autocommit=True) as connection:
+        assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == []
+        for name in ("shop", "it's"):
+            count = "SELECT count(1) FROM pg_publication WHERE pubname = "
+            assert connection.execute(f"{count} %s", [name]).fetchone() == (1,)
+            assert psycopg.ClientCursor(connection).execute(f"{count} %s", [name]).fetchone() == (1,)
+        with StandIn(RecordedSource(CAPTURE)) as other, psycopg.connect(other.dsn) as to_other:
+            assert to_other.execute(f"{count} %s", ["shop"]).fetchone() == (0,)
+        connection.execute('CREATE PUBLICATION "My One" FOR ALL TABLES')
+        assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == [("My One",)]
+        with pytest.raises(psycopg.errors.DuplicateObject):
+            connection.execute('CREATE PUBLICATION "My One"')

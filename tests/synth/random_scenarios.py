@@ -1,0 +1,37 @@
+"""Random scenarios and the stream options to test them with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pgoutput.synth import MIN_WORK_MEM, Scenario
+from pgoutput.testing.programs import Program
+from pgoutput.testing.random_programs import generate_program
+from tests.synth.compare import RandomChoices
+
+OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
+    {"proto_version": 1},
+    {"proto_version": 1, "binary": True, "messages": True},
+    {"proto_version": 2, "streaming": "on", "messages": True},
+    {"proto_version": 2, "streaming": "on", "binary": True},
+    {"proto_version": 3, "two_phase": True},
+    {"proto_version": 3, "two_phase": True, "streaming": "on", "messages": True},
+    {"proto_version": 4, "streaming": "parallel"},
+    {"proto_version": 4, "streaming": "parallel", "two_phase": True, "binary": True, "messages": True},
+)
+"""Stream options, at least one set per protocol version."""
+
+
+def random_scenario(seed: int, **options: Any) -> tuple[Scenario, Program]:
+    """Return a random scenario and its program.
+
+    Depending on the seed, all, large or very large transactions are streamed.
+    """
+    work_mem = (MIN_WORK_MEM, 0, 300)[seed % 3]
+    given: dict[str, Any] = {
+        "seed": seed,
+        "publish_via_partition_root": seed % 2 > 0,
+        "logical_decoding_work_mem": work_mem,
+    }
+    scenario = Scenario(**given, **options)
+    return scenario, generate_program(RandomChoices(str(seed)), scenario)
