@@ -1,9 +1,11 @@
-"""The whole way in a minute: a live PostgreSQL 18, recorded, replicated by Spark, and compared.
+"""A tour of pgoutput in a minute: record a running PostgreSQL 18, replicate it with Spark, and compare.
 
-A shop's database is recorded while it is at work: a snapshot of its tables first, then the stream, with large
-transactions streamed in parallel and prepared ones sent when they are prepared. Spark shows what is in the
-recording, and keeps a Delta table for each of the shop's; then each is compared with what the server has in
-it. Exit code 0 says that all are equal.
+The demo starts a server with the database of a small shop, and records it while the shop is at work: first a
+snapshot of the tables, then the stream of changes, with streamed and prepared transactions. Spark reads the
+recording and keeps one Delta table per table of the shop. In the end each Delta table is compared with the
+server's table. Exit code 0 means that all tables are equal.
+
+The output is plain ASCII and fits into 60 columns.
 """
 
 from __future__ import annotations
@@ -12,143 +14,194 @@ import logging
 import signal
 import sys
 import tempfile
+import textwrap
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from examples import shop
-from pgoutput.cli import replication
 from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
 from pgoutput.recording import find_inconsistencies, list_segments, read_metadata
-from pgoutput.spark import local_session, replica_tables
+from pgoutput.replica import TableResult
+from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
 
-SHOWN_ROWS = 3
-SHOWN_CHARACTERS = 24
+OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
+SAMPLE_TABLE = "public.products"
+SAMPLE_CHARACTERS = 27
 
 console = Console(highlight=False)
 
 
 def main() -> int:
+    """Run the demo; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as folder:
-        recording = Path(folder, "shop")
-        console.print("Starting PostgreSQL 18 …")
+        recording, target = Path(folder, "recording"), Path(folder, "tables")
+        step(1, "A PostgreSQL 18 server starts, with the database of a small shop.")
         with Server() as server:
             shop.open_shop(server)
+            step(2, "The recorder copies the tables and then follows all changes, while the shop is at work:")
             record(server, recording)
-            truth = shop.true_tables(server)
-        show_segments(recording)
-        console.print("Starting Spark …")
+            server_tables = shop.true_tables(server)
+        summarize_recording(recording)
+        step(3, "Spark reads the recording. These are its messages, counted by type:")
         with local_session("pgoutput demo") as session:
-            show_messages(session, recording)
-            replica = f"{folder}/replica"
-            console.print("[bold]pgoutput replicate[/], changes made in each table:")
-            replication.replicate(str(recording), replica, follow=False, history=False, strict=True)
-            unequal = show_tables(replica, truth)
+            session.dataSource.register(PgoutputDataSource)
+            count_messages(session, recording)
+            step(4, "Spark applies the committed changes to Delta tables. Changes applied to each table:")
+            apply_changes(session, recording, target)
+        step(5, "Each Delta table is compared with the table of the server:")
+        unequal = compare_tables(target, server_tables)
+    console.print()
     if unequal:
-        console.print(f"[bold red]These differ from the server's own tables: {', '.join(unequal)}")
+        say(f"These differ from the server's own tables: {', '.join(unequal)}.", indent="", style="bold red")
         return 1
-    console.print("[bold green]Every table equals the server's own contents.")
+    say("Every Delta table equals the server's table.", indent="", style="bold green")
     return 0
 
 
+def say(text: str, *, indent: str = "   ", style: str = "") -> None:
+    """Print text, wrapped at the width of the terminal, at most at 80 columns."""
+    width = min(console.width, 80)
+    lines = textwrap.fill(text, width, initial_indent=indent, subsequent_indent="   ")
+    console.print(lines, markup=False, style=style, soft_wrap=True)
+
+
+def step(number: int, sentence: str) -> None:
+    """Print the heading of a step: one sentence."""
+    if number > 1:
+        console.print()
+    say(sentence, indent=f"{number}. ", style="bold")
+
+
+def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print an aligned table that is never cut: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        first, *others = (
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        console.print("   " + "  ".join((first, *others)).rstrip(), markup=False, soft_wrap=True)
+
+
 def record(server: Server, folder: Path) -> None:
-    """Record the shop while it is at work; then what is left, in a second session."""
+    """Record the shop while it is at work, and the remaining changes in a second session."""
     arguments = (server.dsn, "shop", ["shop"], folder)
     options = RecorderOptions(two_phase=True, messages=True)
-    with recording(*arguments, options=options, snapshot=True), server.connect() as connection:
+    with running_recorder(*arguments, options=options, snapshot=True), server.connect() as connection:
         for event, statements in shop.WORKLOAD.items():
-            console.print(f"  {event}")
+            say(event, indent="   - ")
             shop.run(connection, statements)
     Recorder(*arguments, options=options).run(until="now")
 
 
 @contextmanager
-def recording(*arguments: Any, **options: Any) -> Iterator[None]:
-    """A recorder at work in a thread: the snapshot is made, and it streams."""
-    streams = threading.Event()
+def running_recorder(*arguments: Any, **options: Any) -> Iterator[None]:
+    """Run a recorder in a thread, and wait until its snapshot is complete and the stream has started."""
+    is_ready = threading.Event()
 
     def run() -> None:
         try:
             recorder.run()
         finally:
-            streams.set()
+            is_ready.set()
 
     def notice(event: Event) -> None:
         if isinstance(event, Connected):
-            streams.set()
+            is_ready.set()
 
     recorder = Recorder(*arguments, **options, on_event=notice)
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(run)
+        result = pool.submit(run)
         try:
-            streams.wait()
+            is_ready.wait()
             yield
         finally:
             recorder.stop()
-        ended.result()
+        result.result()
 
 
-def show_segments(folder: Path) -> None:
+def summarize_recording(folder: Path) -> None:
+    """Print the size of a recording, and whether segments are missing."""
     segments = [read_metadata(path) for path in list_segments(folder)]
+    messages = sum(segment.messages for segment in segments)
     snapshot = sum(segment.kind == "snapshot" for segment in segments)
-    console.print(
-        f"Recorded {sum(segment.messages for segment in segments)} messages in {len(segments)} segments, "
-        f"{snapshot} of them the snapshot; {segments[-1].session} sessions; "
-        f"{'; '.join(find_inconsistencies(segments)) or 'no gap'}.\n",
-        soft_wrap=True,
+    gaps = "; ".join(find_inconsistencies(segments)) or "no gap"
+    say(
+        f"The recording has {messages:,} messages in {len(segments)} segments, {snapshot} of them the "
+        f"snapshot, with {gaps}."
     )
 
 
-def show_messages(session: SparkSession, recording: Path) -> None:
-    source = session.read.format("pgoutput").option("path", str(recording))
-    counts = source.option("view", "messages").load().groupBy("type").count().orderBy("type").collect()
-    listed = ", ".join(f"{row['count']} {row['type']}" for row in counts)
-    console.print(f"Messages: {listed}\n", soft_wrap=True)
+def count_messages(session: SparkSession, recording: Path) -> None:
+    """Print the number of messages of each type."""
+    messages = session.read.format("pgoutput").option("path", str(recording)).option("view", "messages")
+    counts = messages.load().groupBy("type").count().orderBy("type").collect()
+    say_table(("type", "messages"), [(row["type"], f"{row['count']:,}") for row in counts])
 
 
-def show_tables(replica: str, truth: list[TrueTable]) -> list[str]:
-    """Print each table; give the names of those that the server has otherwise, or that are missing."""
-    unequal = []
-    places = replica_tables(replica)
-    for table in sorted(truth, key=lambda one: one.name):
-        if table.oid not in places:
+def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
+    """Apply all changes of a recording to Delta tables; print the number of changes in each table."""
+    counts: dict[str, Counter[str]] = {}
+
+    def report(batch: int, results: Sequence[TableResult]) -> None:
+        for result in results:
+            counts.setdefault(result.name, Counter()).update(result.changes)
+
+    changes = session.readStream.format("pgoutput").load(str(recording))
+    replicate(changes, target, trigger={"availableNow": True}, report=report).awaitTermination()
+    rows = [(name, *(f"{counts[name][operation]:,}" for operation in OPERATIONS)) for name in sorted(counts)]
+    say_table(("table", *OPERATIONS), rows)
+
+
+def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
+    """Print whether each Delta table equals the server's table; return the names of those that differ."""
+    replicas = replica_tables(target)
+    rows, unequal = [], []
+    sample: list[tuple[str, str, str]] = []
+    for table in sorted(server_tables, key=lambda table: table.name):
+        replica = replicas.get(table.oid)
+        if replica is None or replica.error:
+            rows.append((table.name, "", "missing" if replica is None else "failed"))
             unequal.append(table.name)
             continue
-        rows = DeltaTable(places[table.oid].place).to_pyarrow_table()
-        equal = equals_typed(table, rows)
-        verdict = "[green]equals the server's table" if equal else "[red]differs from the server's table"
-        console.print(f"[bold]{table.name}[/], {rows.num_rows} rows: {verdict}", preview(rows))
-        if not equal:
+        delta_table = DeltaTable(replica.place)
+        contents = delta_table.to_pyarrow_table()
+        is_equal = equals_typed(table, contents)
+        rows.append((table.name, f"{contents.num_rows:,}", "yes" if is_equal else "no"))
+        if not is_equal:
             unequal.append(table.name)
+        if table.name == SAMPLE_TABLE:
+            (row,) = contents.slice(0, 1).to_pylist()
+            sample = [
+                (field.name, str(field.type.type), shorten(row[field.name]))
+                for field in delta_table.schema().fields
+            ]
+    say_table(("table", "rows", "equal"), rows)
+    if sample:
+        step(6, f"This is a row of the Delta table of {SAMPLE_TABLE}:")
+        for name, type_, value in sample:
+            console.print(f"   {name:<15}{type_:<15}{value}", markup=False, soft_wrap=True)
     return unequal
 
 
-def preview(rows: pa.Table) -> Table:
-    grid = Table(box=box.SIMPLE, padding=(0, 1))
-    for field in rows.schema:
-        grid.add_column(f"{field.name}\n[dim]{str(field.type).partition('<')[0]}", no_wrap=True)
-    for row in rows.slice(0, SHOWN_ROWS).to_pylist():
-        grid.add_row(*map(cell, row.values()))
-    return grid
-
-
-def cell(value: object) -> str:
+def shorten(value: object) -> str:
+    """Return a value as ASCII text of limited length."""
     if value is None:
-        return "[dim]NULL"
-    text = " ".join(str(value).split()).replace("[", "\\[")
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+        return "NULL"
+    text = ascii(value) if isinstance(value, bytes | list) else str(value)
+    limit = SAMPLE_CHARACTERS - len("...")
+    return text if len(text) <= SAMPLE_CHARACTERS else f"{text[:limit]}..."
 
 
 if __name__ == "__main__":

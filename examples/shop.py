@@ -1,4 +1,4 @@
-"""A shop's database: what its tables hold, and what happens in it while it is recorded."""
+"""The database of a small shop: its tables, their contents, and the changes made while it is recorded."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ CONTENTS: Final = """
 """
 
 WORKLOAD: Final = {
-    "orders are paid, and new ones placed": """
+    "500 orders are paid, 100 new ones are placed": """
         UPDATE orders SET status = 'paid' WHERE id <= 500;
         INSERT INTO orders SELECT g, 7, 'new', now() FROM generate_series(1001, 1100) g;
         DELETE FROM order_lines WHERE order_id BETWEEN 10 AND 20;
     """,
-    "customers get profiles that are stored out of line (TOAST)": """
+    "20 customers get large profiles, stored out of line (TOAST)": """
         UPDATE customers SET profile = jsonb_build_object('history',
             (SELECT string_agg(md5(g::text), '') FROM generate_series(1, 400) g)) WHERE id <= 20;
     """,
-    "… and change in another column, so that the profile is not sent again": """
+    "they are renamed; their profiles are not sent again": """
         UPDATE customers SET name = 'Renamed ' || id WHERE id <= 20;
         UPDATE customers SET id = 100000 + id WHERE id <= 5;
     """,
-    "a column is added, another dropped": """
+    "a column is added, another one dropped": """
         ALTER TABLE orders ADD COLUMN note text;
         ALTER TABLE customers DROP COLUMN email;
         UPDATE orders SET note = E'fragile\\t\\\\' WHERE id <= 50;
         INSERT INTO customers VALUES (9001, 'Ada', '{"vip": true}', '2026-11-21');
     """,
-    "a large transaction, streamed while in progress, with a savepoint rolled back": """
+    "a large transaction, streamed while it is in progress": """
         BEGIN;
         INSERT INTO visits SELECT g, '/page/' || g, g % 3 = 0 FROM generate_series(1, 2000) g;
         SAVEPOINT robots;
@@ -66,12 +66,12 @@ WORKLOAD: Final = {
         INSERT INTO visits SELECT g, '/page/' || g, false FROM generate_series(3001, 3200) g;
         COMMIT;
     """,
-    "a large transaction that is rolled back": """
+    "another large transaction, which is rolled back": """
         BEGIN;
         UPDATE visits SET page = '/never';
         ROLLBACK;
     """,
-    "transactions that are prepared: one is committed later, one rolled back": """
+    "two prepared transactions: one commits, one rolls back": """
         BEGIN;
         UPDATE products SET price = price * 1.1 WHERE sku < 'sku-2';
         PREPARE TRANSACTION 'new prices';
@@ -82,16 +82,16 @@ WORKLOAD: Final = {
         COMMIT PREPARED 'new prices';
         ROLLBACK PREPARED 'sell-out';
     """,
-    "baskets are truncated, and filled again": """
+    "a table is truncated and filled again": """
         TRUNCATE baskets;
         INSERT INTO baskets VALUES ('00000000-0000-0000-0000-000000000001', 1, 'infinity');
     """,
 }
-"""What happens, and the statements; each is a transaction of its own unless it says BEGIN."""
+"""SQL statements by what they do. Each statement is a transaction, except between BEGIN and its end."""
 
 
 def open_shop(server: Server) -> None:
-    """Make the tables, and fill them."""
+    """Create the tables and fill them."""
     with server.connect() as connection:
         connection.execute(TABLES)
         connection.execute(CONTENTS)
@@ -105,7 +105,7 @@ def run(connection: psycopg.Connection, statements: str) -> None:
 
 
 def true_tables(server: Server) -> list[TrueTable]:
-    """The tables, as the server has them now."""
+    """Return the tables with their current rows."""
     with server.connect() as connection:
         connection.execute("SET extra_float_digits = 3")
         relations = connection.execute(
@@ -123,7 +123,7 @@ def true_tables(server: Server) -> list[TrueTable]:
 def _rows(
     connection: psycopg.Connection, namespace: str, name: str, columns: list[str]
 ) -> list[tuple[str | None, ...]]:
-    """Each value as the server writes it."""
+    """Return the rows of a table in the text format of the server."""
     listed = sql.SQL(", ").join(map(sql.Identifier, columns))
     query = sql.SQL("SELECT {} FROM {}").format(listed, sql.Identifier(namespace, name))
     result = connection.pgconn.exec_(query.as_bytes(connection))

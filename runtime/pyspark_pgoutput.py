@@ -1,4 +1,4 @@
-"""Where Spark looks for the data source `pgoutput` when a format of this name is asked for."""
+"""Entry point of the data source `pgoutput`: Spark imports `pyspark_pgoutput` for the format `pgoutput`."""
 
 from pgoutput.spark.source import PgoutputDataSource as DefaultSource
 

@@ -1,7 +1,7 @@
-"""Run the pipeline on a recording, all it makes in one folder: python -m examples.pipeline.run RECORDING OUT.
+"""Run the pipeline on a recording: python -m examples.pipeline.run RECORDING OUT.
 
-Beside the command that README.md shows, this finds a Java, and keeps the catalog in the folder too, so that
-the next run goes on where this one ended.
+This starts `spark-pipelines` with a Java that it finds, and keeps the catalog in the output folder. So the
+next run reads only new segments.
 """
 
 from __future__ import annotations
@@ -23,33 +23,35 @@ HERE = Path(__file__).parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 0 if it succeeded."""
+    """Run the pipeline; return the exit code of `spark-pipelines`."""
     parser = argparse.ArgumentParser(description="Run the pipeline on a recording.")
     parser.add_argument("recording", type=Path, help="the folder of a recording")
-    parser.add_argument("out", type=Path, help="where the tables go, and all else")
-    parser.add_argument("--merge", metavar="TABLE.KEY", help="the pipeline of a table with AUTO CDC instead")
-    parser.add_argument("--dry-run", action="store_true", help="see whether the definitions hold")
-    given = parser.parse_args(arguments)
-    out: Path = given.out.resolve()
+    parser.add_argument("out", type=Path, help="the folder for the tables and all other output")
+    parser.add_argument(
+        "--merge", metavar="TABLE.KEY", help="keep a copy of this table with AUTO CDC instead"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only check the definitions")
+    options = parser.parse_args(arguments)
+    out: Path = options.out.resolve()
     (out / "conf").mkdir(parents=True, exist_ok=True)
-    configuration = {"pgoutput.path": str(given.recording.resolve())}
-    if given.merge:
-        configuration["pgoutput.table"], _, configuration["pgoutput.key"] = given.merge.rpartition(".")
-    spec = make_spec(HERE / "merge" if given.merge else HERE, out, configuration)
+    configuration = {"pgoutput.path": str(options.recording.resolve())}
+    if options.merge:
+        configuration["pgoutput.table"], _, configuration["pgoutput.key"] = options.merge.rpartition(".")
+    spec = make_spec(HERE / "merge" if options.merge else HERE, out, configuration)
     (out / "conf" / "spark-defaults.conf").write_text(
         "".join(f"{key} {value}\n" for key, value in settings(out).items())
     )
     (out / "conf" / "log4j2.properties").write_text(LOG4J)
     command = Path(sysconfig.get_path("scripts"), "spark-pipelines")
     return subprocess.run(
-        [command, "dry-run" if given.dry_run else "run", "--spec", spec],
+        [command, "dry-run" if options.dry_run else "run", "--spec", spec],
         env={**os.environ, **launcher_environment(), "SPARK_CONF_DIR": str(out / "conf")},
         cwd=out,
     ).returncode
 
 
 def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
-    """Copy a pipeline, for a recording and a folder of its own."""
+    """Copy a pipeline to the output folder, with its configuration; return the path of its specification."""
     pipeline = out / ("merge" if "pgoutput.table" in configuration else "pipeline")
     shutil.copytree(source / "transformations", pipeline / "transformations", dirs_exist_ok=True)
     spec = yaml.safe_load((source / "spark-pipeline.yml").read_text())
@@ -61,7 +63,7 @@ def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
 
 
 def settings(out: Path) -> dict[str, str]:
-    """Spark's settings."""
+    """Return the Spark settings for an output folder."""
     catalog = out / "catalog"
     return {
         "spark.driver.bindAddress": LOOPBACK,

@@ -62,7 +62,7 @@ def test_replicate_writes_the_tables_and_prints_totals(recording: Path, tmp_path
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = run("--segments", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the query keeps tables here, and cannot keep history\n"
+    said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
 
 
@@ -77,7 +77,9 @@ def test_errors_are_one_line(recording: Path, tmp_path: Path) -> None:
     (taken / "mine").write_text("")
     other = run("--segments", recording, "--target", taken)
     assert other.returncode == 2
-    assert other.stderr.splitlines() == [f"pgoutput: {taken}: a new target is empty, but here is mine"]
+    assert other.stderr.splitlines() == [
+        f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"
+    ]
 
 
 COLUMNS = (m.RelationColumn(1, "k", 23, -1), m.RelationColumn(0, "v", 25, -1))

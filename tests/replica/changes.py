@@ -1,4 +1,4 @@
-"""Rows of `CHANGES`: of real captures, and made by hand."""
+"""Rows of `CHANGES` from recordings and from capture files of real servers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.recording.recordings import sent, source, write
 
 
 def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Table:
-    """The changes of a capture, relation by relation, in their order."""
+    """Return the changes of a capture file, sorted by relation and `sequence`."""
     folder.mkdir(exist_ok=True)
     write(folder, source(name), sent(name), cut)
-    return in_order(recorded(folder))
+    return sorted_changes(recorded_changes(folder))
 
 
-def recorded(folder: Path) -> Iterator[pa.RecordBatch]:
-    """The changes of a recording."""
+def recorded_changes(folder: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the committed changes of a recording."""
     recording = Recording(folder)
     for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
             yield from read(segment, ChangesView(segment, task, lambda shape: True))
 
 
-def in_order(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Changes as a task of Spark gets them."""
+def sorted_changes(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return changes sorted by relation and `sequence`, as a Spark task receives them."""
     table = pa.Table.from_batches(batches, schema=CHANGES)
     sorting = pa.table(
         {

@@ -1,4 +1,4 @@
-"""A server for the tests of a run, and a database of its own for each."""
+"""Fixtures: one server for all tests of a run, and one database for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of a server, and what the server sends of its changes: the truth for replicas of it."""
+"""A simulated server with one table: the changes that it sends, and the expected rows of a replica."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.truth import TrueTable
 Row = dict[str, str | None]
 
 
-class Server:
-    """One table, altered and changed at will.
+class SimulatedServer:
+    """A simulated server with one table, which tests change and alter.
 
     Args:
-        oid: Of the table.
-        name: Of the table.
-        columns: Names of columns, and of their types; those of the key first.
-        keys: How many are the key's: none for REPLICA IDENTITY NOTHING, all for FULL.
+        oid: OID of the table.
+        name: Name of the table.
+        columns: Type name by column name; the key columns first.
+        keys: Number of key columns: 0 for REPLICA IDENTITY NOTHING, all for FULL.
     """
 
     def __init__(self, oid: int, name: str, columns: dict[str, str], keys: int) -> None:
@@ -29,7 +29,7 @@ class Server:
         self.name = name
         self.columns = dict(columns)
         self.modifiers: dict[str, int] = {}
-        """Those of columns whose types have one."""
+        """Type modifier by column name; columns without a modifier are left out."""
         self.key = list(columns)[:keys]
         self.full = keys == len(columns)
         self.rows: list[Row] = []
@@ -45,7 +45,7 @@ class Server:
         self._send(operation, after=row)
 
     def update(self, at: int, unchanged: tuple[str, ...] = (), **values: str | None) -> None:
-        """Change a row; columns in `unchanged` are TOASTed, so a new row does not have them if they stay."""
+        """Update a row. Columns in `unchanged` are TOASTed: the new tuple lacks their values if they stay."""
         old = self.rows[at]
         new = {**old, **values}
         self.rows[at] = new
@@ -87,7 +87,7 @@ class Server:
             self.states[position] = names, [dict(zip(names, row.values(), strict=True)) for row in rows]
 
     def take(self) -> pa.Table:
-        """What was sent since the last call."""
+        """Return the changes that were sent since the last call."""
         changes, self.changes = self.changes, []
         return pa.Table.from_pylist(changes, CHANGES)
 
@@ -127,7 +127,7 @@ class Server:
 
 
 def type_oid(name: str) -> int:
-    """OID of a built-in type; an array's with `[]` behind it."""
+    """Return the OID of a built-in type; a name that ends with `[]` is an array type."""
     if name.endswith("[]"):
         array_oid = catalog.BY_NAME[name[:-2]].array_oid
         assert array_oid is not None

@@ -1,4 +1,4 @@
-"""A table tells since when, and why, it may differ from its source."""
+"""A table records since when, and why, it may differ from its source."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 
 from pgoutput.replica import Difference, replica_tables
 from pgoutput.replica.chunks import Column
-from pgoutput.replica.differences import altered_columns
+from pgoutput.replica.schema.differences import altered_columns
 from tests.recorder.lab import Lab
-from tests.replica.changes import in_order, recorded
-from tests.replica.replicas import apply
-from tests.replica.simulator import Server
+from tests.replica.changes import recorded_changes, sorted_changes
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply
 
 ADDED = "column {} was added, and may have a default value in existing rows"
 AGAIN = "column {} was dropped and added again"
@@ -40,7 +40,9 @@ K, V, W = Column("k", 23, -1), Column("v", 25, -1), Column("w", 25, -1)
         ([K, V], [Column("id", 23, -1), Column("v", 1043, 9)], [ADDED.format("id"), RETYPED.format("v")]),
     ],
 )
-def test_altered_columns(old: list[Column] | None, new: list[Column], reasons: list[str]) -> None:
+def test_altered_columns_that_may_change_existing_rows(
+    old: list[Column] | None, new: list[Column], reasons: list[str]
+) -> None:
     assert altered_columns(old, new) == reasons
 
 
@@ -55,8 +57,10 @@ def test_altered_columns(old: list[Column] | None, new: list[Column], reasons: l
         ("DROP COLUMN v", None),
     ],
 )
-def test_alter_table(history: bool, statement: str, reason: str | None, lab: Lab, tmp_path: Path) -> None:
-    """Of two tables with the same columns, one is empty where it is altered, and cannot differ."""
+def test_alter_table_that_may_change_existing_rows_is_reported(
+    history: bool, statement: str, reason: str | None, lab: Lab, tmp_path: Path
+) -> None:
+    """An empty table cannot differ: of two tables with the same columns, the empty one is not reported."""
     target = tmp_path / "target"
     for name in ("t", "empty"):
         lab.run(f"CREATE TABLE {name} (k int PRIMARY KEY, v text, w text)")
@@ -66,7 +70,7 @@ def test_alter_table(history: bool, statement: str, reason: str | None, lab: Lab
         "INSERT INTO t VALUES (1, 'v', 'w')", "INSERT INTO empty VALUES (1, 'v', 'w')", "DELETE FROM empty"
     )
     lab.record()
-    before = in_order(recorded(lab.folder))
+    before = sorted_changes(recorded_changes(lab.folder))
     apply(before.to_batches(), target, "query", 0, history=history)
     for name in ("t", "empty"):
         lab.run(f"ALTER TABLE {name} {statement}", f"INSERT INTO {name} (k) VALUES (2)")
@@ -87,17 +91,17 @@ def test_alter_table(history: bool, statement: str, reason: str | None, lab: Lab
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:
-    """The recorded changes that insert a row with a key, without what the recorder noticed of ALTER TABLE."""
-    changes = in_order(recorded(lab.folder))
+    """Return the recorded insert of a key, without the recorder's mark that the table is incomplete."""
+    changes = sorted_changes(recorded_changes(lab.folder))
     mine = [dict(row or ()).get("k") == key for row in changes["after"].to_pylist()]
     changes = changes.filter(pa.array(mine))
     place = changes.schema.get_field_index("incomplete")
     return changes.set_column(place, "incomplete", pa.nulls(changes.num_rows, pa.string()))
 
 
-def test_an_incomplete_table(tmp_path: Path) -> None:
-    """Each reason is kept once, and costs no further commits; properties stay when files are rewritten."""
-    server = Server(1, "t", {"k": "int4", "v": "text"}, keys=1)
+def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> None:
+    """A known reason costs no commit, and properties survive when the data files are rewritten."""
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
 
     def send(batch: int, *reasons: str | None) -> tuple[Difference, ...]:
         for number, reason in enumerate(reasons):
@@ -123,8 +127,8 @@ def test_an_incomplete_table(tmp_path: Path) -> None:
     assert properties["pgoutput.may_differ"].startswith('[{"lsn":110,"reason":"added to p"},')
 
 
-def test_a_table_keeps_its_relations_present_name(tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "int4"}, keys=1)
+def test_the_current_name_of_the_relation_is_stored(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     for batch, name in enumerate(["t", "renamed"]):
         server.name = name
         server.insert(str(batch))
@@ -135,7 +139,7 @@ def test_a_table_keeps_its_relations_present_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", [False, True])
 def test_a_truncated_table_cannot_differ(history: bool, tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "int4"}, keys=1)
+    server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     server.insert("1")
     apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
     server.add_column("v", "text")
@@ -145,9 +149,9 @@ def test_a_truncated_table_cannot_differ(history: bool, tmp_path: Path) -> None:
     assert replica_tables(tmp_path)[1].may_differ == ()
 
 
-def test_a_table_without_columns_gets_one(tmp_path: Path) -> None:
-    """Its rows may have a default value there."""
-    server = Server(1, "t", {}, keys=0)
+def test_a_column_added_to_a_table_without_columns_is_reported(tmp_path: Path) -> None:
+    """Existing rows may have a default value in the new column."""
+    server = SimulatedServer(1, "t", {}, keys=0)
     server.insert()
     apply(server.take().to_batches(), tmp_path, "query", 0)
     server.add_column("k", "int4")

@@ -1,4 +1,4 @@
-"""Replicas of what a server of our own sends."""
+"""Replicas of tables of a running PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.lab import Lab
-from tests.replica.changes import in_order, recorded
-from tests.replica.replicas import apply
+from tests.replica.changes import recorded_changes, sorted_changes
+from tests.replica.tables import apply
 from tests.replica.test_replica import table_of
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_rows_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Path) -> None:
-    """Within the batch that inserts them, and in a later one."""
+def test_rows_of_a_table_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Path) -> None:
+    """Deletes are applied in the batch that inserts the rows, and in a later batch."""
     lab.run(
         "CREATE TABLE bare ()",
         "ALTER TABLE bare REPLICA IDENTITY FULL",
@@ -28,12 +28,12 @@ def test_rows_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Pat
     )
     lab.run(*[insert] * 4, delete)
     lab.record()
-    changes = in_order(recorded(lab.folder))
+    changes = sorted_changes(recorded_changes(lab.folder))
     apply(changes.to_batches(), tmp_path / "target", "query", 0, history=history)
     assert current_rows(tmp_path / "target", oid) == 3
     lab.run(delete, insert, delete)
     lab.record()
-    later = in_order(recorded(lab.folder)).slice(changes.num_rows)
+    later = sorted_changes(recorded_changes(lab.folder)).slice(changes.num_rows)
     apply(later.to_batches(), tmp_path / "target", "query", 1, history=history)
     assert current_rows(tmp_path / "target", oid) == lab.value("SELECT count(*) FROM bare") == 2
 

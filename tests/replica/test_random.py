@@ -1,4 +1,4 @@
-"""Replicas follow any changes, cut into any batches and commits, and killed anywhere."""
+"""Replicas follow random changes in batches and commits of any size, killed at random points."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgoutput.replica import files, replica_tables, table
-from tests.replica.replicas import apply, replica, texts
-from tests.replica.simulator import Row, Server
+from pgoutput.replica import replica_tables
+from pgoutput.replica.data_files import DataFiles
+from tests.replica.simulator import Row, SimulatedServer
+from tests.replica.tables import apply, rescued_last, row_texts
 from tests.truth import equals_typed
 
 VALUES: dict[str, list[str | None]] = {
@@ -26,21 +27,21 @@ VALUES: dict[str, list[str | None]] = {
     "float8": ["0", "-0", "NaN", "1.5", None],
     "_int4": ["{}", "{1,NULL}", "{{1}}", "[0:0]={1}", None],
 }
-"""By type; some are rescued."""
+"""Values by type; some cannot be represented in Arrow and are rescued."""
 
 NEXT_TYPE = {"int4": "int8", "int8": "text"}
-"""What a column of a type can be retyped to, with all its values as they are."""
+"""Types to which a column can be retyped without changing its values."""
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """A simulated crash of the process."""
 
 
 @given(data=st.data(), history=st.booleans(), identity=st.sampled_from(["key", "full", "none"]))
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
-def test_replica_follows(data: st.DataObject, history: bool, identity: str) -> None:
+def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, identity: str) -> None:
     columns = {"k": "date", "i": "int4", "t": "text", "f": "float8", "a": "int4[]"}
-    server = Server(1, "t", columns, {"key": 1, "full": len(columns), "none": 0}[identity])
+    server = SimulatedServer(1, "t", columns, {"key": 1, "full": len(columns), "none": 0}[identity])
     with tempfile.TemporaryDirectory() as folder:
         for batch in range(data.draw(st.integers(1, 4), label="batches")):
             for _ in range(data.draw(st.integers(1, 12), label="changes")):
@@ -54,11 +55,11 @@ def test_replica_follows(data: st.DataObject, history: bool, identity: str) -> N
     if history:
         compare_history(server, found)
     elif server.changes == [] and list(server.states.values())[-1][0] == list(server.columns):
-        assert equals_typed(server.truth, replica(found))
+        assert equals_typed(server.truth, rescued_last(found))
 
 
-def change(server: Server, data: st.DataObject, identity: str) -> None:
-    """Make a change that the server allows."""
+def change(server: SimulatedServer, data: st.DataObject, identity: str) -> None:
+    """Make a random change that the server allows."""
     kinds = ["insert", "insert", "truncate", "add", "drop", "retype", "commit"]
     if server.rows and identity != "none":
         kinds += ["update"] * 6 + ["delete"] * 2 + ["rename"]
@@ -91,7 +92,7 @@ def change(server: Server, data: st.DataObject, identity: str) -> None:
     elif kind == "drop" and len(others) > 1:
         server.drop_column(data.draw(st.sampled_from(others)))
     elif kind == "rename" and len(names) > 2:
-        server.update(0)  # only a column that is renamed alone is known to be
+        server.update(0)  # a rename is inferred only without another schema change
         server.rename_column(
             data.draw(st.sampled_from([name for name in names[:-1] if name != "k"])),
             f"renamed{server.position}",
@@ -102,20 +103,20 @@ def change(server: Server, data: st.DataObject, identity: str) -> None:
         server.columns[name] = NEXT_TYPE.get(server.columns[name], server.columns[name])
 
 
-def value_of(server: Server, name: str) -> st.SearchStrategy[str | None]:
+def value_of(server: SimulatedServer, name: str) -> st.SearchStrategy[str | None]:
     type_ = server.columns[name]
     return st.sampled_from(VALUES["_int4" if type_ == "int4[]" else type_])
 
 
 def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, history: bool) -> None:
-    """Apply a batch, killed a few times, with batches of rows of another size each time."""
+    """Apply a batch, with a few simulated crashes, in Arrow batches of another size each time."""
     rows = data.draw(st.sampled_from([1, 2, 5, 100]), label="rows")
     attempts = [*data.draw(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2)), None]
     for kill in attempts:
         size = data.draw(st.sampled_from([1, 3, 100]), label="size")
         with pytest.MonkeyPatch.context() as patch:
             if kill is not None:
-                patch.setattr(table, "commit", killing(*kill))
+                patch.setattr(DataFiles, "commit", killing(*kill))
             try:
                 batches = changes.to_batches(max_chunksize=size)
                 apply(batches, folder, "query", batch, history=history, max_rows=rows)
@@ -123,36 +124,38 @@ def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, histor
                 continue
     done = DeltaTable(replica_tables(folder)[1].place).version()
     apply(changes.to_batches(), folder, "query", batch, history=history, max_rows=rows)
-    assert DeltaTable(replica_tables(folder)[1].place).version() == done  # made again, it changes nothing
+    # Applying a batch again changes nothing.
+    assert DeltaTable(replica_tables(folder)[1].place).version() == done
 
 
 def killing(commits: int, after: bool) -> Any:
-    """A commit that kills the process before or after the nth."""
+    """Return a commit that simulates a crash before or after the nth call."""
+    commit = DataFiles.commit
     count = 0
 
-    def commit(*arguments: Any) -> None:
+    def counted_commit(*arguments: Any) -> None:
         nonlocal count
         count += 1
         if count == commits and not after:
             raise Killed
-        files.commit(*arguments)
+        commit(*arguments)
         if count == commits:
             raise Killed
 
-    return commit
+    return counted_commit
 
 
-def compare_history(server: Server, found: pa.Table) -> None:
-    """See that the rows which held at any moment are those that the server had then."""
-    versions = [(row["__START_AT"], row["__END_AT"], texts(row)) for row in found.to_pylist()]
+def compare_history(server: SimulatedServer, found: pa.Table) -> None:
+    """Check that the versions current at each position equal the rows that the server had there."""
+    versions = [(row["__START_AT"], row["__END_AT"], row_texts(row)) for row in found.to_pylist()]
     for position, (columns, rows) in server.states.items():
-        held = [
+        current = [
             text
             for start, end, text in versions
             if start["position"] <= position and (end is None or end["position"] > position)
         ]
-        assert counted(held, columns) == counted(rows, columns), position
+        assert count_rows(current, columns) == count_rows(rows, columns), position
 
 
-def counted(rows: list[Row], columns: list[str]) -> Counter[tuple[str | None, ...]]:
+def count_rows(rows: list[Row], columns: list[str]) -> Counter[tuple[str | None, ...]]:
     return Counter(tuple(row.get(name) for name in columns) for row in rows)

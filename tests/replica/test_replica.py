@@ -1,4 +1,4 @@
-"""Replicas of hand-made changes, case by case, and of what real servers sent."""
+"""Replicas follow simulated changes, case by case, and the capture files of real servers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import RecordingError
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
-from pgoutput.replica import Applied, replica_tables
-from pgoutput.replica.chunks import cut
-from pgoutput.replica.claim import Claim, claim
-from pgoutput.replica.table import CHUNK_BITS, Replica
+from pgoutput.replica import Owner, TableResult, claim_target, replica_tables
+from pgoutput.replica.chunks import split_changes
+from pgoutput.replica.table_writer import CHUNK_BITS, TableWriter
 from tests.replica.changes import captured_changes
-from tests.replica.replicas import apply, different, replica, texts
-from tests.replica.simulator import Server
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply, different_tables, rescued_last, row_texts
 from tests.truth import equals_typed, true_tables
 
 
@@ -23,16 +22,16 @@ def table_of(target: Path, oid: int = 1) -> DeltaTable:
     return DeltaTable(replica_tables(target)[oid].place)
 
 
-def follows(target: Path, server: Server, batch: int) -> bool:
-    """Whether the replica equals the table once it has what the server sent."""
+def follows(target: Path, server: SimulatedServer, batch: int) -> bool:
+    """Apply the changes that the server has sent; return whether the replica equals the server's table."""
     apply(server.take().to_batches(), target, "query", batch)
     found = table_of(target, server.oid).to_pyarrow_table()
-    return equals_typed(server.truth, replica(found))
+    return equals_typed(server.truth, rescued_last(found))
 
 
 @pytest.fixture
-def server() -> Server:
-    return Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
+def server() -> SimulatedServer:
+    return SimulatedServer(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
 
 
 @pytest.mark.parametrize("rows", [3, 100_000])
@@ -45,11 +44,11 @@ def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path)
     target = tmp_path / "target"
     applied = apply(changes.to_batches(17), target, "query", 0, max_rows=rows)
     truth = list(true_tables(name.partition("_")[0]))
-    assert different(target, truth) == []
+    assert different_tables(target, truth) == []
     assert sum(sum(one.changes.values()) for one in applied) == changes.num_rows
 
 
-def test_text_and_binary_captures_give_the_same(tmp_path: Path) -> None:
+def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
     for name in ("pg18_p2_stream", "pg18_p2_stream_bin"):
         changes = captured_changes(tmp_path / f"{name}.recording", name)
         apply(changes.to_batches(), tmp_path / name, "query", 0)
@@ -61,8 +60,8 @@ def test_text_and_binary_captures_give_the_same(tmp_path: Path) -> None:
         assert sides[0].num_rows == sides[1].num_rows
 
 
-def test_toast_is_kept(server: Server, tmp_path: Path) -> None:
-    """From the row in the table, through several updates, a change of the key, and an insert in one batch."""
+def test_unchanged_toasted_values_are_kept(server: SimulatedServer, tmp_path: Path) -> None:
+    """They are copied from the table, through updates, changes of the key, and inserts in one batch."""
     server.insert("1", "old", "toast")
     assert follows(tmp_path, server, 0)
     server.update(0, ("w",), v="new")
@@ -77,7 +76,7 @@ def test_toast_is_kept(server: Server, tmp_path: Path) -> None:
     assert table_of(tmp_path).to_pyarrow_table()["_rescued_data"].null_count == 3
 
 
-def test_keys_are_swapped_in_one_commit(server: Server, tmp_path: Path) -> None:
+def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "one", "toast of one")
     server.insert("2", "two", "toast of two")
     assert follows(tmp_path, server, 0)
@@ -87,8 +86,8 @@ def test_keys_are_swapped_in_one_commit(server: Server, tmp_path: Path) -> None:
     assert follows(tmp_path, server, 1)
 
 
-def test_rows_that_were_never_seen(server: Server, tmp_path: Path) -> None:
-    """An update adds the row, with what was sent of it; a delete does nothing; an insert replaces a row."""
+def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path: Path) -> None:
+    """An update adds the row with the sent values; a delete does nothing; an insert replaces a row."""
     server.insert("1", "one", "never seen")
     server.insert("2", "two", "never seen")
     server.take()
@@ -101,14 +100,14 @@ def test_rows_that_were_never_seen(server: Server, tmp_path: Path) -> None:
         {"k": 3, "v": "three", "w": "stays", "_rescued_data": None},
     ]
     server.delete(1)
-    server.take()  # as if the publication did not have the table
+    server.take()  # not sent, as if the publication did not contain the table
     server.insert("3", "again", "new")
     apply(server.take().to_batches(), tmp_path, "query", 1)
     assert sorted(table_of(tmp_path).to_pyarrow_table()["v"].to_pylist()) == ["again", "now"]
 
 
-def test_equal_rows_are_told_apart_by_nothing(tmp_path: Path) -> None:
-    server = Server(1, "t", {"a": "int4", "b": "float8", "c": "int4[]"}, keys=3)
+def test_one_of_several_equal_rows_is_changed(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"a": "int4", "b": "float8", "c": "int4[]"}, keys=3)
     for _ in range(3):
         server.insert("1", "NaN", "{{1}}")
         server.insert(None, None, None)
@@ -122,7 +121,7 @@ def test_equal_rows_are_told_apart_by_nothing(tmp_path: Path) -> None:
 
 
 def test_rescued_keys_find_their_rows(tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "date", "v": "text"}, keys=1)
+    server = SimulatedServer(1, "t", {"k": "date", "v": "text"}, keys=1)
     for key in ("infinity", "-infinity", "0044-03-15 BC", "2020-01-01"):
         server.insert(key, f"v of {key}")
     assert follows(tmp_path, server, 0)
@@ -132,7 +131,9 @@ def test_rescued_keys_find_their_rows(tmp_path: Path) -> None:
     assert follows(tmp_path, server, 1)
 
 
-def test_truncate_is_one_commit_with_what_follows(server: Server, tmp_path: Path) -> None:
+def test_a_truncate_is_committed_together_with_the_changes_after_it(
+    server: SimulatedServer, tmp_path: Path
+) -> None:
     server.insert("1", "one", None)
     assert follows(tmp_path, server, 0)
     version = table_of(tmp_path).version()
@@ -143,7 +144,7 @@ def test_truncate_is_one_commit_with_what_follows(server: Server, tmp_path: Path
     assert table_of(tmp_path).version() == version + 2  # the update, and the truncate with the insert
 
 
-def test_columns_come_and_go(server: Server, tmp_path: Path) -> None:
+def test_columns_are_added_dropped_and_retyped(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "1.5", "w")
     server.add_column("n", "int4")
     server.insert("2", "2.50", "w", "7")
@@ -156,10 +157,10 @@ def test_columns_come_and_go(server: Server, tmp_path: Path) -> None:
     server.rows[1]["v"] = "2.5"
     server.update(0, v="infinity")
     server.rows[0]["v"] = "Infinity"
-    assert not follows(tmp_path, server, 2)  # as 'infinity' is not what a server sends
+    assert not follows(tmp_path, server, 2)  # a server sends Infinity, not infinity
     found = table_of(tmp_path).to_pyarrow_table()
     assert found.schema.names == ["k", "v", "n", "_rescued_data"]
-    assert {row["k"]: texts(row)["v"] for row in found.to_pylist()} == {1: "infinity", 2: "2.5"}
+    assert {row["k"]: row_texts(row)["v"] for row in found.to_pylist()} == {1: "infinity", 2: "2.5"}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_columns_come_and_go(server: Server, tmp_path: Path) -> None:
     ],
 )
 def test_retyped_columns_are_converted(old: str, new: str, before: str, after: str, tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "int4", "v": old}, keys=1)
+    server = SimulatedServer(1, "t", {"k": "int4", "v": old}, keys=1)
     server.insert("1", before)
     server.insert("2", None)
     assert follows(tmp_path, server, 0)
@@ -208,8 +209,8 @@ def test_retyped_columns_are_converted(old: str, new: str, before: str, after: s
 
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp[]"])
 def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -> None:
-    """Which is a feature of Delta tables, that a table has from then on."""
-    server = Server(1, "t", {"k": "int4"}, keys=1)
+    """The Delta table feature timestampNtz is enabled when a table needs it."""
+    server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     server.insert("1")
     assert follows(tmp_path, server, 0)
     server.add_column("at", type_)
@@ -217,10 +218,10 @@ def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -
     assert follows(tmp_path, server, 1)
 
 
-def test_names(tmp_path: Path) -> None:
-    """That differ in case only, or look like a path, or like the column of rescued values."""
+def test_names_with_special_characters(tmp_path: Path) -> None:
+    """Names that differ only in case, look like a path, or equal the name of the column of rescued values."""
     columns = {"id": "int4", "ID": "text", 'a."b`/%': "text", "_rescued_data": "text", "": "text"}
-    server = Server(1, "../x y/%2F é", columns, keys=1)
+    server = SimulatedServer(1, "../x y/%2F é", columns, keys=1)
     server.insert("1", "a", "b", "c", "d")
     apply(server.take().to_batches(), tmp_path, "query", 0)
     server.update(0, ("ID", "_rescued_data", ""), id="2")
@@ -234,15 +235,15 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
-    """A table is renamed, and another takes its name; the first is found without the register as well."""
-    first = Server(1, "t", {"k": "int4"}, keys=1)
+    """A table is renamed, and another takes its name. The first is found even if the registry is lost."""
+    first = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     first.insert("1")
     assert follows(tmp_path, first, 0)
     (tmp_path / "_relations" / "1").unlink()  # as after a crash
     first.insert("2")
     assert follows(tmp_path, first, 1)
     first.name = "renamed"
-    second = Server(2, "t", {"k": "int4"}, keys=1)
+    second = SimulatedServer(2, "t", {"k": "int4"}, keys=1)
     second.insert("3")
     assert follows(tmp_path, second, 2)
     first.insert("4")
@@ -253,15 +254,15 @@ def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
     }
 
 
-def test_many_commits_leave_few_files(server: Server, tmp_path: Path) -> None:
+def test_many_commits_leave_few_files(server: SimulatedServer, tmp_path: Path) -> None:
     for batch in range(40):
         server.insert(str(batch), "v", "w")
         assert follows(tmp_path, server, batch)
     assert len(table_of(tmp_path).file_uris()) <= 11
 
 
-def test_history(tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
+def test_history_keeps_all_versions(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
     server.insert("1", "a", "toast")
     server.commit()
     server.update(0, ("w",), v="b")
@@ -282,69 +283,69 @@ def test_history(tmp_path: Path) -> None:
     assert moments[0][1] == moments[1][0]
 
 
-def test_two_at_work_do_not_disturb_each_other(server: Server, tmp_path: Path) -> None:
-    """A worker of a Spark that was killed can live on, and Delta tables may be compacted by anyone."""
+def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
+    """A task of a killed Spark session may still run, and anybody may compact a Delta table."""
     server.insert("1", "a", "b")
-    (first,) = cut(server.take().to_batches())
-    late = Replica(locate(tmp_path), first, "query", history=False)
+    (first,) = split_changes(server.take().to_batches())
+    late = TableWriter(locate(tmp_path), first, "query", history=False)
     apply(first.changes.to_batches(), tmp_path, "query", 0)
     late.apply(first, 0)
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
     server.insert("2", "a", "b")
     assert follows(tmp_path, server, 1)
     server.update(0, ("w",), v="c")
-    (third,) = cut(server.take().to_batches())
-    late = Replica(locate(tmp_path), third, "query", history=False)
+    (third,) = split_changes(server.take().to_batches())
+    late = TableWriter(locate(tmp_path), third, "query", history=False)
     assert table_of(tmp_path).optimize.compact()["numFilesRemoved"] == 2
     late.apply(third, 2 << CHUNK_BITS)
     found = table_of(tmp_path).to_pyarrow_table()
-    assert equals_typed(server.truth, replica(found))
+    assert equals_typed(server.truth, rescued_last(found))
 
 
-def test_what_was_applied(server: Server, tmp_path: Path) -> None:
+def test_a_result_counts_the_applied_changes(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
     server.insert("2", "a", "b")
     server.delete(0)
     applied = apply(server.take().to_batches(), tmp_path, "query", 0)
-    assert applied == [Applied(1, "public", "t", {"Insert": 2, "Delete": 1})]
+    assert applied == [TableResult(1, "public", "t", {"Insert": 2, "Delete": 1})]
 
 
-def test_any_reader_reads_the_tables(server: Server, tmp_path: Path) -> None:
+def test_tables_need_no_special_reader_features(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "b")
     assert follows(tmp_path, server, 0)
     protocol = table_of(tmp_path).protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
 
 
-def test_large_changes_are_cut_by_their_text(server: Server, tmp_path: Path) -> None:
+def test_chunks_are_limited_by_their_size(server: SimulatedServer, tmp_path: Path) -> None:
     for key in range(5):
         server.insert(str(key), "x" * 100, None)
     apply(server.take().to_batches(), tmp_path, "query", 0, max_bytes=250)
-    assert table_of(tmp_path).version() == 3  # two, two and one, after the table was made
+    assert table_of(tmp_path).version() == 3  # the creation, then commits of two, two and one changes
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 5
 
 
-def test_a_target_is_one_querys(tmp_path: Path) -> None:
-    one = Claim("one", "tables", "a")
-    claim(tmp_path, one, batch=0)
-    claim(tmp_path, one, batch=1)
-    with pytest.raises(RecordingError, match="the query one writes here, and this is two"):
-        claim(tmp_path, Claim("two", "tables", "a"), batch=0)
-    with pytest.raises(RecordingError, match="keeps tables here, and cannot keep history"):
-        claim(tmp_path, Claim("one", "history", "a"), batch=0)
-    with pytest.raises(RecordingError, match=r"belongs to recording a, and this is recording b\. Repl"):
-        claim(tmp_path, Claim("one", "tables", "b"), batch=0)
+def test_a_target_belongs_to_one_query(tmp_path: Path) -> None:
+    one = Owner("one", "tables", "a")
+    claim_target(tmp_path, one, batch=0)
+    claim_target(tmp_path, one, batch=1)
+    with pytest.raises(ReplicaError, match="the target belongs to query one, and this is query two"):
+        claim_target(tmp_path, Owner("two", "tables", "a"), batch=0)
+    with pytest.raises(ReplicaError, match=r"the target holds tables\. Write history to another target"):
+        claim_target(tmp_path, Owner("one", "history", "a"), batch=0)
+    with pytest.raises(ReplicaError, match=r"belongs to recording a, and this is recording b\. Repl"):
+        claim_target(tmp_path, Owner("one", "tables", "b"), batch=0)
     (tmp_path / "other" / "something").mkdir(parents=True)
-    with pytest.raises(RecordingError, match="here is something"):
-        claim(tmp_path / "other", one, batch=0)
-    with pytest.raises(RecordingError, match="is empty, but by its checkpoint the query has written 7"):
-        claim(tmp_path / "gone", one, batch=7)
+    with pytest.raises(ReplicaError, match="is not empty: it contains something"):
+        claim_target(tmp_path / "other", one, batch=0)
+    with pytest.raises(ReplicaError, match="is empty, but by its checkpoint the query has written 7"):
+        claim_target(tmp_path / "gone", one, batch=7)
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_full_rows_are_found_by_columns_that_were_there(history: bool, tmp_path: Path) -> None:
-    """ADD COLUMN … DEFAULT fills rows with what the server never sends, until it sends the old row."""
-    server = Server(1, "t", {"a": "int4", "b": "text"}, keys=2)
+def test_replica_identity_full_ignores_columns_that_were_never_sent(history: bool, tmp_path: Path) -> None:
+    """ADD COLUMN … DEFAULT fills rows with values that are not sent before an old tuple has them."""
+    server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in ("1", "2", "2", "3"):
         server.insert(a, "b")
     apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
@@ -366,8 +367,8 @@ def test_full_rows_are_found_by_columns_that_were_there(history: bool, tmp_path:
     ]
 
 
-def test_a_value_that_was_never_sent_stays_so_when_its_column_is_retyped(tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "int4", "v": "int4[]"}, keys=1)
+def test_a_value_that_was_never_sent_stays_marked_when_its_column_is_retyped(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "int4[]"}, keys=1)
     server.insert("1", "{1}")
     server.take()
     server.update(0, ("v",))
@@ -379,10 +380,12 @@ def test_a_value_that_was_never_sent_stays_so_when_its_column_is_retyped(tmp_pat
     assert [row["_rescued_data"] for row in rows] == [[("v", None)], None]
 
 
-def test_a_batch_has_so_many_commits(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More would have the versions of the next batch."""
-    monkeypatch.setattr("pgoutput.replica.apply.CHUNK_BITS", 2)
+def test_the_number_of_commits_in_a_batch_is_limited(
+    server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further commits would have the txnVersions of the next batch."""
+    monkeypatch.setattr("pgoutput.replica.batch.CHUNK_BITS", 2)
     for key in range(5):
         server.insert(str(key), None, None)
-    with pytest.raises(RecordingError, match=r"public\.t: a batch has more than 4 commits"):
+    with pytest.raises(ReplicaError, match=r"public\.t: a batch has more than 4 commits"):
         apply(server.take().to_batches(), tmp_path, "query", 0, max_rows=1)

@@ -1,4 +1,4 @@
-"""Messages in any DataFrame give what the views give, in any order; and what is wrong with them."""
+"""Messages in any DataFrame, in any order, are decoded to the rows of the views; errors are reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def kafka(session: SparkSession, data: Sequence[bytes | None]) -> DataFrame:
-    """A topic's records, in no order, as Spark's source for Kafka gives them."""
+    """Return the records of a topic, shuffled, with the columns of Spark's Kafka source."""
     rows = [
         {
             "key": b"slot",
@@ -97,7 +97,7 @@ def failure(action: Callable[[], object]) -> str:
 def test_messages_and_changes_are_those_of_the_views(
     session: SparkSession, recorded: Recorded, name: str
 ) -> None:
-    """All of these streams alter tables, most have blocks, one has values in binary format."""
+    """All of these streams alter tables, most have stream blocks, one has values in binary format."""
     header, _, samples = corpus.read(name)
     df = kafka(session, [sample.data for sample in samples])
     decoded = decode(
@@ -135,7 +135,7 @@ def test_messages_and_changes_are_those_of_the_views(
     assert compared > 100
 
 
-def test_the_columns_are_those_of_the_frame_and_ours(session: SparkSession) -> None:
+def test_columns_are_added_to_those_of_the_dataframe(session: SparkSession) -> None:
     df = kafka(session, DAMAGED)
     decoded = decode(df, functions.col("value"), proto_version=1, order_by=["partition", "offset"])
     assert decoded.columns == [*df.columns, "message", "changes", "_corrupt_record"]
@@ -149,7 +149,7 @@ def test_the_columns_are_those_of_the_frame_and_ours(session: SparkSession) -> N
     ]
 
 
-def test_permissive_keeps_what_is_damaged_and_says_why(session: SparkSession) -> None:
+def test_permissive_keeps_invalid_messages_with_their_errors(session: SparkSession) -> None:
     got = rows(decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset"))
     assert [row["value"] for row in got] == DAMAGED
     assert [row["message"] and row["message"]["type"] for row in got] == [
@@ -171,7 +171,7 @@ def test_permissive_keeps_what_is_damaged_and_says_why(session: SparkSession) ->
     ]
 
 
-def test_the_setting_names_the_column_of_what_is_wrong(session: SparkSession) -> None:
+def test_the_name_of_the_corrupt_record_column_is_a_setting(session: SparkSession) -> None:
     session.conf.set("spark.sql.columnNameOfCorruptRecord", "wrong")
     try:
         decoded = decode(kafka(session, DAMAGED), "value", proto_version=1, order_by="offset")
@@ -180,18 +180,18 @@ def test_the_setting_names_the_column_of_what_is_wrong(session: SparkSession) ->
     assert decoded.where("wrong IS NOT NULL").count() == 4
 
 
-def test_dropmalformed_drops_what_is_damaged_and_nothing_else(session: SparkSession) -> None:
+def test_dropmalformed_drops_only_invalid_messages(session: SparkSession) -> None:
     df = kafka(session, DAMAGED)
     decoded = decode(df, "value", proto_version=1, order_by="offset", mode="DropMalformed")
     assert decoded.columns == [*df.columns, "message", "changes"]
     assert [row["offset"] for row in rows(decoded)] == [0, 1, 3, 7]
 
 
-def test_failfast_fails_with_place_message_field_and_byte(session: SparkSession) -> None:
+def test_failfast_reports_sort_key_message_field_and_byte(session: SparkSession) -> None:
     df = kafka(session, DAMAGED[:4])
     decoded = decode(df, "value", proto_version=1, order_by=["topic", "offset"], mode="FAILFAST")
-    said = failure(decoded.collect)
-    assert "DecodeError: the message at 'wal', 2: Insert.new[0].length at byte 9: 4 bytes" in said
+    text = failure(decoded.collect)
+    assert "DecodeError: the message at 'wal', 2: Insert.new[0].length at byte 9: 4 bytes" in text
 
 
 def struct_of(*names: str) -> Any:
@@ -212,7 +212,7 @@ def struct_of(*names: str) -> Any:
     ],
     ids=["timestamp", "column", "text", "struct", "decimal", "several"],
 )
-def test_any_order_that_numbers_the_messages_will_do(session: SparkSession, order_by: Any) -> None:
+def test_any_unique_sort_order_is_accepted(session: SparkSession, order_by: Any) -> None:
     header, _, samples = corpus.read("pg18_p4_par_msg")
     df = kafka(session, [sample.data for sample in samples])
     order = order_by("offset") if callable(order_by) else order_by
@@ -222,7 +222,7 @@ def test_any_order_that_numbers_the_messages_will_do(session: SparkSession, orde
     assert decoded.where("message IS NOT NULL").count() == len(samples)
 
 
-def test_rows_whose_place_is_not_known_are_damaged(session: SparkSession) -> None:
+def test_rows_without_a_sort_key_are_invalid(session: SparkSession) -> None:
     place = functions.expr("nullif(offset, 1)")
     got = rows(decode(kafka(session, DAMAGED[:2]), "value", proto_version=1, order_by=place))
     assert [row["_corrupt_record"] for row in got] == [
@@ -231,8 +231,8 @@ def test_rows_whose_place_is_not_known_are_damaged(session: SparkSession) -> Non
     ]
 
 
-def test_an_order_that_does_not_tell_messages_apart_is_refused(session: SparkSession) -> None:
-    """As LSNs, which are 0 for all Relation messages."""
+def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> None:
+    """For example, LSNs are 0 for all Relation messages."""
     stream = [encode_for(one, 1) for one in (RELATION, m.Relation(2, "", "u", m.ReplicaIdentity.FULL, ()))]
     with pytest.raises(
         ValueError, match="the order is ambiguous: two messages, b'R' and b'R', have the key 0"
@@ -240,7 +240,7 @@ def test_an_order_that_does_not_tell_messages_apart_is_refused(session: SparkSes
         decode(kafka(session, stream), "value", proto_version=1, order_by="partition")
 
 
-def test_other_columns_come_through_as_they_are(session: SparkSession) -> None:
+def test_other_columns_are_unchanged(session: SparkSession) -> None:
     df = kafka(session, DAMAGED[:2]).select(
         "*",
         functions.expr("map('a', array(1, null)) AS headers"),
@@ -254,7 +254,7 @@ def test_other_columns_come_through_as_they_are(session: SparkSession) -> None:
     assert rows(decoded.select(df.columns)) == rows(df)
 
 
-def test_an_empty_frame_gives_an_empty_one(session: SparkSession) -> None:
+def test_an_empty_dataframe_gives_an_empty_dataframe(session: SparkSession) -> None:
     assert rows(decode(kafka(session, []), "value", proto_version=1, order_by="offset")) == []
 
 
@@ -265,31 +265,37 @@ def test_an_empty_frame_gives_an_empty_one(session: SparkSession) -> None:
         ({"proto_version": 9}, ValueError, "there is no protocol version 9"),
         ({"streaming": "parallel"}, ValueError, "needs protocol version 4, not 1"),
         ({"order_by": []}, ValueError, "order_by names no column"),
-        ({"order_by": functions.rand}, TypeError, r"order_by\[0\] is double, which does not number messages"),
+        (
+            {"order_by": functions.rand},
+            TypeError,
+            r"order_by\[0\] is double, a type that cannot sort messages",
+        ),
         ({"column": "topic"}, TypeError, "the column of messages is string, not binary"),
     ],
     ids=lambda value: "" if not isinstance(value, dict) else next(iter(value)),
 )
-def test_wrong_arguments_are_refused(
+def test_invalid_arguments_are_refused(
     session: SparkSession, arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    given = {"column": "value", "proto_version": 1, "order_by": "offset", **arguments}
-    if callable(given["order_by"]):
-        given["order_by"] = given["order_by"]()
+    options = {"column": "value", "proto_version": 1, "order_by": "offset", **arguments}
+    if callable(options["order_by"]):
+        options["order_by"] = options["order_by"]()
     with pytest.raises(error, match=text):
-        decode(kafka(session, DAMAGED), **given)
+        decode(kafka(session, DAMAGED), **options)
 
 
-def test_names_that_are_taken_are_refused(session: SparkSession) -> None:
+def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSession) -> None:
     df = kafka(session, DAMAGED).withColumnsRenamed({"topic": "Message", "key": "changes"})
-    with pytest.raises(ValueError, match="of the same name already, rename: message, changes"):
+    with pytest.raises(
+        ValueError, match="already has columns with the names of new ones; rename: message, changes"
+    ):
         decode(df, "value", proto_version=1, order_by="offset")
 
 
-def test_a_stream_is_decoded_batch_by_batch_with_what_came_before(
+def test_micro_batches_are_decoded_with_the_stored_messages_as_context(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """The second batch has changes, and the first one their Relation message."""
+    """The second micro-batch has changes whose Relation message is in the first."""
     folder = tmp_path / "messages"
     folder.mkdir()
     stream = [encode_for(one, 1) for one in (RELATION, m.Insert(1, ("1",)), m.Insert(1, ("2",)))]
@@ -337,8 +343,8 @@ spark.stop()
 """
 
 
-def test_it_works_through_spark_connect(session: SparkSession) -> None:
-    """In a process of its own, which takes this session's environment: its Java and its Python."""
+def test_decode_works_with_spark_connect(session: SparkSession) -> None:
+    """It runs in another process, which inherits the environment of this session: Java and Python."""
     samples = corpus.read("pg18_p4_par_msg")[2]
     inserts = sum(isinstance(sample.message, m.Insert) for sample in samples)
     done = subprocess.run([sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=300)

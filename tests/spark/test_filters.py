@@ -1,4 +1,4 @@
-"""Filters leave out only what they say, and never fail."""
+"""Filters exclude only rows that do not match, and never fail."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ LAST = 2**64 - 1
         ),
     ],
 )
-def test_ranges_of_lsns(filters: list[Filter], lsns: tuple[int, int]) -> None:
+def test_filters_on_commit_lsns_give_a_range(filters: list[Filter], lsns: tuple[int, int]) -> None:
     assert Filters(filters).lsns == LsnRange(*lsns)
-    assert Filters(filters).wants(T)
+    assert Filters(filters).selects_relation(T)
 
 
 @pytest.mark.parametrize(
     ("attribute", "value", "other"),
     [("oid", 16_384, 16_385), ("namespace", "pg_catalog", "public"), ("name", 'T"\\xe9', 'T"')],
 )
-def test_relations(attribute: str, value: Any, other: Any) -> None:
+def test_filters_on_relations_select_matching_relations(attribute: str, value: Any, other: Any) -> None:
     path = ("relation", attribute)
-    wanted: list[Filter] = [
+    matching: list[Filter] = [
         EqualTo(path, value),
         In(path, (other, value, None)),
         GreaterThanOrEqual(path, value),
     ]
-    wanted += [LessThanOrEqual(path, value), Not(EqualTo(path, value)), StringStartsWith(path, "no")]
-    assert Filters(wanted).wants(T)
-    unwanted = (
+    matching += [LessThanOrEqual(path, value), Not(EqualTo(path, value)), StringStartsWith(path, "no")]
+    assert Filters(matching).selects_relation(T)
+    others = (
         EqualTo(path, other),
         In(path, (other, None)),
         GreaterThan(path, value),
         LessThan(path, value),
     )
-    for one in unwanted:
-        assert not Filters([*wanted, one]).wants(T)
+    for one in others:
+        assert not Filters([*matching, one]).selects_relation(T)
         assert Filters([one]).lsns == LsnRange()

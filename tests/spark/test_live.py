@@ -1,4 +1,4 @@
-"""What a live server's recording gives, in Spark, are the server's own tables."""
+"""Changes of a running server, recorded and read with Spark, give the tables of the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["lab", "server"]
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 IN_SPARK = {"types", "toast", "changing", "big", "full_identity", "parts"}
-"""Tables whose view is read by Spark as well."""
+"""Tables whose view `table` is read with Spark too."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def true_tables(lab: Lab) -> dict[int, TrueTable]:
-    """The published tables, as text, by OID."""
+    """Return the published tables with their rows as text, by OID."""
     found = {}
     for oid, (name, place) in lab.published().items():
         columns, values = lab._columns(oid, None)
@@ -46,7 +46,7 @@ def true_tables(lab: Lab) -> dict[int, TrueTable]:
 
 
 def record_while_it_changes(lab: Lab) -> None:
-    """The snapshot first, then what comes; transactions are streamed, prepared and rolled back."""
+    """Record a snapshot, then streamed, prepared and rolled back transactions."""
     workload.create(lab)
     workload.work(lab, 1)
     workload.finish(lab, 1)

@@ -1,4 +1,4 @@
-"""The columns that a caller wants of a view, without a session."""
+"""Schemas and offsets that readers accept, tested without a Spark session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("view", ["messages", "changes", "table", "schema"])
-def test_a_view_has_columns_of_its_own(recording: str, view: str) -> None:
+def test_a_schema_given_by_the_caller_is_refused(recording: str, view: str) -> None:
     source = PgoutputDataSource({"path": recording, "view": view, "table": "app.strm"})
     for reader in (source.reader, source.streamReader):
         assert reader(source.schema()) is not None
@@ -35,8 +35,8 @@ def test_a_view_has_columns_of_its_own(recording: str, view: str) -> None:
             reader(TWO)
 
 
-def test_a_table_may_have_other_columns_than_when_it_was_asked_for(recording: str) -> None:
-    """The schema of a stream is that of its start."""
+def test_a_table_may_have_other_columns_when_a_streaming_query_restarts(recording: str) -> None:
+    """A streaming query keeps the schema that the table had when the query was started."""
     source = PgoutputDataSource({"path": recording, "view": "table", "table": "app.strm"})
     other = PgoutputDataSource({"path": recording, "view": "table", "table": "app.t_def"})
     assert other.schema() != source.schema()
@@ -44,8 +44,8 @@ def test_a_table_may_have_other_columns_than_when_it_was_asked_for(recording: st
 
 
 @pytest.mark.parametrize("last", [0, 1])
-def test_a_recording_that_ends_before_the_checkpoint(last: int, tmp_path: Path) -> None:
-    """It was set back to a copy, say. New segments would get numbers that have been read."""
+def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_path: Path) -> None:
+    """For example, an older copy was restored. New segments would get numbers that were read already."""
     folder = tmp_path / "recording"
     folder.mkdir()
     for number in range(1, 4):
@@ -56,14 +56,16 @@ def test_a_recording_that_ends_before_the_checkpoint(last: int, tmp_path: Path) 
             lsn=100 * number,
         )
     offset = {"segment": 3, "recording": PARALLEL.recording}
-    assert latest(folder, offset) == offset
+    assert latest_offset(folder, offset) == offset
     for segment in list_segments(folder)[last:]:
         segment.unlink()
-    with pytest.raises(RecordingError, match="the checkpoint has read segment 3, but the last one"):
-        latest(folder, offset)
+    with pytest.raises(
+        RecordingError, match="the checkpoint has read segment 3, but the last segment here is"
+    ):
+        latest_offset(folder, offset)
 
 
-def latest(folder: Path, start: dict[str, Any]) -> dict[str, Any]:
-    """Where a stream that begins at an offset could go now."""
+def latest_offset(folder: Path, start: dict[str, Any]) -> dict[str, Any]:
+    """Return the latest offset for a streaming query that starts at an offset."""
     source = PgoutputDataSource({"path": str(folder)})
     return source.streamReader(source.schema()).latestOffset(start, ReadAllAvailable())

@@ -1,4 +1,4 @@
-"""Whose batches a query writes, without a session."""
+"""A query refuses changes of a second recording; tested without a Spark session."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import RecordingError
+from pgoutput.errors import ReplicaError
 from pgoutput.spark import replication
 
 _EMPTY = '{"segment": 0, "recording": ""}'
 
 
-def test_a_second_recording_that_begins_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A union of two streams, one of which had no segments when the query began, is refused."""
-    monkeypatch.setattr(replication, "_read_text", lambda session, place: Path(place).read_text())
+def test_a_second_recording_that_begins_later_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A union of two streams, one of which has no segments in the first batch."""
+    monkeypatch.setattr(replication, "_read_text", lambda session, path: Path(path).read_text())
     checkpoint, done = tmp_path / "checkpoint", []
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "metadata").write_text('{"id":"query"}')
-    run = replication._Batches(
+    run = replication._BatchFunction(
         str(tmp_path / "target"), "tables", str(checkpoint), lambda rows, batch: done.append(batch.number)
     )
     rows: Any = SimpleNamespace(sparkSession=None)
@@ -28,7 +30,7 @@ def test_a_second_recording_that_begins_later(tmp_path: Path, monkeypatch: pytes
         offsets = ["v1", '{"batchWatermarkMs":0}', f'{{"segment": {batch + 1}, "recording": "one"}}', other]
         (checkpoint / "offsets" / str(batch)).write_text("\n".join(offsets))
         if batch:
-            with pytest.raises(RecordingError, match="the changes come from several streams"):
+            with pytest.raises(ReplicaError, match="the changes come from several streams"):
                 run(rows, batch)
         else:
             run(rows, batch)

@@ -1,4 +1,4 @@
-"""The example of Spark Declarative Pipelines runs, goes on, and says what AUTO CDC needs."""
+"""The example for Spark Declarative Pipelines runs, resumes, and reports what AUTO CDC needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(folder: Path, name: str) -> list[Path]:
 
 
 def changes(recording: Path) -> Counter[tuple[str, str]]:
-    """How many there are, as the view gives them without Spark."""
+    """Count the changes by table and operation, read without Spark."""
     counted: Counter[tuple[str, str]] = Counter()
     opened = Recording(recording)
     for task in plan_changes(opened, opened.numbers):
@@ -44,12 +44,12 @@ def changes(recording: Path) -> Counter[tuple[str, str]]:
 
 
 def table(out: Path, name: str) -> list[dict[str, Any]]:
-    # As files: the table's folder also has what Spark's sink notes.
+    # Read file by file, because the folder also contains the metadata of Spark's sink.
     files = sorted((out / "tables" / name).glob("*.parquet"))
     return [row for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
 
 
-def test_each_run_reads_what_came_since_the_last(tmp_path: Path) -> None:
+def test_each_run_reads_only_new_segments(tmp_path: Path) -> None:
     recording, out = tmp_path / "recording", tmp_path / "out"
     *_, last = record(recording, "pg18_p1")
     later = last.rename(tmp_path / last.name)
@@ -72,7 +72,7 @@ def test_each_run_reads_what_came_since_the_last(tmp_path: Path) -> None:
 def test_auto_cdc_needs_a_target_that_supports_merge(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It comes to that only when all definitions hold."""
+    """This error occurs only after all definitions were accepted."""
     record(tmp_path / "recording", "pg18_p1")
     assert run.main(["--merge", "app.t_def.id", str(tmp_path / "recording"), str(tmp_path / "out")]) == 1
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in "".join(capfd.readouterr())
@@ -85,8 +85,8 @@ def session() -> Iterator[SparkSession]:
     session.stop()
 
 
-class Registered(GraphElementRegistry):
-    """What the definitions of a pipeline register."""
+class DefinitionRegistry(GraphElementRegistry):
+    """A registry that collects the definitions of a pipeline."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -106,15 +106,15 @@ class Registered(GraphElementRegistry):
         raise AssertionError(sql_text)
 
 
-def define(session: SparkSession, recording: Path, name: str, key: str) -> Registered:
-    """Load the definitions, as `spark-pipelines` does."""
+def define(session: SparkSession, recording: Path, name: str, key: str) -> DefinitionRegistry:
+    """Load the definitions of the pipeline, as `spark-pipelines` does."""
     for setting, value in {"path": str(recording), "table": name, "key": key}.items():
         session.conf.set(f"pgoutput.{setting}", value)
     file = run.HERE / "merge" / "transformations" / "table.py"
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
-    registered = Registered()
+    registered = DefinitionRegistry()
     with graph_element_registration_context(registered):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
     return registered
@@ -123,10 +123,10 @@ def define(session: SparkSession, recording: Path, name: str, key: str) -> Regis
 @pytest.mark.parametrize(
     ("name", "key"), [("app.bulk", "id"), ("app.t_def", "id"), ("app.t_toastf", "id"), ("app.t_tkey", "k")]
 )
-def test_the_events_of_rows_make_the_servers_table(
+def test_merged_row_events_equal_the_servers_table(
     session: SparkSession, tmp_path: Path, name: str, key: str
 ) -> None:
-    """Merged as AUTO CDC merges them, but here: by key, the last one by `sequence` wins."""
+    """The test merges the events as AUTO CDC does: for each key, the last event by `sequence` wins."""
     record(tmp_path / "recording", "pg18_p1")
     registered = define(session, tmp_path / "recording", name, key)
     (flow,) = registered.cdc

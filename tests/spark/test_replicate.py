@@ -1,4 +1,4 @@
-"""Streaming queries over changes keep tables equal to their source, whatever happens to them."""
+"""Streaming queries keep Delta tables equal to their source, despite failures, restarts and other queries."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pgoutput.replica import Applied
+from pgoutput.replica import TableResult
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate, write_feed
 from pgoutput.views import CHANGES
 from tests.recording.recordings import sent, source, write
-from tests.replica.replicas import different, texts
-from tests.replica.simulator import Server
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import different_tables, row_texts
 from tests.truth import true_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -39,22 +39,22 @@ def session() -> Iterator[SparkSession]:
 
 
 class Stream:
-    """Changes of servers, a file for each batch, and the replica of them."""
+    """A stream of the changes of simulated servers, with one file for each micro-batch, and its replica."""
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         self.files = folder / "changes"
         self.files.mkdir()
         self.target = folder / "target"
         self.servers = [
-            Server(1, "a", {"k": "int4", "v": "text", "w": "text"}, keys=1),
-            Server(2, "b", {"k": "date", "n": "int4"}, keys=2),
+            SimulatedServer(1, "a", {"k": "int4", "v": "text", "w": "text"}, keys=1),
+            SimulatedServer(2, "b", {"k": "date", "n": "int4"}, keys=2),
         ]
         reader = session.readStream.schema(from_arrow_schema(CHANGES)).option("maxFilesPerTrigger", 1)
         self.changes = reader.parquet(str(self.files))
-        self.batches: list[Sequence[Applied]] = []
+        self.batches: list[Sequence[TableResult]] = []
 
     def send(self) -> None:
-        """Make a batch of what the servers sent, which is in no order."""
+        """Write the changes that the servers have sent as one micro-batch, not sorted."""
         changes = pa.concat_tables(server.take() for server in self.servers)
         backwards = changes.take(pa.array(range(changes.num_rows - 1, -1, -1)))
         pq.write_table(backwards, self.files / f"{len([*self.files.iterdir()])}.parquet")
@@ -65,12 +65,12 @@ class Stream:
             self.target,
             history=history,
             trigger=NOW,
-            report=lambda number, applied: self.batches.append(applied),
+            report=lambda number, results: self.batches.append(results),
         )
         query.awaitTermination()
 
-    def again(self) -> None:
-        """Forget that the last batch was done."""
+    def forget_last_batch(self) -> None:
+        """Remove the commit of the last micro-batch from the checkpoint."""
         forget_last_batch(self.target / "_checkpoint")
 
     @property
@@ -78,12 +78,12 @@ class Stream:
         return [DeltaTable(table.place).version() for table in replica_tables(self.target).values()]
 
     @property
-    def different(self) -> list[str]:
-        return different(self.target, [server.truth for server in self.servers])
+    def different_tables(self) -> list[str]:
+        return different_tables(self.target, [server.truth for server in self.servers])
 
 
 def forget_last_batch(checkpoint: Path) -> None:
-    """Remove what a crash before the checkpoint's commit would not have written."""
+    """Remove the files that a crash before the checkpoint's commit would not have written."""
     commits = checkpoint / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
     (commits / str(last)).unlink()
@@ -102,18 +102,18 @@ def recording(session: SparkSession, folder: Path, name: str) -> DataFrame:
     return reader.option("maxFilesPerTrigger", "2").load()
 
 
-def test_tables_equal_a_real_servers(session: SparkSession, tmp_path: Path) -> None:
-    """With interleaved streams and prepared transactions, in several batches."""
+def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Path) -> None:
+    """With interleaved streamed and prepared transactions, in several micro-batches."""
     changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc")
     batches: list[int] = []
     target = tmp_path / "target"
-    query = replicate(changes, target, trigger=NOW, report=lambda number, applied: batches.append(number))
+    query = replicate(changes, target, trigger=NOW, report=lambda number, results: batches.append(number))
     query.awaitTermination()
     assert len(batches) > 1
-    assert different(target, list(true_tables("pg18"))) == []
+    assert different_tables(target, list(true_tables("pg18"))) == []
 
 
-def test_changes_of_every_kind(stream: Stream) -> None:
+def test_changes_of_every_kind_are_applied(stream: Stream) -> None:
     a, b = stream.servers
     a.insert("1", "one", "toast", operation="Snapshot")
     b.insert("infinity", "1", operation="Snapshot")
@@ -131,34 +131,34 @@ def test_changes_of_every_kind(stream: Stream) -> None:
     b.insert(None, None)
     stream.send()
     stream.run()
-    assert stream.different == []
+    assert stream.different_tables == []
     assert stream.batches[2] == [
-        Applied(1, "public", "a", {"Update": 1}),
-        Applied(2, "public", "b", {"Truncate": 1, "Insert": 1}),
+        TableResult(1, "public", "a", {"Update": 1}),
+        TableResult(2, "public", "b", {"Truncate": 1, "Insert": 1}),
     ]
 
 
-def test_a_query_that_fails_in_the_middle_goes_on(stream: Stream) -> None:
+def test_a_failed_query_can_be_resumed(stream: Stream) -> None:
     a, b = stream.servers
     a.insert("1", "one", "toast")
     stream.send()
     stream.run()
-    in_the_way = stream.target / "public.b"
-    in_the_way.write_text("no table")
+    obstacle = stream.target / "public.b"
+    obstacle.write_text("no table")
     a.update(0, ("w",), k="2")
     a.insert("1", "other", "other")
     b.insert("2020-01-01", "1")
     stream.send()
     with pytest.raises(StreamingQueryException, match=r"public\.b"):
         stream.run()
-    in_the_way.unlink()
+    obstacle.unlink()
     b.insert("2020-01-01", "1")
     stream.send()
     stream.run()
-    assert stream.different == []
+    assert stream.different_tables == []
 
 
-def test_a_batch_that_is_run_again_changes_nothing(stream: Stream) -> None:
+def test_a_repeated_batch_changes_nothing(stream: Stream) -> None:
     a, b = stream.servers
     a.insert("1", "one", "toast")
     b.insert("2020-01-01", "1")
@@ -166,7 +166,7 @@ def test_a_batch_that_is_run_again_changes_nothing(stream: Stream) -> None:
     stream.send()
     stream.run()
     before = stream.versions
-    stream.again()
+    stream.forget_last_batch()
     stream.run()
     assert stream.versions == before
     assert len(stream.batches) == 2
@@ -174,10 +174,10 @@ def test_a_batch_that_is_run_again_changes_nothing(stream: Stream) -> None:
     b.delete(0)
     stream.send()
     stream.run()
-    assert stream.different == []
+    assert stream.different_tables == []
 
 
-def test_history(stream: Stream) -> None:
+def test_history_keeps_all_versions(stream: Stream) -> None:
     a, _ = stream.servers
     a.insert("1", "one", "toast")
     stream.send()
@@ -185,7 +185,7 @@ def test_history(stream: Stream) -> None:
     stream.send()
     stream.run(history=True)
     rows = DeltaTable(replica_tables(stream.target)[1].place).to_pyarrow_table().to_pylist()
-    found = {row["v"]: (texts(row)["w"], row["__END_AT"] is None) for row in rows}
+    found = {row["v"]: (row_texts(row)["w"], row["__END_AT"] is None) for row in rows}
     assert found == {"one": ("toast", False), "two": ("toast", True)}
 
 
@@ -199,11 +199,11 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
     shutil.rmtree(stream.target / "_checkpoint")
     with pytest.raises(StreamingQueryException, match="begin anew, with an empty target"):
         stream.run()
-    assert stream.different == []
+    assert stream.different_tables == []
 
 
-def test_a_target_is_one_recordings(session: SparkSession, tmp_path: Path) -> None:
-    """Another recording is refused by tables and feeds, with the old checkpoint and with a new one."""
+def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
+    """Tables and feeds refuse another recording, with the old checkpoint and with a new one."""
     folder = tmp_path / "recording"
     changes = recording(session, folder, "pg10_p1")
     targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}
@@ -224,13 +224,13 @@ def test_a_target_is_one_recordings(session: SparkSession, tmp_path: Path) -> No
 
 
 def contents(target: Path) -> dict[str, bytes]:
-    """The files of a target, without the checkpoint's."""
+    """Return the contents of a target's files by path, without the checkpoint."""
     files = [path for path in target.rglob("*") if path.is_file() and "_checkpoint" not in path.parts]
     return {str(path): path.read_bytes() for path in files}
 
 
-def test_a_target_that_is_gone(session: SparkSession, tmp_path: Path) -> None:
-    """A query does not go on with an empty target, which would lack the rows of the batches before."""
+def test_a_query_whose_target_is_gone_is_refused(session: SparkSession, tmp_path: Path) -> None:
+    """An empty target would lack the rows of earlier micro-batches."""
     changes = recording(session, tmp_path / "recording", "pg10_p1")
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
     replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
@@ -241,8 +241,8 @@ def test_a_target_that_is_gone(session: SparkSession, tmp_path: Path) -> None:
         query.awaitTermination()
 
 
-def test_what_is_no_stream_of_changes_is_refused(session: SparkSession, stream: Stream) -> None:
-    with pytest.raises(ValueError, match="not a stream"):
+def test_other_dataframes_are_refused(session: SparkSession, stream: Stream) -> None:
+    with pytest.raises(ValueError, match="not a streaming DataFrame"):
         replicate(session.range(1), stream.target)
     with pytest.raises(ValueError, match="lack operation, relation"):
         write_feed(session.readStream.format("rate").load(), stream.target)
@@ -258,7 +258,7 @@ def test_a_feed_has_each_change_once(stream: Stream, tmp_path: Path) -> None:
         feed = pq.read_table(stream.target)
         assert sorted(feed["position"].to_pylist()) == [1, 2]
         assert feed.column_names == [*CHANGES.names, "batch"]
-        stream.again()
+        stream.forget_last_batch()
 
 
 CONNECT = """
@@ -278,12 +278,12 @@ spark.stop()
 """
 
 
-def test_it_works_through_spark_connect(session: SparkSession, tmp_path: Path) -> None:
-    """In a process of its own, which takes this session's environment: its Java and its Python."""
+def test_replicate_works_with_spark_connect(session: SparkSession, tmp_path: Path) -> None:
+    """It runs in another process, which inherits the environment of this session: Java and Python."""
     folder, target = tmp_path / "recording", tmp_path / "target"
     recording(session, folder, "pg10_p1")
     done = subprocess.run(
         [sys.executable, "-c", CONNECT, folder, target], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == "pyspark.sql.connect.streaming.query\n", done.stderr[-3000:]
-    assert different(target, list(true_tables("pg10"))) == []
+    assert different_tables(target, list(true_tables("pg10"))) == []

@@ -1,4 +1,4 @@
-"""The generated schemas fit each other, the message classes, and Spark's own conversion."""
+"""The generated schemas match each other, the message classes, and Spark's conversion from Arrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgoutput.wire import UNCHANGED
 
 
 def rows(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
-    """Messages as rows; StreamStart opens no block here, and StreamStop ends none."""
+    """Convert messages to rows. StreamStart and StreamStop have no effect on the other messages."""
     data = pa.array([v4.encode(message) for message in sent], pa.binary())
     blocks = [in_stream and not isinstance(message, messages.StreamStart) for message in sent]
     index = index_messages(data, StreamDecoder(4, streaming="parallel"), blocks)
@@ -41,20 +41,20 @@ def test_every_message_class_has_a_schema_with_its_fields() -> None:
         assert sorted(spark.BY_MESSAGE[name].names) == sorted(cls.__struct_fields__)
 
 
-def test_the_table_of_all_messages_has_every_field_once() -> None:
+def test_the_schema_of_all_messages_has_each_field_once() -> None:
     names = [field.name for message in _protocols.V4.messages for field in message.members]
     assert spark.MESSAGES.names == ["type", *dict.fromkeys(names), "_rescued_data"]
 
 
 @pytest.mark.parametrize("builtin", catalog.TYPES, ids=lambda builtin: builtin.name)
-def test_the_catalogue_names_the_same_type_for_arrow_and_spark(builtin: catalog.BuiltinType) -> None:
+def test_arrow_and_spark_types_of_the_catalog_match(builtin: catalog.BuiltinType) -> None:
     in_arrow = arrow_type(builtin.oid)
     spark_name = repr(from_arrow_type(in_arrow)).replace("DecimalType(20,0)", "DecimalType(20, 0)")
     assert spark_name.removesuffix("()") == builtin.spark
 
 
 @given(st.lists(st.one_of(*strategies.v4(in_stream=True, streaming="parallel").values()), max_size=5))
-def test_every_message_fits_its_row(drawn: list[Message]) -> None:
+def test_every_message_can_be_converted_to_a_row(drawn: list[Message]) -> None:
     batch = rows(drawn, in_stream=True)
     batch.validate(full=True)
     for message, row in zip(drawn, batch.to_pylist(), strict=True):
@@ -65,7 +65,7 @@ def test_every_message_fits_its_row(drawn: list[Message]) -> None:
             assert (row[name] is None) == (missing or name in rescued)
 
 
-def test_what_a_column_cannot_hold_is_rescued() -> None:
+def test_a_value_that_its_column_cannot_represent_is_rescued() -> None:
     year_10000 = 252_455_616_000_000_000
     commit = messages.Commit(2**63, 2**63 - 1, year_10000)
     begin = messages.Begin(0, year_10000 - 1, 0)
@@ -78,7 +78,7 @@ def test_what_a_column_cannot_hold_is_rescued() -> None:
     assert (second["name"], second["_rescued_data"]) == (None, [("name", "caf\\xe9")])
 
 
-def test_a_list_is_rescued_as_a_whole() -> None:
+def test_a_list_with_one_such_value_is_rescued_as_a_whole() -> None:
     columns = tuple(messages.RelationColumn(0, name, 25, -1) for name in ("good", "caf\udce9"))
     relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.DEFAULT, columns)
     (row,) = rows([relation]).to_pylist()
@@ -86,7 +86,7 @@ def test_a_list_is_rescued_as_a_whole() -> None:
     assert "name='caf\\udce9'" in str(columns)
 
 
-def test_the_forms_of_a_cell_stay_apart() -> None:
+def test_the_kinds_of_a_cell_are_distinguished() -> None:
     insert = messages.Insert(1, (None, UNCHANGED, "text", b"\x00", "caf\udce9"))
     assert rows([insert]).to_pylist()[0]["new"] == [
         {"kind": "n", "text": None, "binary": None},

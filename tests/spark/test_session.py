@@ -1,4 +1,4 @@
-"""Sessions that start on a machine as it is."""
+"""Sessions start on a machine without an installed Java."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The data source gives what the views give: in batch and in streaming, in every kind of session.
+"""The data source returns the rows of the views, in batch and in streaming, in every kind of session.
 
-The tests below run in this process, in classic Spark; and again in others, in Spark Connect and with
-executors in processes of their own.
+The tests run with classic Spark in this process, and again in other processes: with Spark Connect, and with
+a local cluster, whose executors are separate processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SESSIONS = {
     "local-cluster": {"spark.master": "local-cluster[2,1,1024]"},
 }
 KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
-"""The kind of session that is tested."""
+"""Key in `SESSIONS` of the session that the tests use."""
 
 CAPTURE, BINARY, CUT = "pg18_p4_par_2pc", "pg18_p4_gen_par_bin", 150
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -63,7 +63,7 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of six segments, in which transactions span several."""
+    """A recording of six segments, with transactions that span several of them."""
     folder = tmp_path_factory.mktemp("recording")
     recordings.write(folder, recordings.source(CAPTURE), recordings.sent(CAPTURE), CUT)
     return folder
@@ -78,8 +78,8 @@ def found(frame: DataFrame) -> list[Row]:
     return list_of_rows
 
 
-def test_changes(session: SparkSession, folder: Path) -> None:
-    """By the name alone, or registered; by a path, or a URI."""
+def test_changes_are_those_of_the_view(session: SparkSession, folder: Path) -> None:
+    """The data source is found by its name, or registered; the recording is given by path or by URI."""
     expected = in_order(rows.changes(folder))
     table = load(session, folder.as_uri()).toArrow()
     assert in_order(table.to_pylist()) == expected
@@ -91,8 +91,8 @@ def test_changes(session: SparkSession, folder: Path) -> None:
     assert in_order(found(registered)) == [row for row in expected if row["operation"] == "Truncate"]
 
 
-def test_messages_and_a_partition_for_each_core(session: SparkSession, folder: Path) -> None:
-    """A partition is one segment, or several that follow each other."""
+def test_messages_are_read_in_one_partition_for_each_core(session: SparkSession, folder: Path) -> None:
+    """A Spark partition is one segment, or several consecutive ones."""
     messages = load(session, folder, view="messages")
     numbered = found(messages.withColumn("partition", spark_partition_id()))
     partitions = {row["position"] // CUT: row["partition"] for row in numbered}
@@ -103,12 +103,12 @@ def test_messages_and_a_partition_for_each_core(session: SparkSession, folder: P
     assert sorted(without, key=lambda row: row["position"]) == rows.messages(folder)
 
 
-def test_schema(session: SparkSession, folder: Path) -> None:
+def test_schema_versions_are_those_of_the_view(session: SparkSession, folder: Path) -> None:
     assert found(load(session, folder, view="schema").orderBy("position")) == rows.schema_rows(folder)
 
 
-def test_tables_have_their_own_types_and_equal_the_servers(session: SparkSession, folder: Path) -> None:
-    """Times, numbers, arrays, TOAST, savepoints."""
+def test_tables_are_typed_and_equal_the_servers_tables(session: SparkSession, folder: Path) -> None:
+    """With times, numbers, arrays, unchanged TOASTed values, and savepoints."""
     true_tables = {table.name: table for table in truth("pg18")}
     for name in ("t_num", "t_time", "t_toast", "strm"):
         table = load(session, folder, view="table", table=f"app.{name}").toArrow()
@@ -122,12 +122,12 @@ def test_tables_have_their_own_types_and_equal_the_servers(session: SparkSession
         assert equals_typed(true, there), name
 
 
-def test_binary_values(session: SparkSession, tmp_path: Path) -> None:
+def test_values_in_binary_format_are_read(session: SparkSession, tmp_path: Path) -> None:
     recordings.write(tmp_path, recordings.source(BINARY), recordings.sent(BINARY), 400)
     assert in_order(found(load(session, tmp_path))) == in_order(rows.changes(tmp_path))
 
 
-def test_any_name(session: SparkSession, tmp_path: Path) -> None:
+def test_tables_with_any_name_are_read(session: SparkSession, tmp_path: Path) -> None:
     columns = tuple(m.RelationColumn(1, name, 25, -1) for name in WILD)
     described = m.Relation(1, 'sch"e.ma \udcff', "T `\udce9.é", ReplicaIdentity.DEFAULT, columns)
     record(tmp_path, m.Begin(1, 0, 7), described, m.Insert(1, tuple(WILD)), m.Commit(1, 2, 0))
@@ -138,7 +138,7 @@ def test_any_name(session: SparkSession, tmp_path: Path) -> None:
 
 
 def damaged(folder: Path, copy: Path, number: int) -> Path:
-    """A copy of a recording; a segment's messages cannot be read, but its footer can."""
+    """Copy a recording, and damage the messages of one segment, but not its footer."""
     shutil.copytree(folder, copy)
     path = copy / segment_name(number)
     raw = bytearray(path.read_bytes())
@@ -148,7 +148,7 @@ def damaged(folder: Path, copy: Path, number: int) -> Path:
 
 
 def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """What they leave out is not read; where the setting is off, it is, and gives the same rows."""
+    """Segments that filters exclude are not read. Without pushdown they are, and the rows are the same."""
     expected = in_order(rows.changes(folder))
     copy = damaged(folder, tmp_path / "copy", 1)
     low, high = (row["commit_lsn"] for row in (expected[200], expected[-20]))
@@ -181,7 +181,9 @@ def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: 
         session.conf.set(PUSHDOWN, "true")
 
 
-def test_what_cannot_be_read(session: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_invalid_options_and_recordings_are_refused(
+    session: SparkSession, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "gap").mkdir()
     for path in list_segments(folder)[1:]:
         (tmp_path / "gap" / path.name).symlink_to(path)
@@ -197,7 +199,7 @@ def test_what_cannot_be_read(session: SparkSession, folder: Path, tmp_path: Path
         (
             folder,
             {"view": "table", "table": "strm"},
-            r"no table strm is in it; it has app\..*, app\.strm, app\.",
+            r"the recording has no table strm; it has app\..*, app\.strm, app\.",
         ),
         (
             folder,
@@ -223,7 +225,7 @@ def stream(session: SparkSession, place: Path, work: Path, **options: str) -> Da
 
 
 def batches(work: Path) -> list[tuple[int, list[Row]]]:
-    """What a query has written: for each micro-batch the last of its segments, and its rows."""
+    """Return the last segment and the rows of each micro-batch that a query has written."""
     found = []
     for number in sorted(int(path.name) for path in (work / "checkpoint" / "commits").glob("[0-9]*")):
         offset = json.loads((work / "checkpoint" / "offsets" / str(number)).read_text().splitlines()[-1])
@@ -241,8 +243,10 @@ def grow(folder: Path, recording: Path, numbers: Sequence[int]) -> None:
         partial.rename(recording / segment_name(number))
 
 
-def test_a_stream_over_restarts(session: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """It begins where there are no segments, goes on by its checkpoint, and has each row once."""
+def test_a_streaming_query_resumes_after_a_restart(
+    session: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    """It starts with an empty recording, resumes from its checkpoint, and returns each row once."""
     recording = tmp_path / "recording"
     recording.mkdir()
     query = stream(session, recording, tmp_path).trigger(processingTime="0 seconds").start()
@@ -259,7 +263,7 @@ def test_a_stream_over_restarts(session: SparkSession, folder: Path, tmp_path: P
     grow(folder, recording, [4, 5, 6])
     query = stream(session, recording, tmp_path, maxFilesPerTrigger="2").trigger(availableNow=True).start()
     assert query.awaitTermination(60)
-    query = stream(session, recording, tmp_path).trigger(availableNow=True).start()  # nothing is new
+    query = stream(session, recording, tmp_path).trigger(availableNow=True).start()  # no new segments
     assert query.awaitTermination(60)
     read, last = batches(tmp_path), 0
     assert [end for end, _ in read] == [1, 2, 3, 5, 6]
@@ -270,12 +274,14 @@ def test_a_stream_over_restarts(session: SparkSession, folder: Path, tmp_path: P
 
 
 def plain(row: Row) -> Row:
-    """The row, its time as Parquet has it: in UTC, without saying so."""
+    """Return a row with its commit time as Parquet stores it: in UTC, without a time zone."""
     return row | {"commit_time": row["commit_time"].replace(tzinfo=None)}
 
 
-def test_a_stream_of_a_table_and_what_it_lacks(session: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """A segment that was removed before it was read is an error, not a gap."""
+def test_a_streaming_query_of_a_table_reports_a_missing_segment(
+    session: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    """A segment that was removed before it was read is an error."""
     recording = tmp_path / "recording"
     recording.mkdir()
     grow(folder, recording, range(1, 7))
@@ -296,8 +302,10 @@ def test_a_stream_of_a_table_and_what_it_lacks(session: SparkSession, folder: Pa
         stream(session, recording, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
 
 
-def test_a_stream_of_another_recording(session: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """A recording that was begun anew in the same folder is not read on, whether it is shorter or longer."""
+def test_a_checkpoint_of_another_recording_is_refused(
+    session: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    """A new recording in the same folder is refused, whether it has fewer or more segments."""
     recording = tmp_path / "recording"
     recording.mkdir()
     grow(folder, recording, [1, 2])
@@ -317,13 +325,13 @@ def test_a_stream_of_another_recording(session: SparkSession, folder: Path, tmp_
     assert batches(tmp_path) == before
 
 
-@pytest.mark.skipif(KIND != "classic", reason="this is such a process")
+@pytest.mark.skipif(KIND != "classic", reason="this process is one of them")
 @pytest.mark.parametrize("kind", [kind for kind in SESSIONS if kind != KIND])
-def test_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
-    """All of this, in a process of their own, which leaves none behind."""
+def test_the_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
+    """They run in another process, and leave no process behind."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
     if kind == "connect":
-        environment["SPARK_TESTING"] = "1"  # its server takes a port that is free
+        environment["SPARK_TESTING"] = "1"  # the Spark Connect server chooses a free port
     command = [
         sys.executable,
         "-m",
@@ -347,14 +355,14 @@ def test_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
         output, _ = process.communicate(timeout=600)
         assert process.returncode == 0, output[-5000:]
         assert " passed, 2 skipped" in output, output[-5000:]
-        wait_until(lambda: not left_of(process.pid))
+        wait_until(lambda: not processes_of_session(process.pid))
     finally:
-        for pid in left_of(process.pid):
+        for pid in processes_of_session(process.pid):
             os.kill(pid, 9)
 
 
-def left_of(session_id: int) -> list[int]:
-    """The processes of a session of the system."""
+def processes_of_session(session_id: int) -> list[int]:
+    """Return the IDs of the processes of an operating system session."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,sess="], capture_output=True, text=True).stdout
     pairs: list[Any] = [line.split() for line in listed.splitlines()]
-    return [int(pid) for pid, its_session in pairs if its_session == str(session_id)]
+    return [int(pid) for pid, session in pairs if session == str(session_id)]

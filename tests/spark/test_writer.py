@@ -1,6 +1,7 @@
-"""A DataFrame becomes a recording, and the recording the same DataFrame.
+"""A DataFrame that is written as a recording and read back stays the same.
 
-The tests below run in this process, in classic Spark; some again in another, in Spark Connect.
+The tests run with classic Spark in this process. `test_the_tests_pass_with_spark_connect` runs some of them
+again in another process with Spark Connect.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from pgoutput.recording import (
     read_metadata,
     segment_name,
 )
-from pgoutput.spark import local_session, target, transactions
-from pgoutput.spark.target import find_place, read_target
-from pgoutput.spark.writer import RecordingWriter, Written
+from pgoutput.spark import local_session, transactions
+from pgoutput.spark.write_plan import STRIDE, describe_table, plan_segments
+from pgoutput.spark.writer import RecordingWriter, WrittenPartition
 from pgoutput.stream.check import Checker, CheckOptions
 from tests.recording import recordings
 from tests.views.rows import in_order, replay
@@ -45,11 +46,11 @@ from tests.views.rows import in_order, replay
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 SESSIONS = {
-    "classic": {"spark.master": "local[2,3]"},  # a task may fail twice
+    "classic": {"spark.master": "local[2,3]"},  # a task is attempted up to three times
     "connect": {"spark.api.mode": "connect", "spark.master": "local[2,3]"},
 }
 KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
-"""The kind of session that is tested."""
+"""Key in `SESSIONS` of the session that the tests use."""
 
 TYPES = """
     id long, b boolean, i1 byte, i2 short, i4 int, f4 float, f8 double, t string, v string, x binary,
@@ -100,7 +101,7 @@ def after(session: SparkSession, folder: Path, name: str = "public.orders") -> D
 
 
 def shown(rows: DataFrame) -> list[str]:
-    """Rows as text, in which NaN is NaN."""
+    """Return rows as sorted texts, so that NaN equals NaN."""
     return sorted(map(str, rows.toArrow().to_pylist()))
 
 
@@ -108,8 +109,8 @@ def nullable(schema: StructType) -> StructType:
     return StructType([StructField(field.name, field.dataType) for field in schema])
 
 
-def see_legal(folder: Path) -> None:
-    """Whether segments join, and are legal streams: each by itself, and all together."""
+def check_recording(folder: Path) -> None:
+    """Check that no segment is missing, and that each segment and all together are valid streams."""
     paths = list_segments(folder)
     assert [path.name for path in sorted(folder.iterdir())] == [path.name for path in paths]
     assert list(find_inconsistencies([read_metadata(path) for path in paths])) == []
@@ -131,12 +132,12 @@ def see_legal(folder: Path) -> None:
             assert len(list(one.transactions())) == read_metadata(path).transactions
 
 
-def test_rows_of_all_types_come_back(session: SparkSession, all_types: DataFrame, tmp_path: Path) -> None:
-    """But for byte, which becomes short: PostgreSQL has no such type."""
+def test_rows_of_all_types_are_read_back(session: SparkSession, all_types: DataFrame, tmp_path: Path) -> None:
+    """Except that byte becomes short, because PostgreSQL has no such type."""
     folder = tmp_path / "recording"
     save(all_types.repartition(3), folder, key="id")
     assert [path.name for path in list_segments(folder)] == [segment_name(number) for number in (1, 2, 3)]
-    see_legal(folder)
+    check_recording(folder)
     back = after(session, folder)
     expected = all_types.withColumn("i1", all_types["i1"].cast("short"))
     assert nullable(back.schema) == nullable(expected.schema)
@@ -145,8 +146,8 @@ def test_rows_of_all_types_come_back(session: SparkSession, all_types: DataFrame
     assert tuple(row) == ("Insert", ["id"])
 
 
-def test_operations_in_their_order(session: SparkSession, tmp_path: Path) -> None:
-    """Of partitions too: their segments are numbered as they are."""
+def test_operations_keep_their_order(session: SparkSession, tmp_path: Path) -> None:
+    """Also across partitions: segments are numbered like the partitions."""
     done = [
         *((number, "Insert", number, f"new {number}") for number in range(60)),
         *((60 + number, "Update", number, None) for number in range(0, 60, 2)),
@@ -158,7 +159,7 @@ def test_operations_in_their_order(session: SparkSession, tmp_path: Path) -> Non
     ordered = rows.repartitionByRange(4, "place").sortWithinPartitions("place").drop("place")
     save(ordered, tmp_path, key="id", operation="operation", proto_version="1")
     assert len(list_segments(tmp_path)) == 4
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     found = in_order(table(session, tmp_path).toArrow().to_pylist())
     assert [row["operation"] for row in found] == [kind for _, kind, _, _ in done]
     texts = {number: text for _, kind, number, text in done if kind != "Delete"}
@@ -171,14 +172,14 @@ def test_operations_in_their_order(session: SparkSession, tmp_path: Path) -> Non
         assert segments.decoder.proto_version == 1
 
 
-def test_more_is_appended_or_replaces(session: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / ".begun").touch()  # hidden files are nobody's
+def test_save_modes_append_and_overwrite(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / ".begun").touch()  # hidden files are ignored
     first = session.createDataFrame([(1,), (2,)], "id int").repartition(2)
     save(first, tmp_path)
     save(first.selectExpr("id", "'x' AS text").coalesce(1), tmp_path)
     save(first, tmp_path, table="other.Ünits")
     (tmp_path / ".begun").unlink()
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert len(list_segments(tmp_path)) == 5
     sorted_rows = sorted(map(tuple, after(session, tmp_path).collect()), key=str)
     assert sorted_rows == [(1, "x"), (1, None), (2, "x"), (2, None)]
@@ -189,26 +190,31 @@ def test_more_is_appended_or_replaces(session: SparkSession, tmp_path: Path) -> 
     ]
     assert found == [(16384, "orders", 1, 1), (16384, "orders", 2, 2), (16385, "Ünits", 1, 1)]
     save(first.coalesce(1), tmp_path, mode="overwrite")
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert [path.name for path in list_segments(tmp_path)] == [segment_name(1)]
     assert sorted(map(tuple, after(session, tmp_path).collect())) == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_partitions_without_rows(session: SparkSession, tmp_path: Path, partitions: int) -> None:
-    """They are segments too, so that numbers and positions are known before; and the table is there."""
+def test_empty_partitions_are_written_as_segments(
+    session: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    """Numbers and positions of segments do not depend on the rows, and the table can be read."""
     nothing = session.createDataFrame([], "id int, text string").repartition(partitions)
     save(nothing, tmp_path, key="id")
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     back = after(session, tmp_path)
     assert (back.columns, back.count()) == (["id", "text"], 0)
     save(session.createDataFrame([(1,)], "id int").repartition(partitions), tmp_path)
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert after(session, tmp_path).count() == 1
 
 
 def failing(partition: int | None = None) -> Map:
-    """Fails behind the rows: in each task's first attempt, or always in the task of one partition."""
+    """Return a function that fails after the last row.
+
+    It fails in the first attempt of each task, or in each attempt for one partition.
+    """
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -224,12 +230,12 @@ def failing(partition: int | None = None) -> Map:
 def test_a_task_that_runs_again_leaves_one_segment(session: SparkSession, tmp_path: Path) -> None:
     rows = session.range(100).repartition(3)
     save(rows.mapInArrow(failing(), "id long"), tmp_path)
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert len(list_segments(tmp_path)) == 3
     assert sorted(after(session, tmp_path).toArrow()["id"].to_pylist()) == list(range(100))
 
 
-def test_a_job_that_fails_leaves_what_was_there(session: SparkSession, tmp_path: Path) -> None:
+def test_a_failed_job_leaves_the_recording_unchanged(session: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     rows = session.range(10).repartition(2).mapInArrow(failing(partition=1), "id long")
     with pytest.raises(PySparkException, match="this attempt fails"):
@@ -246,12 +252,16 @@ def test_a_job_that_fails_leaves_what_was_there(session: SparkSession, tmp_path:
 @pytest.mark.parametrize(
     ("sql", "options", "text"),
     [
-        ("id", {"table": "orders"}, "needs the option table: which the rows are of, as public.orders"),
+        (
+            "id",
+            {"table": "orders"},
+            "needs the option table: the name of the table of the rows, such as public.orders",
+        ),
         ("INTERVAL 1 DAY AS s", {}, "the column s: there is no PostgreSQL type for duration"),
         ("'a' || chr(0) AS t", {}, "the column t: a column of .*zero character"),
     ],
 )
-def test_what_cannot_be_written_is_said(
+def test_an_error_names_what_cannot_be_written(
     session: SparkSession, tmp_path: Path, sql: str, options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(PySparkException, match=f"(?s){text}"):
@@ -259,7 +269,7 @@ def test_what_cannot_be_written_is_said(
     assert not any(tmp_path.iterdir())
 
 
-def test_folders_of_others_are_left_alone(session: SparkSession, tmp_path: Path) -> None:
+def test_folders_with_other_contents_are_refused(session: SparkSession, tmp_path: Path) -> None:
     rows = session.range(3)
     recorded, noted, file = tmp_path / "recorded", tmp_path / "noted", tmp_path / "file"
     recorded.mkdir()
@@ -270,9 +280,9 @@ def test_folders_of_others_are_left_alone(session: SparkSession, tmp_path: Path)
     names = sorted(path.name for path in recorded.iterdir())
     for mode in ("append", "overwrite"):
         for folder, text in (
-            (recorded, "segment 1 is of a server's stream: use another folder"),
-            (noted, "other things are in it, as notes: use another folder"),
-            (file, "it is a file, and a recording is a folder"),
+            (recorded, "segment 1 was recorded from a server: use another folder"),
+            (noted, "the folder also contains other files, such as notes: use another folder"),
+            (file, "a recording is a folder, but this is a file"),
         ):
             with pytest.raises(PySparkException, match=text):
                 save(rows, folder, mode=mode)
@@ -280,7 +290,7 @@ def test_folders_of_others_are_left_alone(session: SparkSession, tmp_path: Path)
     assert (noted / "notes").read_text() == "mine"
 
 
-def test_streams_are_refused(session: SparkSession, tmp_path: Path) -> None:
+def test_streaming_writes_are_refused(session: SparkSession, tmp_path: Path) -> None:
     rows = session.readStream.format("rate").load().writeStream.format("pgoutput")
     rows = rows.option("path", f"{tmp_path}/out").option("checkpointLocation", f"{tmp_path}/checkpoint")
     with pytest.raises(PySparkException, match="writes batches only: append each in foreachBatch"):
@@ -302,8 +312,8 @@ def writer(
     *,
     overwrite: bool = False,
 ) -> RecordingWriter:
-    found = read_target({"table": "public.orders", **options}, schema)
-    return RecordingWriter(*find_place(str(folder), found, overwrite=overwrite), overwrite=overwrite)
+    table = describe_table({"table": "public.orders", **options}, schema)
+    return RecordingWriter(*plan_segments(str(folder), table, overwrite=overwrite), overwrite=overwrite)
 
 
 def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
@@ -311,24 +321,24 @@ def batches(*sizes: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"id": list(range(size)), "text": ["x" * 100] * size})
 
 
-def write(one: RecordingWriter, partition: int, attempt: int, *sizes: int) -> Written:
+def write(one: RecordingWriter, partition: int, attempt: int, *sizes: int) -> WrittenPartition:
     return one._write(partition, attempt, batches(*sizes))
 
 
-def test_a_batch_is_a_transaction_and_a_large_one_several(
+def test_a_batch_is_one_transaction_unless_it_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "_MOST_BYTES", 4_000)
+    monkeypatch.setattr(transactions, "_MAX_BYTES", 4_000)
     one = writer(tmp_path)
     one.commit([write(one, 0, 7, 3, 0, 100, 5), write(one, 1, 8, 1)])
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     with RecordingReader(tmp_path) as segments:
         found = list(segments.transactions())
     sizes = [len(transaction.changes) for transaction in found]
     assert (sizes[0], sizes[-2:], sum(sizes)) == (3, [5, 1], 109)
     assert len(sizes) == 3 + len(sizes[1:-2]) > 5
     assert len({transaction.xid for transaction in found}) == len(found)
-    assert found[-2].end_lsn == target.STRIDE < found[-1].commit_lsn
+    assert found[-2].end_lsn == STRIDE < found[-1].commit_lsn
     relation = found[0].changes[0].relations[0]
     assert relation.replica_identity == ReplicaIdentity.NOTHING
     assert not any(column.flags & ColumnFlag.KEY for column in relation.columns)
@@ -352,33 +362,35 @@ STRUCT = pa.struct([("a", pa.int32())])
         ({"a\0b": pa.int64()}, {}, "zero character"),
     ],
 )
-def test_tables_that_cannot_be_are_said(
+def test_invalid_options_and_columns_are_refused(
     tmp_path: Path, fields: dict[str, pa.DataType], options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):
         writer(tmp_path / "new", pa.schema(list(fields.items())), options)
 
 
-def test_columns_of_one_name_and_folders_elsewhere(tmp_path: Path) -> None:
+def test_duplicate_columns_and_remote_folders_are_refused(tmp_path: Path) -> None:
     twice = pa.schema([("id", pa.int64()), ("id", pa.int64())])
-    with pytest.raises(ValueError, match="several columns are called id"):  # as Spark allows
+    with pytest.raises(ValueError, match="several columns are called id"):  # Spark allows duplicate names
         writer(tmp_path, twice)
-    with pytest.raises(ValueError, match=r"^s3://bucket/x.*: segments are written to folders"):
-        find_place("s3://bucket/x?region=eu", read_target({"table": "a.b"}, ID_AND_TEXT), overwrite=False)
-    _, place = find_place(tmp_path.as_uri(), read_target({"table": "a.b"}, ID_AND_TEXT), overwrite=False)
-    assert place.folder == tmp_path
+    with pytest.raises(ValueError, match=r"^s3://bucket/x.*: segments are written to local"):
+        plan_segments(
+            "s3://bucket/x?region=eu", describe_table({"table": "a.b"}, ID_AND_TEXT), overwrite=False
+        )
+    _, plan = plan_segments(tmp_path.as_uri(), describe_table({"table": "a.b"}, ID_AND_TEXT), overwrite=False)
+    assert plan.folder == tmp_path
 
 
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [
-        ({"id": [1, None]}, {"key": "id"}, "the column id is of the key, and NULL in some rows"),
+        ({"id": [1, None]}, {"key": "id"}, "the column id is part of the key, and NULL in some rows"),
         ({"id": [1], "op": ["insert"]}, OPERATION, "the column op is one of Insert, .*, not 'insert'"),
         ({"id": [1, 2], "op": ["Insert", None]}, OPERATION, "the column op is one of Insert, .*, not None"),
         ({"id": [1], "op": [1]}, OPERATION, "the column op is one of Insert, .*, not 1"),
     ],
 )
-def test_rows_that_cannot_be_are_said(
+def test_invalid_rows_are_refused(
     tmp_path: Path, columns: dict[str, Any], options: dict[str, str], text: str
 ) -> None:
     batch = pa.record_batch(columns)
@@ -389,43 +401,43 @@ def test_rows_that_cannot_be_are_said(
     assert not any(tmp_path.iterdir())
 
 
-def test_operations_stay_where_they_are(tmp_path: Path) -> None:
+def test_mixed_operations_are_encoded_in_order(tmp_path: Path) -> None:
     kinds = Random(8).choices(["Insert", "Update", "Delete"], k=200)
     rows = {"id": list(range(200)), "op": kinds, "text": [None, "x"] * 100}
     batch = pa.record_batch(rows)
-    found = read_target({"table": "public.orders", **OPERATION}, batch.schema)
-    oid = found.relation.oid
+    table = describe_table({"table": "public.orders", **OPERATION}, batch.schema)
+    oid = table.relation.oid
     expected = []
     for number, kind, text in zip(*rows.values(), strict=True):
         new = (str(number), text)
         deleted = m.Delete(oid, key=(str(number), None))
         expected.append({"Insert": m.Insert(oid, new), "Update": m.Update(oid, new=new)}.get(kind, deleted))
-    assert [v4.decode(one) for one in transactions.encode_rows(found, batch).to_pylist()] == expected
+    assert [v4.decode(one) for one in transactions.encode_rows(table, batch).to_pylist()] == expected
 
 
-def test_two_attempts_of_a_task(tmp_path: Path) -> None:
-    """As with speculation: only one of them is told to the driver."""
+def test_only_the_committed_attempt_of_a_task_counts(tmp_path: Path) -> None:
+    """With speculative execution, two attempts write the same partition, and the driver commits one."""
     one = writer(tmp_path)
     write(one, 0, 1, 10)
     second = write(one, 0, 2, 10)
     one.commit([second])
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [13]
 
 
-def test_partitions_that_no_task_had(tmp_path: Path) -> None:
+def test_partitions_without_a_task_are_written_by_the_driver(tmp_path: Path) -> None:
     one = writer(tmp_path)
     one.commit([None, write(one, 2, 1, 10)])
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [0, 0, 13]
     assert {len(read_metadata(path).relations) for path in list_segments(tmp_path)} == {1}
     none = writer(tmp_path / "none")
     none.commit([])
-    see_legal(tmp_path / "none")
+    check_recording(tmp_path / "none")
 
 
-def test_a_task_that_is_late_leaves_nothing(tmp_path: Path) -> None:
-    """As one that is still at work when the job has failed, or has been done by another."""
+def test_a_late_task_leaves_no_files(tmp_path: Path) -> None:
+    """A task may still be running when the job has failed or another attempt has finished."""
     one = writer(tmp_path / "new")
 
     def late() -> Iterator[pa.RecordBatch]:
@@ -440,18 +452,18 @@ def test_a_task_that_is_late_leaves_nothing(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-def test_two_writers_at_a_time(tmp_path: Path) -> None:
+def test_the_second_of_two_concurrent_writers_is_refused(tmp_path: Path) -> None:
     one, other = writer(tmp_path), writer(tmp_path)
     written, late = write(one, 0, 1, 1), write(other, 0, 2, 2)
     one.commit([written])
-    with pytest.raises(RecordingError, match="another writer was at work here at the same time"):
+    with pytest.raises(RecordingError, match="another writer has changed the recording at the same time"):
         other.commit([late])
     other.abort([late])
-    see_legal(tmp_path)
+    check_recording(tmp_path)
     assert [read_metadata(path).messages for path in list_segments(tmp_path)] == [4]
 
 
-def test_a_disk_that_refuses_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_recording_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = writer(tmp_path)
     first.commit([write(first, 0, 1, 5)])
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -471,11 +483,11 @@ def test_a_disk_that_refuses_leaves_what_was_there(tmp_path: Path, monkeypatch: 
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_spark_connect(tmp_path: Path) -> None:
-    """In a process of its own, whose server takes a port that is free."""
+def test_the_tests_pass_with_spark_connect(tmp_path: Path) -> None:
+    """SPARK_TESTING makes the Spark Connect server choose a free port."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": "connect", "SPARK_TESTING": "1"}
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command = [*pytest_, f"--basetemp={tmp_path}/of", "-k", "come_back or runs_again", __file__]
+    command = [*pytest_, f"--basetemp={tmp_path}/of", "-k", "read_back or runs_again", __file__]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert process.returncode == 0, process.stdout[-5000:]
     assert "2 passed" in process.stdout, process.stdout[-5000:]

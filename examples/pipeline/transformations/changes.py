@@ -1,4 +1,4 @@
-"""Every committed change of a recording, as it comes, and how many there are of each kind."""
+"""A streaming table with the committed changes of a recording, and their number by relation and operation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 spark = SparkSession.active()
 
 
-@dp.table(comment="One row per committed change. Each run reads the segments that came since the last one.")
+@dp.table(comment="One row per committed change. Each run reads only new segments.")
 def changes() -> DataFrame:
     return spark.readStream.format("pgoutput").load(spark.conf.get("pgoutput.path"))
 

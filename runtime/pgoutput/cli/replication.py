@@ -23,8 +23,7 @@ from pgoutput.cli.printing import printable
 from pgoutput.cli.signals import stop_at_signals
 from pgoutput.errors import PgoutputError, RecordingError
 from pgoutput.recording import Recording
-from pgoutput.replica import Applied, retry_tables
-from pgoutput.replica.claim import check_owner
+from pgoutput.replica import TableResult, check_owner, retry_tables
 from pgoutput.spark import local_session
 from pgoutput.spark import replicate as start_query
 from pgoutput.wire import format_lsn
@@ -49,7 +48,7 @@ class Output:
         self.failed: set[int] = set()
         self._incomplete: set[tuple[int, str]] = set()
 
-    def add(self, applied: Applied) -> None:
+    def add(self, applied: TableResult) -> None:
         """Count applied changes; print once why a table may differ from its source, or why it failed."""
         relation = f"{applied.namespace}.{applied.name}"
         for operation, changes in applied.changes.items():
@@ -142,7 +141,7 @@ def _run(
     history: bool,
     strict: bool,
 ) -> None:
-    def report(batch: int, applied: Sequence[Applied]) -> None:
+    def report(batch: int, applied: Sequence[TableResult]) -> None:
         for one in applied:
             output.add(one)
 

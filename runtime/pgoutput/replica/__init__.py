@@ -1,11 +1,20 @@
-"""Tables kept up to date: committed changes applied to Delta tables, one for each relation.
+"""Delta tables that follow a recording: committed changes are applied to one Delta table for each relation.
 
-What comes in are rows of `pgoutput.views.CHANGES`, what comes out can be read by any reader of Delta tables.
-A table has the relation's columns, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, as in
-the view `table`; with history also `__START_AT` and `__END_AT`, as Spark's AUTO CDC calls them.
+The input is rows of `pgoutput.views.CHANGES`. The tables can be read by any reader of Delta tables. A table
+has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, a map
+from column name to the text of a value that its column cannot represent. A NULL text means that the value
+was never sent. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`, named as in Spark's
+AUTO CDC.
 
-A table whose changes cannot be applied is set aside: `replica_tables` has its error, and `retry_tables`
-applies what it has missed.
+A table whose changes cannot be applied becomes a failed table. The other tables go on. `replica_tables`
+returns its error, and `retry_tables` applies the batches that it has missed.
+
+How the package is divided:
+
+- `schema`: the columns of a Delta table follow those of the relation.
+- `rows`: the rows of a Delta table follow the changes.
+- `batch`, `table_writer`, `chunks`, `data_files`: apply a batch, table by table, in commits of bounded size.
+- `ownership`, `registry`, `failed_tables`, `tables`, `retry`: what a target holds beside the tables.
 """
 
 from __future__ import annotations
@@ -14,9 +23,25 @@ from pgoutput._extras import require
 
 require("spark", "deltalake", "pyarrow")
 
-from pgoutput.replica.apply import Applied, apply_changes
-from pgoutput.replica.differences import Difference
+from pgoutput.replica.batch import TableResult, apply_changes
+from pgoutput.replica.failed_tables import FailedTable, MissedBatch, read_failed_tables, record_failure
+from pgoutput.replica.ownership import Owner, check_owner, claim_target
 from pgoutput.replica.retry import retry_tables
+from pgoutput.replica.schema import Difference
 from pgoutput.replica.tables import ReplicaTable, replica_tables
 
-__all__ = ["Applied", "Difference", "ReplicaTable", "apply_changes", "replica_tables", "retry_tables"]
+__all__ = [
+    "Difference",
+    "FailedTable",
+    "MissedBatch",
+    "Owner",
+    "ReplicaTable",
+    "TableResult",
+    "apply_changes",
+    "check_owner",
+    "claim_target",
+    "read_failed_tables",
+    "record_failure",
+    "replica_tables",
+    "retry_tables",
+]

@@ -1,4 +1,4 @@
-"""Tables that were set aside catch up with the others, from the recording."""
+"""Apply the batches that failed tables have missed, from the recording."""
 
 from __future__ import annotations
 
@@ -14,89 +14,100 @@ import pyarrow as pa
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
-from pgoutput.replica.apply import Applied, apply_changes
-from pgoutput.replica.aside import Aside, Missed, catch_up, read_aside, read_missed, set_aside, take_back
-from pgoutput.replica.claim import Claim, read_claim
+from pgoutput.replica.batch import TableResult, apply_changes
+from pgoutput.replica.failed_tables import (
+    FailedTable,
+    MissedBatch,
+    read_failed_tables,
+    read_missed_batches,
+    record_failure,
+    remove_failure,
+    remove_missed_batch,
+)
+from pgoutput.replica.ownership import Owner, read_owner
 from pgoutput.views import CHANGES, ChangesView, plan_changes, read
 
 
-def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[Applied]:
-    """Apply what the tables that were set aside have missed, batch by batch.
+def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[TableResult]:
+    """Apply the batches that the failed tables of a target have missed, in order.
 
-    The query of the target must not run at the same time. The changes are read from the recording: do not use
-    this for a query whose DataFrame filters or alters them. The changes that a batch has for one
-    table are written to a temporary file first, in `tempfile.gettempdir()`.
+    The target's query must not run at the same time. The changes are read from the recording, so do not use
+    this function for a query whose DataFrame filters or alters the changes. The changes of one batch and
+    table are first written to a temporary file in `tempfile.gettempdir()`.
 
     Args:
-        recording: The recording of which the target is a replica.
+        recording: The recording that the target follows.
         target: The folder of the tables, as a path or URI.
 
     Yields:
-        What was done to a table, for each batch; the last one of a table that fails again has the error.
+        One result for each table and batch. If a table fails again, its last result has the error.
 
     Raises:
-        ReplicaError: The recording or the target cannot be read, or do not belong together.
+        ReplicaError: The recording or the target cannot be read, or the target follows another recording.
     """
     folder = locate(target)
-    aside = read_aside(folder)
-    if not aside:
+    failed = read_failed_tables(folder)
+    if not failed:
         return
     source = Recording(recording)
-    owner = read_claim(target)
+    owner = read_owner(target)
     if owner is None or owner.recording != source.identity:
         raise ReplicaError(
             f"{folder}: the target is not a replica of recording {source.identity} in {source.location}"
         )
-    for table in aside.values():
-        yield from _retry(source, folder, owner, table)
+    for table in failed.values():
+        yield from _retry_table(source, folder, owner, table)
 
 
-def _retry(source: Recording, target: Location, owner: Claim, table: Aside) -> Iterator[Applied]:
+def _retry_table(
+    source: Recording, target: Location, owner: Owner, table: FailedTable
+) -> Iterator[TableResult]:
     try:
-        while missed := read_missed(target, table.oid):  # a query at work may note further batches
-            for one in missed:
+        # Read again until none is left: a running query may record further missed batches.
+        while batches := read_missed_batches(target, table.oid):
+            for missed in batches:
                 error = ""
-                for applied in _apply(source, target, owner, table, one):
-                    yield applied
-                    error = applied.error
+                for result in _apply_batch(source, target, owner, table, missed):
+                    yield result
+                    error = result.error
                 if error:
-                    set_aside(target, msgspec.structs.replace(table, error=error))
+                    record_failure(target, msgspec.structs.replace(table, error=error))
                     return
-                catch_up(target, table.oid, one.batch)
-    except ReplicaError as error:  # of the notes
-        set_aside(target, msgspec.structs.replace(table, error=str(error)))
-        yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
+                remove_missed_batch(target, table.oid, missed.batch)
+    except ReplicaError as error:  # the record of the missed batches is damaged
+        record_failure(target, msgspec.structs.replace(table, error=str(error)))
+        yield TableResult(table.oid, table.namespace, table.name, {}, error=str(error))
         return
-    take_back(target, table.oid)
+    remove_failure(target, table.oid)
 
 
-def _apply(
-    source: Recording, target: Location, owner: Claim, table: Aside, missed: Missed
-) -> Iterator[Applied]:
+def _apply_batch(
+    source: Recording, target: Location, owner: Owner, table: FailedTable, missed: MissedBatch
+) -> Iterator[TableResult]:
     with TemporaryDirectory(prefix="pgoutput-") as folder:
         file = os.path.join(folder, "changes")
         try:
-            _store(source, table.oid, missed, file)
+            _store_changes(source, table.oid, missed, file)
         except PgoutputError as error:
-            yield Applied(table.oid, table.namespace, table.name, {}, error=str(error))
+            yield TableResult(table.oid, table.namespace, table.name, {}, error=str(error))
             return
-        except Exception as error:  # as for a table whose changes cannot be applied
+        except Exception as error:  # an unexpected error of one table must not stop the other tables
             text = f"{table.namespace}.{table.name}: {one_line(error)}"
-            yield Applied(table.oid, table.namespace, table.name, {}, error=text)
+            yield TableResult(table.oid, table.namespace, table.name, {}, error=text)
             return
         yield from apply_changes(
-            _in_order(file),
+            _sorted_changes(file),
             target.place,
             owner.query,
             missed.batch,
             recording=owner.recording,
-            history=owner.keeps == "history",
+            history=owner.output == "history",
         )
 
 
-def _store(source: Recording, oid: int, missed: Missed, file: str) -> None:
-    """Write the changes of a relation in a batch into a file: they can be more than memory holds."""
-    numbers = range(missed.first, missed.last + 1)
+def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) -> None:
+    """Write a relation's changes of one batch to an Arrow file, because they may not fit into memory."""
+    numbers = range(missed.first_segment, missed.last_segment + 1)
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:
         for task in plan_changes(source, numbers):
@@ -107,25 +118,25 @@ def _store(source: Recording, oid: int, missed: Missed, file: str) -> None:
                     writer.write_batch(batch)
 
 
-def _in_order(file: str) -> Iterator[pa.RecordBatch]:
-    """Return changes in the order in which the query applies them. They are not concatenated.
+def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of an Arrow file, sorted by `sequence`, as the query applies them.
 
-    Arrow arrays of strings hold 2 GiB.
+    The batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
     """
     with pa.OSFile(file) as source, pa.ipc.open_file(source) as reader:
-        keys = [_keys(reader.get_batch(number)) for number in range(reader.num_record_batches)]
+        keys = [_sort_keys(reader.get_batch(number)) for number in range(reader.num_record_batches)]
         if not keys:
             return
-        part_of = np.repeat(np.arange(len(keys)), [len(lsns) for lsns, _ in keys])
+        batch_of = np.repeat(np.arange(len(keys)), [len(lsns) for lsns, _ in keys])
         row = np.concatenate([np.arange(len(lsns)) for lsns, _ in keys])
         order = np.lexsort([np.concatenate(column) for column in reversed([*zip(*keys, strict=True)])])
-        turns = np.flatnonzero(np.diff(part_of[order])) + 1
-        for some in np.split(order, turns):
-            if len(some):
-                part = reader.get_batch(int(part_of[some[0]]))
-                yield part.take(pa.array(row[some]))
+        boundaries = np.flatnonzero(np.diff(batch_of[order])) + 1
+        for rows in np.split(order, boundaries):
+            if len(rows):
+                batch = reader.get_batch(int(batch_of[rows[0]]))
+                yield batch.take(pa.array(row[rows]))
 
 
-def _keys(part: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The columns by which changes are ordered, copied out of the batch."""
-    return part["commit_lsn"].to_numpy().copy(), part["position"].to_numpy().copy()
+def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the columns by which changes are sorted, as copies that do not keep the batch in memory."""
+    return batch["commit_lsn"].to_numpy().copy(), batch["position"].to_numpy().copy()

@@ -1,4 +1,4 @@
-"""The tables of a target: where each lies, and whether it can be relied on."""
+"""The tables of a target: their location, error and possible differences."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import msgspec
 
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
-from pgoutput.replica.aside import Aside, read_aside
-from pgoutput.replica.differences import Difference, decode_differences
-from pgoutput.replica.folders import MAY_DIFFER, NAME, NAMESPACE, RECORDING, RELATIONS, find_registered
+from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
+from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, RECORDING, find_table, registered_oids
+from pgoutput.replica.schema import Difference, decode_differences
 
 
 class ReplicaTable(msgspec.Struct, frozen=True):
-    """The table of one relation."""
+    """The Delta table of one relation, as listed by `replica_tables`."""
 
     oid: int
+    """OID of the relation."""
     namespace: str
-    """Empty for pg_catalog, as in Relation messages."""
+    """Namespace of the relation; empty for pg_catalog, as in Relation messages."""
     name: str
+    """Name of the relation."""
     place: str
-    """Path or URI of the Delta table; empty if it cannot be found or was never created."""
+    """Path or URI of the Delta table; empty if the table was not found or was never created."""
     recording: str
-    """UUID of the recording; empty where the changes came from none."""
+    """UUID of the recording; empty if the changes do not come from a recording."""
     may_differ: tuple[Difference, ...]
-    """Why the table may differ from its source; empty if it is equal, as far as the stream tells."""
+    """Reasons why the table may differ from its source; empty if no reason is known."""
     error: str
-    """Why the table was set aside or cannot be read; empty if it is kept up to date."""
+    """Why the table has failed or cannot be read; empty if the table is kept up to date."""
 
 
 def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
-    """Return the tables of a target, by OID of the relation.
+    """Return the tables of a target, by relation OID.
 
     Args:
-        target: The folder, as a path or URI.
+        target: The folder of the tables, as a path or URI.
 
     Raises:
         ReplicaError: The target cannot be read.
     """
     folder = locate(target)
-    aside = read_aside(folder)
-    registered = {int(name) for name in (folder / RELATIONS).names() if name.isdecimal()}
-    found = (_table(folder, oid, aside.get(oid)) for oid in sorted(registered | aside.keys()))
-    return {table.oid: table for table in found if table is not None}
+    failed = read_failed_tables(folder)
+    oids = sorted(registered_oids(folder) | failed.keys())
+    tables = (_read_table(folder, oid, failed.get(oid)) for oid in oids)
+    return {table.oid: table for table in tables if table is not None}
 
 
-def _table(target: Location, oid: int, aside: Aside | None) -> ReplicaTable | None:
-    error = "" if aside is None else aside.error
+def _read_table(target: Location, oid: int, failed: FailedTable | None) -> ReplicaTable | None:
+    error = "" if failed is None else failed.error
     place = ""
     may_differ: tuple[Difference, ...] = ()
-    properties: dict[str, str] = {} if aside is None else {NAMESPACE: aside.namespace, NAME: aside.name}
+    properties: dict[str, str] = {} if failed is None else {NAMESPACE: failed.namespace, NAME: failed.name}
     try:
-        if (found := find_registered(target, oid)) is not None:
+        if (found := find_table(target, oid)) is not None:
             location, table = found
             place = location.place
             properties |= table.metadata().configuration

@@ -1,8 +1,12 @@
-"""PySpark over recordings of replication streams.
+"""Spark: read and write recordings as DataFrames, decode messages, and keep Delta tables up to date.
 
-The data source `pgoutput` (`pgoutput.spark.source`) reads recordings: their messages, committed changes, a
-table, the history of the schema, in batch and in streaming. `decode` reads messages in any DataFrame.
-`replicate` keeps Delta tables equal to the source, `write_feed` writes its changes as Parquet.
+- `PgoutputDataSource`: the data source `pgoutput`. It reads the messages, the committed changes, one table or
+  the schema history of a recording, in batch and in streaming queries, and writes DataFrames as recordings.
+- `decode`: decodes pgoutput messages in a column of any DataFrame.
+- `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
+- `replica_tables`: lists these tables, with their errors and possible differences.
+- `write_feed`: starts a streaming query that writes the changes as Parquet.
+- `local_session`: starts Spark on this machine, with a Java from PyPI if none is installed.
 """
 
 from pgoutput._extras import require

@@ -1,4 +1,4 @@
-"""Messages in any DataFrame, decoded where they lie: from Kafka, from files, out of a table."""
+"""Decode pgoutput messages in a column of any DataFrame, such as one read from Kafka, files or a table."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ _SORTED: Final = (
     TimestampNTZType,
     TimestampType,
 )
-"""Types that Python sorts like Spark."""
+"""Types whose values Python and Spark sort in the same order."""
 
 Order: TypeAlias = str | Column | Sequence[str | Column]
 
 
 class DecoderOptions(NamedTuple):
-    """What tells how a stream's messages are read."""
+    """The options with which a client has started the replication stream."""
 
     proto_version: int
     streaming: Streaming
     two_phase: bool
 
     def decoder(self) -> StreamDecoder:
-        """A new decoder."""
+        """Return a new decoder for the stream."""
         return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.two_phase)
 
 
@@ -81,73 +81,74 @@ def decode(
 ) -> DataFrame:
     """Decode the pgoutput messages in a column.
 
-    The rows are the messages of one stream, as XLogData carries them or as
-    pg_logical_slot_peek_binary_changes gives them, in any order and any partitions. They are read twice: now,
-    to find the few messages that the others need (of relations, types, stream blocks), which the driver
-    holds; and whenever the result is used, to decode each row by itself, with what holds at its place. In
-    both readings `df` has to give the same: cache it, or bound it, as Kafka by `endingOffsets`.
+    The rows are the messages of one stream, as in XLogData or as returned by
+    pg_logical_slot_peek_binary_changes, in any order and any partitions. `df` is evaluated twice. This call
+    collects the messages on which the decoding of others depends (relations, types, stream blocks) in the
+    driver. An action on the result decodes each row with them, independently of other rows. Both evaluations
+    must give the same rows: cache `df`, or bound it, for example with Kafka's `endingOffsets`.
 
-    The result has the columns of `df` as they are, and these:
+    The result has the columns of `df`, unchanged, and these:
 
-    - `message`: The message, by `pgoutput.schemas.spark.MESSAGES`.
-    - `changes`: What it changes: an array with one element for an insert, update or delete, and one for each
-      relation of a truncate; NULL for other messages. The elements have the fields of the view `changes` but
-      for those of the commit. So `select("*", inline("changes"))` gives the rows of that view, and those of
-      transactions that were never committed.
-    - `_corrupt_record`: In the mode PERMISSIVE what is wrong with the message; the record itself is still in
-      its column. The setting spark.sql.columnNameOfCorruptRecord names it.
+    - `message`: The message, with the type `pgoutput.schemas.spark.MESSAGES`.
+    - `changes`: The row changes of the message: an array with one element for an insert, update or delete,
+      and one for each relation of a truncate; NULL for other messages. The elements have the fields of the
+      view `changes`, without the fields of the commit. `select("*", inline("changes"))` returns the rows of
+      that view, and also the changes of transactions that were never committed.
+    - `_corrupt_record`: The error of an invalid message, in the mode PERMISSIVE. Its name is the value of the
+      Spark setting spark.sql.columnNameOfCorruptRecord.
 
-    Rows where `column` is NULL are no messages, and have NULL in all of them.
+    In rows where `column` is NULL, all of these columns are NULL.
 
     Args:
-        df: Where the messages are.
-        column: The column, of type binary.
-        proto_version: The protocol version that the client asked for.
-        streaming: The option `streaming` that the client asked for.
-        two_phase: Whether messages of two-phase commit are read on a stream of a version that has none: see
-            `StreamDecoder`.
-        order_by: What puts the messages in the order in which the server sent them: Kafka's `offset`, the
-            `position` in a recording, file and line. It must tell all of them apart. LSNs do not: many
-            messages share one, and they go back and forth.
-        mode: What becomes of rows that are no message of this stream, or change a relation that no message
-            before them tells of. As with Spark's own sources: PERMISSIVE keeps them, DROPMALFORMED drops
-            them, FAILFAST raises an error when it meets one.
-        context: Where to find the messages that the others need, if `df` does not have them all: a DataFrame
-            with the same columns, as the table of all that came before a micro-batch. `column` and
-            `order_by` are evaluated there too, so they should be names.
+        df: The DataFrame with the messages.
+        column: The column with the messages, of type binary.
+        proto_version: The option `proto_version` of the replication stream.
+        streaming: The option `streaming` of the replication stream.
+        two_phase: Whether to accept messages of two-phase commit in a protocol version that lacks them (see
+            `StreamDecoder`).
+        order_by: One or more columns that sort the messages as the server sent them, such as Kafka's
+            `offset`, the `position` in a recording, or file and line. They must be unique. LSNs are not:
+            messages share them, and they do not only grow.
+        mode: What to do with invalid messages, and with changes of a relation without an earlier Relation
+            message. As in Spark's own data sources: PERMISSIVE keeps them, DROPMALFORMED drops them, FAILFAST
+            raises an error.
+        context: A DataFrame with the messages on which the decoding depends, if `df` lacks some: for a
+            micro-batch, the table with all earlier messages. It needs the same columns. `column` and
+            `order_by` are evaluated there too, so pass names.
 
     Raises:
-        ValueError: An argument cannot be, or `order_by` gives two of those messages the same place.
-        TypeError: A column has a type that does not do.
+        ValueError: An argument is invalid, or `order_by` is equal for two of the collected messages.
+        TypeError: A column has an unsuitable type.
 
-    When the result is used, a PythonException tells of the DecodeError of FAILFAST, and of a ValueError where
-    `df` has changed since.
+    An action on the result raises a PythonException that contains the DecodeError of FAILFAST, or a
+    ValueError if `df` has changed since this call.
     """
     options = DecoderOptions(proto_version, streaming, two_phase)
-    reader = options.decoder()
+    decoder = options.decoder()
     if mode.upper() not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
     sources = [df] if context is None else [df, context]
     if any(source.isStreaming for source in sources):
         raise ValueError(
-            "decode reads all of a batch DataFrame first, for its relations, and a streaming one has no end: "
-            "store the messages and decode what is stored, or decode each batch in foreachBatch with what is "
-            "stored as its context, since a batch lacks the Relation messages of those before it"
+            "decode first reads all Relation messages of the DataFrame, and a streaming one has no end: "
+            "store the messages and decode the stored table, or decode each micro-batch in foreachBatch with "
+            "the stored table as its context, since a micro-batch lacks earlier Relation messages"
         )
-    place, data = _expressions(column, order_by)
-    _see_types(df.select(place, data).schema)
+    order, data = _make_expressions(column, order_by)
+    _check_types(df.select(order, data).schema)
     added = _added_fields(df, mode.upper())
-    timeline = build_timeline(_context(df if context is None else context, place, data), reader)
+    timeline = build_timeline(_collect_context(df if context is None else context, order, data), decoder)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = UnorderedDecoder(timeline, options.decoder())
+        placed = UnorderedDecoder(timeline, options.decoder())
         for batch in batches:
-            order, messages = batch.columns[-1].flatten()
-            keys = _keys(order)
-            found = decoder.decode(keys, messages)
-            if failfast and found.errors:
-                raise _first(found.errors, keys)
-            arrays = [*batch.columns[:-1], *decoded_batch(found).columns, _texts(found.errors, len(batch))]
+            ordering, messages = batch.columns[-1].flatten()
+            keys = _sort_keys(ordering)
+            decoded = placed.decode(keys, messages)
+            if failfast and decoded.errors:
+                raise _first_error(decoded.errors, keys)
+            errors = _error_texts(decoded.errors, len(batch))
+            arrays = [*batch.columns[:-1], *decoded_batch(decoded).columns, errors]
             if drop:
                 arrays = [array.filter(arrays[-1].is_null()) for array in arrays]
             yield pa.RecordBatch.from_arrays(arrays[: len(names)], names)
@@ -155,62 +156,64 @@ def decode(
     drop, failfast = mode.upper() == "DROPMALFORMED", mode.upper() == "FAILFAST"
     schema = StructType([*df.schema, *added])
     names = schema.names
-    return df.select("*", functions.struct(place, data).alias("_pgoutput")).mapInArrow(convert, schema)
+    return df.select("*", functions.struct(order, data).alias("_pgoutput")).mapInArrow(convert, schema)
 
 
-def _expressions(column: str | Column, order_by: Order) -> tuple[Column, Column]:
-    """The order, as one struct, and the messages."""
+def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Column]:
+    """Return the sort order, as one struct, and the column with the messages."""
     order = [order_by] if isinstance(order_by, str | Column) else list(order_by)
     if not order:
         raise ValueError("order_by names no column")
     data = functions.col(column) if isinstance(column, str) else column
-    places = [functions.col(one) if isinstance(one, str) else one for one in order]
-    numbered = [one.alias(f"order_by[{number}]") for number, one in enumerate(places)]
+    columns = [functions.col(one) if isinstance(one, str) else one for one in order]
+    numbered = [one.alias(f"order_by[{number}]") for number, one in enumerate(columns)]
     return functions.struct(*numbered).alias("order"), data.alias("data")
 
 
-def _see_types(schema: StructType) -> None:
+def _check_types(schema: StructType) -> None:
     order, data = schema
     if not isinstance(data.dataType, BinaryType):
         raise TypeError(f"the column of messages is {data.dataType.simpleString()}, not binary")
-    for field in _leaves(order):
+    for field in _leaf_fields(order):
         if not isinstance(field.dataType, _SORTED):
             raise TypeError(
-                f"{field.name} is {field.dataType.simpleString()}, which does not number messages"
+                f"{field.name} is {field.dataType.simpleString()}, a type that cannot sort messages"
             )
 
 
-def _leaves(field: StructField) -> Iterator[StructField]:
+def _leaf_fields(field: StructField) -> Iterator[StructField]:
     if isinstance(field.dataType, StructType):
         for inner in field.dataType:
-            yield from _leaves(inner)
+            yield from _leaf_fields(inner)
     else:
         yield field
 
 
 def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
-    """What the result has beside the columns of `df`."""
+    """Return the columns that `decode` adds to a DataFrame."""
     added = list(from_arrow_schema(DECODED, prefer_timestamp_ntz=True))
     if mode == "PERMISSIVE":
         name = df.sparkSession.conf.get(_CORRUPT_SETTING, "_corrupt_record")
         added.append(StructField(str(name), StringType()))
-    there = {name.lower() for name in df.columns}
-    if taken := [field.name for field in added if field.name.lower() in there]:
-        raise ValueError(f"the DataFrame has columns of the same name already, rename: {', '.join(taken)}")
+    existing = {name.lower() for name in df.columns}
+    if taken := [field.name for field in added if field.name.lower() in existing]:
+        raise ValueError(
+            f"the DataFrame already has columns with the names of new ones; rename: {', '.join(taken)}"
+        )
     return added
 
 
-def _context(df: DataFrame, place: Column, data: Column) -> Iterator[tuple[Key, bytes]]:
-    """The messages that the others need, with their places."""
+def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tuple[Key, bytes]]:
+    """Collect the messages on which the decoding of others depends, with their sort keys."""
     tags = [functions.lit(tag) for tag in CONTEXT_TAGS]
-    found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(place, data)
+    found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(order, data)
     for batch in found.toArrow().to_batches():
-        keys = zip(*(column.to_pylist() for column in _keys(batch.column(0))), strict=True)
+        keys = zip(*(column.to_pylist() for column in _sort_keys(batch.column(0))), strict=True)
         yield from zip(keys, batch.column(1).to_pylist(), strict=True)
 
 
-def _keys(order: pa.StructArray) -> list[pa.Array]:
-    """Where messages stand: all columns of the order."""
+def _sort_keys(order: pa.StructArray) -> list[pa.Array]:
+    """Return the columns of the sort order, with nested structs flattened."""
     columns = [order]
     while any(pa.types.is_struct(column.type) for column in columns):
         columns = [
@@ -222,18 +225,18 @@ def _keys(order: pa.StructArray) -> list[pa.Array]:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Values that compare as Spark's do; times as numbers, which need no time zone."""
+    """Return values that Python sorts as Spark does; timestamps as integers, which have no time zone."""
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
-def _first(errors: Mapping[int, DecodeError], keys: KeyColumns) -> DecodeError:
-    """The first of the errors, which tells the place."""
+def _first_error(errors: Mapping[int, DecodeError], keys: KeyColumns) -> DecodeError:
+    """Return the error of the first row, with the sort key of the row."""
     row = min(errors)
     text = f"the message at {format_key(key_at(keys, row))}: {errors[row]}"
     return DecodeError(text, message=errors[row].message, field=errors[row].field, offset=errors[row].offset)
 
 
-def _texts(errors: Mapping[int, DecodeError], rows: int) -> pa.StringArray:
-    """What is wrong with each message."""
-    places = np.array(list(errors), np.int64)
-    return scatter([str(error) for error in errors.values()], places, rows, pa.string())
+def _error_texts(errors: Mapping[int, DecodeError], rows: int) -> pa.StringArray:
+    """Return the error of each row; NULL for rows without an error."""
+    indices = np.array(list(errors), np.int64)
+    return scatter([str(error) for error in errors.values()], indices, rows, pa.string())

@@ -1,6 +1,6 @@
-"""Filters that Spark pushes down: what they say of relations and of commits.
+"""Filters that Spark pushes down to the data source: conditions on relations and on commit LSNs.
 
-Spark evaluates all of them again, so it does no harm to read too much.
+Spark evaluates all filters again, so reading too much is safe.
 """
 
 from __future__ import annotations
@@ -41,39 +41,41 @@ _LSN: Final = {("commit_lsn",), ("sequence", "commit_lsn")}
 
 
 class Filters:
-    """What is wanted, all of it at once.
+    """A conjunction of filters on relations and commit LSNs.
 
     Args:
-        filters: The filters; those that say nothing of relations and commit LSNs are passed over.
+        filters: The filters that Spark pushes down. Filters on other columns, and of other kinds than
+            comparison and IN, are ignored.
     """
 
     def __init__(self, filters: Iterable[Filter] = ()) -> None:
-        known = [one for one in filters if type(one) in _TESTS]
-        self._relation: list[Any] = [one for one in known if one.attribute in _RELATION]  # type: ignore[attr-defined]
-        self._lsn: list[Any] = [one for one in known if one.attribute in _LSN]  # type: ignore[attr-defined]
+        supported = [one for one in filters if type(one) in _TESTS]
+        self._relation: list[Any] = [one for one in supported if one.attribute in _RELATION]  # type: ignore[attr-defined]
+        self._lsn: list[Any] = [one for one in supported if one.attribute in _LSN]  # type: ignore[attr-defined]
 
-    def wants(self, shape: RelationSchema) -> bool:
-        """Whether changes of the relation are wanted."""
+    def selects_relation(self, shape: RelationSchema) -> bool:
+        """Return whether the filters select changes of a relation."""
         return all(_TESTS[type(one)](_RELATION[one.attribute](shape), one.value) for one in self._relation)
 
     @property
     def lsns(self) -> LsnRange:
-        """In which range the commit LSNs are that are wanted."""
+        """Range of the commit LSNs that the filters select."""
         first, last = LsnRange()
         for one in self._lsn:
-            lowest, highest = _bounds(one)
+            lowest, highest = _lsn_bounds(one)
             first, last = max(first, lowest), min(last, highest)
         return LsnRange(first, last)
 
 
-def _bounds(one: Any) -> tuple[int, int]:
+def _lsn_bounds(one: Any) -> tuple[int, int]:
+    """Return the first and last LSN that a filter may select."""
     first, last = LsnRange()
     match one:
         case EqualTo():
             return one.value, one.value
         case In():
-            known = [value for value in one.value if value is not None]
-            return min(known, default=last), max(known, default=first)
+            values = [value for value in one.value if value is not None]
+            return min(values, default=last), max(values, default=first)
         case GreaterThan() | GreaterThanOrEqual():
             return one.value, last
         case _:
@@ -81,18 +83,21 @@ def _bounds(one: Any) -> tuple[int, int]:
 
 
 class PushFilters:
-    """A reader's method `pushFilters`, for sessions that push filters down and for those that do not.
+    """A method `pushFilters` of a reader that also works if Spark does not push filters down.
 
-    Where the setting spark.sql.python.filterPushdown.enabled is off, which it is by default, Spark refuses
-    readers that override the method. This does not count as overriding it.
+    Spark refuses readers that override `pushFilters` while spark.sql.python.filterPushdown.enabled is false,
+    which is the default. Spark compares the method's `__func__`, so this object is not an override.
+
+    Args:
+        receive: Called with the pushed filters.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, take: Callable[[Filters], None]) -> None:
-        self._take = take
+    def __init__(self, receive: Callable[[Filters], None]) -> None:
+        self._receive = receive
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters, and leave them all to Spark as well."""
-        self._take(Filters(filters))
+        """Receive the filters; return all of them, so that Spark evaluates them again."""
+        self._receive(Filters(filters))
         return filters

@@ -1,8 +1,8 @@
-"""Streaming queries that keep tables equal to their source, or write the changes themselves.
+"""Streaming queries that keep Delta tables equal to their source, or write the changes as Parquet.
 
-Each batch is divided by relation; the executors apply the changes of each to its Delta table, in order and
-with nothing of the data in the driver. See `pgoutput.replica` for what becomes of tables. A table that fails
-is set aside, and the batches that it misses are noted; the others go on.
+`replicate` partitions each micro-batch by relation. The executors apply the changes of each relation to its
+Delta table, in order; no row passes through the driver. If a table fails, its error and the micro-batches
+that it misses are recorded in the target (see `pgoutput.replica`), and the other tables go on.
 """
 
 from __future__ import annotations
@@ -18,19 +18,27 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pgoutput.errors import RecordingError
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import PathOrUri, locate
-from pgoutput.replica import Applied, apply_changes
-from pgoutput.replica.aside import Aside, Missed, read_aside, set_aside
-from pgoutput.replica.claim import Claim, check_owner, claim
+from pgoutput.replica import (
+    FailedTable,
+    MissedBatch,
+    Owner,
+    TableResult,
+    apply_changes,
+    check_owner,
+    claim_target,
+    read_failed_tables,
+    record_failure,
+)
 from pgoutput.views import CHANGES
 
-Report: TypeAlias = Callable[[int, Sequence[Applied]], None]
-"""Is told the number of a batch, and what was applied in it."""
+Report: TypeAlias = Callable[[int, Sequence[TableResult]], None]
+"""A function that is called after each micro-batch, with its number and the results of its tables."""
 
-_APPLIED: Final = pa.schema([("applied", pa.binary())])
-"""`Applied` as JSON."""
-_APPLIED_DDL: Final = "applied binary"
+_RESULTS: Final = pa.schema([("result", pa.binary())])
+"""One `TableResult` as JSON in each row."""
+_RESULTS_DDL: Final = "result binary"
 
 
 def replicate(
@@ -42,32 +50,34 @@ def replicate(
     trigger: Mapping[str, Any] | None = None,
     report: Report | None = None,
 ) -> StreamingQuery:
-    """Start a query that keeps a Delta table per relation equal to the source.
+    """Start a streaming query that keeps one Delta table per relation equal to the source.
 
-    `pgoutput.replica.replica_tables` tells where the tables are, which may differ and which were set aside;
-    `pgoutput.replica.retry_tables` applies what those have missed. The query can be stopped or killed at any
-    moment; the next one with the same target and checkpoint goes on, and nothing is lost or made twice.
-    Target and checkpoint belong to one recording; another one is refused.
+    `pgoutput.replica.replica_tables` lists the tables with their location, error, and possible differences.
+    `pgoutput.replica.retry_tables` applies the batches that failed tables have missed. The query can be
+    stopped or killed at any moment: the next query with the same target and checkpoint resumes, and each
+    change is applied exactly once. Target and checkpoint belong to one recording; other recordings are
+    refused.
 
     Args:
         changes: The view `changes` of a recording, as a streaming DataFrame.
-        target: The folder of the tables, as a path or URI that all executors reach. One query writes there.
-        history: Whether all versions of rows are kept (SCD type 2): `__START_AT` and `__END_AT` say from when
-            to when one was there.
-        checkpoint: Where Spark keeps how far the query is; in the target if None.
-        trigger: What `DataStreamWriter.trigger` takes: `{"availableNow": True}`.
-        report: Is called after each batch.
+        target: The folder of the tables, as a path or URI that all executors can reach. Only one query may
+            write to it.
+        history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
+            change that begins and the change that ends a version.
+        checkpoint: Location of the query's checkpoint; a folder in the target if None.
+        trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
+        report: Called after each micro-batch with its number and the results of its tables.
 
     Raises:
-        ValueError: `changes` is not such a DataFrame.
-        RecordingError: The target holds something else.
+        ValueError: `changes` is not a streaming DataFrame of the view `changes`.
+        ReplicaError: The target contains something else.
 
-    The query ends with a RecordingError where the target, or one of its tables, belongs to another recording.
+    The query fails with a ReplicaError if the target, or one of its tables, belongs to another recording.
     """
-    place = _absolute(target)
-    keeps = "history" if history else "tables"
-    run = partial(_apply_batch, place, history, report)
-    return _start(changes, place, keeps, checkpoint, trigger, run)
+    location = _absolute(target)
+    output = "history" if history else "tables"
+    write = partial(_apply_batch, location, history, report)
+    return _start(changes, location, output, checkpoint, trigger, write)
 
 
 def write_feed(
@@ -77,168 +87,170 @@ def write_feed(
     checkpoint: PathOrUri | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """Start a query that writes changes as they are, as plain Parquet in a folder for each batch.
+    """Start a streaming query that writes changes as Parquet, in one folder for each micro-batch.
 
-    A batch that is written again after a crash replaces what there is of it, so that any reader of Parquet
-    finds each change once.
+    A micro-batch that is repeated after a crash replaces its folder, so readers find each change once.
 
     Args:
         changes: The view `changes` of a recording, as a streaming DataFrame.
-        target: The folder, as a path that Spark understands. One query writes there.
-        checkpoint: Where Spark keeps how far the query is; in the target if None.
-        trigger: What `DataStreamWriter.trigger` takes: `{"availableNow": True}`.
+        target: The folder, as a path that Spark can write to. Only one query may write to it.
+        checkpoint: Location of the query's checkpoint; a folder in the target if None.
+        trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
 
     Raises:
-        ValueError: `changes` is not such a DataFrame.
-        RecordingError: The target holds something else.
+        ValueError: `changes` is not a streaming DataFrame of the view `changes`.
+        ReplicaError: The target contains something else.
     """
-    place = _absolute(target)
-    return _start(changes, place, "a feed", checkpoint, trigger, partial(_feed_batch, place))
+    location = _absolute(target)
+    return _start(changes, location, "a feed", checkpoint, trigger, partial(_write_feed_batch, location))
 
 
 class _Offset(msgspec.Struct, frozen=True):
     """An offset of the data source `pgoutput`."""
 
     segment: int = 0
+    """Number of the last segment before the offset; 0 at the beginning."""
     recording: str = ""
+    """UUID of the recording; empty if the recording has no segments yet, or the changes have no recording."""
 
 
 class _Batch(msgspec.Struct, frozen=True):
-    """A batch, and who writes it."""
+    """A micro-batch, with the query that writes it."""
 
     number: int
-    owner: Claim
+    owner: Owner
     checkpoint: str
 
-    def missed(self, session: SparkSession) -> Missed:
-        """Return which segments the batch has."""
-        before = _offset(session, self.checkpoint, self.number - 1) if self.number else _Offset()
-        last = _offset(session, self.checkpoint, self.number).segment
-        return Missed(self.number, before.segment + 1, last)
+    def as_missed(self, session: SparkSession) -> MissedBatch:
+        """Return the batch with the range of its segments, to record that a failed table has missed it."""
+        before = _read_offset(session, self.checkpoint, self.number - 1) if self.number else _Offset()
+        last = _read_offset(session, self.checkpoint, self.number).segment
+        return MissedBatch(self.number, before.segment + 1, last)
 
 
-_Run: TypeAlias = Callable[[DataFrame, _Batch], None]
-"""Works on the rows of a batch."""
+_WriteBatch: TypeAlias = Callable[[DataFrame, _Batch], None]
+"""A function that writes the rows of a micro-batch."""
 
 
 def _start(
     changes: DataFrame,
     target: str,
-    keeps: str,
+    output: str,
     checkpoint: PathOrUri | None,
     trigger: Mapping[str, Any] | None,
-    run: _Run,
+    write: _WriteBatch,
 ) -> StreamingQuery:
     if not changes.isStreaming:
-        raise ValueError("the changes are not a stream: they come from spark.readStream")
+        raise ValueError("the changes are not a streaming DataFrame: read them with spark.readStream")
     missing = [name for name in CHANGES.names if name not in changes.columns]
     if missing:
-        raise ValueError(f"the changes lack {', '.join(missing)}: they come from the view changes")
-    check_owner(target, keeps, recording="")
-    place = f"{target}/_checkpoint" if checkpoint is None else _absolute(checkpoint)
-    writer = changes.writeStream.option("checkpointLocation", place)
+        raise ValueError(f"the changes lack {', '.join(missing)}: read them from the view changes")
+    check_owner(target, output, recording="")
+    location = f"{target}/_checkpoint" if checkpoint is None else _absolute(checkpoint)
+    writer = changes.writeStream.option("checkpointLocation", location)
     if trigger is not None:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(_Batches(target, keeps, place, run)).start()
+    return writer.foreachBatch(_BatchFunction(target, output, location, write)).start()
 
 
-class _Batches:
-    """What the query calls for each batch. With Spark Connect that is in another process than the caller's.
+class _BatchFunction:
+    """The function that the query calls for each micro-batch; with Spark Connect in a process of the server.
 
     Args:
-        target: Where the query writes.
-        keeps: What it makes there.
-        checkpoint: Where its checkpoint is.
-        run: Works on a batch.
+        target: The folder to which the query writes.
+        output: What the query writes: "tables", "history" or "a feed".
+        checkpoint: Location of the query's checkpoint.
+        write: Writes a micro-batch.
     """
 
-    def __init__(self, target: str, keeps: str, checkpoint: str, run: _Run) -> None:
+    def __init__(self, target: str, output: str, checkpoint: str, write: _WriteBatch) -> None:
         self._target = target
-        self._keeps = keeps
+        self._output = output
         self._checkpoint = checkpoint
-        self._run = run
-        self._owner: Claim | None = None
+        self._write = write
+        self._owner: Owner | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Work on a batch."""
+        """Check the owner of the target, then write a micro-batch."""
         session = rows.sparkSession
-        # For each batch: of several streams, one may have had no segments when the query began.
-        recording = _offset(session, self._checkpoint, batch).recording
+        # Read for each batch: if there are several streams, one may have had no segments in the first batch.
+        recording = _read_offset(session, self._checkpoint, batch).recording
         if self._owner is None:
-            self._owner = Claim(_query_id(session, self._checkpoint), self._keeps, recording)
-        claim(self._target, self._owner, batch=batch)
-        self._run(rows, _Batch(batch, self._owner, self._checkpoint))
+            self._owner = Owner(_read_query_id(session, self._checkpoint), self._output, recording)
+        claim_target(self._target, self._owner, batch=batch)
+        self._write(rows, _Batch(batch, self._owner, self._checkpoint))
 
 
-def _query_id(session: SparkSession, checkpoint: str) -> str:
-    """The id that Spark gave the query, which lives and dies with the checkpoint (StreamMetadata)."""
+def _read_query_id(session: SparkSession, checkpoint: str) -> str:
+    """Return Spark's ID of the query, which is stored in the checkpoint (StreamMetadata)."""
     return str(msgspec.json.decode(_read_text(session, f"{checkpoint}/metadata"))["id"])
 
 
-def _offset(session: SparkSession, checkpoint: str, batch: int) -> _Offset:
-    """Return where a batch ends in the recording. The checkpoint has it before the batch runs (OffsetSeqLog).
+def _read_offset(session: SparkSession, checkpoint: str, batch: int) -> _Offset:
+    """Return the end offset of a micro-batch; an offset without a recording if the changes have none.
 
-    Where the changes come from no recording, the result names none.
+    Spark writes the offset to the checkpoint before it runs the micro-batch (OffsetSeqLog).
     """
-    found = []
+    offsets = []
     for line in _read_text(session, f"{checkpoint}/offsets/{batch}").splitlines():
         with suppress(msgspec.DecodeError):  # the version of the log, or an offset of another source
-            found.append(msgspec.json.decode(line, type=_Offset))
-    recorded = [one for one in found if one.recording]
+            offsets.append(msgspec.json.decode(line, type=_Offset))
+    recorded = [offset for offset in offsets if offset.recording]
     if len(recorded) > 1:
-        raise RecordingError("the changes come from several streams: replicate each into a target of its own")
+        raise ReplicaError("the changes come from several streams: replicate each into a target of its own")
     return recorded[0] if recorded else _Offset()
 
 
-def _read_text(session: SparkSession, place: str) -> str:
-    (row,) = session.read.text(place, wholetext=True).collect()
+def _read_text(session: SparkSession, path: str) -> str:
+    (row,) = session.read.text(path, wholetext=True).collect()
     return str(row["value"])
 
 
 def _apply_batch(target: str, history: bool, report: Report | None, rows: DataFrame, batch: _Batch) -> None:
-    # With a number, adaptive execution leaves the partitions as they are: one at least for each core.
+    # An explicit number of partitions keeps adaptive query execution from coalescing them.
     parts = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     ordered = (
         rows.select(*CHANGES.names)
         .repartition(parts, "relation.oid")
         .sortWithinPartitions("relation.oid", "sequence")
     )
-    aside = {oid: one.error for oid, one in read_aside(locate(target)).items()}
-    work = partial(_apply_part, target, history, aside, batch)
-    applied = [
-        msgspec.json.decode(bytes(row["applied"]), type=Applied)
-        for row in ordered.mapInArrow(work, _APPLIED_DDL).collect()
+    errors = {oid: table.error for oid, table in read_failed_tables(locate(target)).items()}
+    apply_partition = partial(_apply_partition, target, history, errors, batch)
+    results = [
+        msgspec.json.decode(bytes(row["result"]), type=TableResult)
+        for row in ordered.mapInArrow(apply_partition, _RESULTS_DDL).collect()
     ]
-    if failed := [one for one in applied if one.error]:
-        if not batch.owner.recording:  # the changes could not be read again
-            raise RecordingError(failed[0].error)
-        missed = batch.missed(rows.sparkSession)
+    if failed := [result for result in results if result.error]:
+        if not batch.owner.recording:  # the changes cannot be read again for a retry
+            raise ReplicaError(failed[0].error)
+        missed = batch.as_missed(rows.sparkSession)
         for one in failed:
-            set_aside(locate(target), Aside(one.oid, one.namespace, one.name, one.error), missed)
+            record_failure(locate(target), FailedTable(one.oid, one.namespace, one.name, one.error), missed)
     if report is not None:
-        report(batch.number, sorted(applied, key=lambda one: one.oid))
+        report(batch.number, sorted(results, key=lambda result: result.oid))
 
 
-def _apply_part(
-    target: str, history: bool, aside: Mapping[int, str], batch: _Batch, rows: Iterator[pa.RecordBatch]
+def _apply_partition(
+    target: str, history: bool, errors: Mapping[int, str], batch: _Batch, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Apply the changes of a partition in an executor; yield one row for each table."""
     changes = (pa.RecordBatch.from_arrays(_cast(one), schema=CHANGES) for one in rows if one.num_rows)
     owner = batch.owner
-    for applied in apply_changes(
-        changes, target, owner.query, batch.number, recording=owner.recording, history=history, aside=aside
+    for result in apply_changes(
+        changes, target, owner.query, batch.number, recording=owner.recording, history=history, failed=errors
     ):
-        yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(applied)])], schema=_APPLIED)
+        yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(result)])], schema=_RESULTS)
 
 
 def _cast(rows: pa.RecordBatch) -> list[pa.Array]:
     return [rows[field.name].cast(field.type) for field in CHANGES]
 
 
-def _feed_batch(target: str, rows: DataFrame, batch: _Batch) -> None:
+def _write_feed_batch(target: str, rows: DataFrame, batch: _Batch) -> None:
     rows.write.mode("overwrite").parquet(f"{target}/batch={batch.number}")
 
 
 def _absolute(place: PathOrUri) -> str:
-    """A path from the root: the executors may be elsewhere."""
+    """Return a URI or an absolute path: the executors may have another working directory."""
     text = os.fspath(place)
     return text.rstrip("/") if "://" in text else os.path.abspath(text)

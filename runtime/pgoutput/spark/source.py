@@ -1,18 +1,19 @@
-"""The data source `pgoutput`: recordings as batch and streaming DataFrames, and DataFrames as recordings.
+"""The Spark data source `pgoutput`: reads recordings, in batch and streaming queries, and writes them.
 
-A segment is read with no other; a partition is one, or several small ones. The offset of a stream is the
-number of a segment, up to which all has been read, and the UUID of the recording: a checkpoint of another
-recording is refused.
+A Spark partition is one segment or several small consecutive ones. The offset of a streaming query is the
+number of the last segment that was read, and the UUID of the recording. A checkpoint of another recording is
+refused.
 
-Options:
+Options for reading:
 
-- `path`: The folder of a recording, or one segment: a path, or a URI as pyarrow's filesystems take it.
+- `path`: The folder of a recording, or one segment, as a path or as a URI of a pyarrow filesystem.
 - `view`: `messages`, `changes` (the default), `table` or `schema`: see `pgoutput.views`.
-- `table`: For the view `table`: which, as `public.orders`. A table that was renamed has both names, each for
-  the time when it was called so.
-- `maxFilesPerTrigger`: How many segments a micro-batch takes at most; else all that are there.
+- `table`: For the view `table`, the qualified name of the table, such as `public.orders`. For a renamed
+  table, each name selects the changes made while the table had it.
+- `maxFilesPerTrigger`: Maximum number of segments in a micro-batch. By default, a micro-batch contains all
+  available segments.
 
-Those of writing are in `pgoutput.spark.writer`.
+The options for writing are described in `pgoutput.spark.writer`.
 """
 
 from __future__ import annotations
@@ -41,122 +42,133 @@ from pyspark.sql.types import StructType
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording
 from pgoutput.spark.filters import Filters, PushFilters
-from pgoutput.spark.target import find_place, read_target
-from pgoutput.spark.view_readers import VIEW_READERS, ViewReader, read_options
+from pgoutput.spark.view_readers import VIEW_READERS, ViewReader, parse_options
+from pgoutput.spark.write_plan import describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter
 
 
 class PgoutputDataSource(DataSource):
-    """Recordings of PostgreSQL's logical replication.
+    """The Spark data source `pgoutput`, which reads and writes recordings.
+
+    Register it with `spark.dataSource.register(PgoutputDataSource)`; Spark also finds it by the name
+    `pgoutput`.
 
     Raises:
-        ValueError: An option is missing, or is not what it can be.
+        ValueError: An option is missing or has an invalid value.
         RecordingError: A recording cannot be read.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._options = read_options(options)
+        self._options = parse_options(options)
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Return the name of the data source for `format`."""
         return "pgoutput"
 
     def schema(self) -> StructType:
-        """The columns of the view."""
-        return from_arrow_schema(self._reading().schema(), prefer_timestamp_ntz=True)
+        """Return the columns of the view."""
+        return from_arrow_schema(self._view_reader().schema(), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is there."""
-        return _BatchReader(self._reading(), self._wanted(schema))
+        """Return a reader for batch queries."""
+        return _BatchReader(self._view_reader(), self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Reads what is there and what comes."""
-        return _StreamReader(self._reading(), self._wanted(schema))
+        """Return a reader for streaming queries."""
+        return _StreamReader(self._view_reader(), self._check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes rows of one table."""
-        target = read_target(self.options, to_arrow_schema(schema, timezone="UTC"))
+        """Return a writer that writes the rows of one table as a recording."""
+        table = describe_table(self.options, to_arrow_schema(schema, timezone="UTC"))
         return RecordingWriter(
-            *find_place(self._options.path, target, overwrite=overwrite), overwrite=overwrite
+            *plan_segments(self._options.path, table, overwrite=overwrite), overwrite=overwrite
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """There is none.
+        """Raise ValueError: streaming queries write batches in `foreachBatch` instead.
 
         Raises:
-            ValueError: Always: it says what there is instead.
+            ValueError: Always.
         """
         raise ValueError("pgoutput writes batches only: append each in foreachBatch, with df.write")
 
-    def _reading(self) -> ViewReader:
+    def _view_reader(self) -> ViewReader:
         return VIEW_READERS[self._options.view](self._options)
 
-    def _wanted(self, schema: StructType) -> pa.Schema:
-        wanted = to_arrow_schema(schema, timezone="UTC")
-        if not self._reading().has_columns(wanted):
+    def _check_schema(self, schema: StructType) -> pa.Schema:
+        """Return a schema in Arrow's form; raise ValueError if the view cannot be read with it."""
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        if not self._view_reader().accepts_schema(arrow_schema):
             raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
-        return wanted
+        return arrow_schema
 
 
 class _Reader:
-    """What both readers have in common.
+    """The common part of the readers for batch and streaming queries.
 
     Args:
-        reading: The view.
-        schema: The columns that are wanted.
+        view_reader: The reader of the view.
+        schema: The columns to return.
     """
 
-    def __init__(self, reading: ViewReader, schema: pa.Schema) -> None:
-        self._reading = reading
+    def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
+        self._view_reader = view_reader
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition."""
-        if partition.value is not None:  # as it is where there are no partitions
-            yield from self._reading.read(partition.value, self._schema)
+        """Yield the rows of a partition."""
+        if partition.value is not None:  # without partitions, Spark passes one without a value
+            yield from self._view_reader.read(partition.value, self._schema)
 
     def _partitions(self, recording: Recording, numbers: Sequence[int]) -> list[InputPartition]:
-        return [InputPartition(item) for item in self._reading.plan(recording, numbers)]
+        return [InputPartition(value) for value in self._view_reader.plan(recording, numbers)]
 
 
 class _BatchReader(_Reader, DataSourceReader):
-    def __init__(self, reading: ViewReader, schema: pa.Schema) -> None:
-        super().__init__(reading, schema)
-        self.pushFilters = PushFilters(self._push)  # type: ignore[method-assign]
+    """The reader for batch queries."""
+
+    def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
+        super().__init__(view_reader, schema)
+        self.pushFilters = PushFilters(self._set_filters)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
-        recording = Recording(self._reading.options.path)
+        recording = Recording(self._view_reader.options.path)
         recording.check()
         return self._partitions(recording, recording.numbers)
 
-    def _push(self, filters: Filters) -> None:
-        self._reading.filters = filters
+    def _set_filters(self, filters: Filters) -> None:
+        self._view_reader.filters = filters
 
 
 _Offset: TypeAlias = dict[str, Any]
-"""Number of a segment, and the UUID of its recording; empty while the recording has no segments."""
+"""The number of the last segment before the offset, and the UUID of the recording.
+
+The UUID is empty while the recording has no segments.
+"""
 
 
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, reading: ViewReader, schema: pa.Schema) -> None:
-        super().__init__(reading, schema)
-        self._recording = Recording(reading.options.path, may_be_empty=True)
+    """The reader for streaming queries."""
+
+    def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
+        super().__init__(view_reader, schema)
+        self._recording = Recording(view_reader.options.path, may_be_empty=True)
         self._identity = self._recording.identity
-        self._last: int | None = None
+        self._last_available: int | None = None
 
     def initialOffset(self) -> _Offset:
         return {"segment": 0, "recording": self._identity}
 
     def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
-        last = self._latest() if self._last is None else self._last
+        last = self._last_segment() if self._last_available is None else self._last_available
         if last:
-            _require_same(self._recording, self._identity, start)
+            _check_recording(self._recording, self._identity, start)
         if last < start["segment"]:
             raise RecordingError(
                 f"{self._recording.location}: the checkpoint has read segment {start['segment']}, but the "
-                f"last one that is here is {last or 'none'}: what is recorded next would be skipped. Put the "
+                f"last segment here is {last or 'none'}: new segments would be skipped. Put the missing "
                 "segments back, or begin anew with a new target and a new checkpoint"
             )
         if not last:
@@ -166,36 +178,38 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         return {"segment": last, "recording": self._identity}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        files = self._reading.options.max_files
+        files = self._view_reader.options.max_files
         return ReadAllAvailable() if files is None else ReadMaxFiles(files)
 
     def reportLatestOffset(self) -> _Offset:
-        return {"segment": self._latest(), "recording": self._identity}
+        return {"segment": self._last_segment(), "recording": self._identity}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = self._latest()
+        self._last_available = self._last_segment()
 
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
-        recording = Recording(self._reading.options.path)  # anew: it remembers what it read
+        recording = Recording(
+            self._view_reader.options.path
+        )  # not self._recording, which caches the segments that it has read
         for offset in (start, end):
-            _require_same(recording, recording.identity, offset)
+            _check_recording(recording, recording.identity, offset)
         numbers = range(start["segment"] + 1, end["segment"] + 1)
-        there = {*recording.numbers}
-        missing = [number for number in numbers if number not in there]
+        available = {*recording.numbers}
+        missing = [number for number in numbers if number not in available]
         if missing:
             raise RecordingError(
                 f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
             )
-        recording.check([number for number in (start["segment"], *numbers) if number in there])
+        recording.check([number for number in (start["segment"], *numbers) if number in available])
         return self._partitions(recording, numbers)
 
-    def _latest(self) -> int:
+    def _last_segment(self) -> int:
         self._recording.refresh()
         self._identity = self._identity or self._recording.identity
         return max(self._recording.numbers, default=0)
 
 
-def _require_same(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
+def _check_recording(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
     """Raise RecordingError if an offset of the checkpoint belongs to another recording."""
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:

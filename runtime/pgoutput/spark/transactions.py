@@ -1,4 +1,4 @@
-"""Rows to transactions: each batch is one."""
+"""Encode rows as transactions: each Arrow batch is one transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgoutput import messages
 from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
 from pgoutput.jsonlines import to_json
 from pgoutput.recording import Metadata, SchemaVersion, SegmentFile, SegmentWriter, SessionStart, segment_name
-from pgoutput.spark.target import STRIDE, Place, Target
+from pgoutput.spark.write_plan import STRIDE, SegmentPlan, WrittenTable
 from pgoutput.values import from_arrow
 from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -23,55 +23,55 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 _OPERATIONS: Final = ("Insert", "Update", "Delete")
 
 _STEP: Final = 8
-"""Bytes of the WAL from one record to the next: its shortest one would be longer (MAXALIGN)."""
+"""Distance between the LSNs of consecutive messages, in bytes (MAXALIGN)."""
 
 _FIRST_XID: Final = 3
+"""Smallest xid of a normal transaction (FirstNormalTransactionId)."""
 _XIDS: Final = (1 << 32) - _FIRST_XID
-"""FirstNormalTransactionId, and how many there are from it on."""
-_XIDS_OF_PARTITION: Final = 1 << 20
-"""Transactions of one partition that have xids of their own; then others have the same."""
+"""Number of xids of normal transactions."""
+_XIDS_PER_PARTITION: Final = 1 << 20
+"""Number of xids reserved for each partition. Further transactions reuse the xids of other partitions."""
 
-_MOST_BYTES: Final = 64 << 20
-"""A batch with more bytes becomes several transactions: the messages of one have to fit into an array."""
+_MAX_BYTES: Final = 64 << 20
+"""Maximum size of a transaction's rows, in bytes, because its messages have to fit into one Arrow array."""
 
 
 def write_partition(
-    folder: Path, target: Target, place: Place, partition: int, batches: Iterator[pa.RecordBatch]
+    folder: Path, table: WrittenTable, plan: SegmentPlan, partition: int, batches: Iterator[pa.RecordBatch]
 ) -> Path:
-    """Write the rows of a partition as a segment; give where it is.
+    """Write the rows of a partition as a segment; return the path of the segment.
 
     Args:
-        folder: Where it is written.
-        target: The table.
-        place: Where it will go.
-        partition: Its number.
+        folder: The temporary folder to write to.
+        table: The table of the rows.
+        plan: The segments to write.
+        partition: The number of the partition.
         batches: The rows.
 
     Raises:
-        ValueError: A value, an operation or a key cannot be, or there are too many rows.
+        ValueError: A value, an operation or a key is invalid, or there are too many rows.
     """
-    rows = chain.from_iterable(map(_split, batches))
-    start = place.start_of(partition)
+    rows = chain.from_iterable(map(_split_batch, batches))
+    start = plan.start_of(partition)
     path = folder / segment_name(start.number)
     batch = next(rows, None)
     if batch is None:
-        return _write_nothing(path, target, place, start)
-    writer = SegmentWriter(folder, place.source, start, segment_bytes=STRIDE)
+        return _write_empty_segment(path, table, plan, start)
+    writer = SegmentWriter(folder, plan.source, start, segment_bytes=STRIDE)
     lsn, end = start.lsn, start.lsn + STRIDE
-    encode = CODECS[target.proto_version].encode
-    head: list[messages.Message] = [target.relation]
-    received_at = pa.scalar(place.time + EPOCH_UNIX_MICROSECONDS, pa.timestamp("us", tz="UTC"))
-    for number in count(partition * _XIDS_OF_PARTITION):
+    encode = CODECS[table.proto_version].encode
+    head: list[messages.Message] = [table.relation]
+    received_at = pa.scalar(plan.time + EPOCH_UNIX_MICROSECONDS, pa.timestamp("us", tz="UTC"))
+    for number in count(partition * _XIDS_PER_PARTITION):
         after = next(rows, None)
-        changes = encode_rows(target, batch)
+        changes = encode_rows(table, batch)
         commit_lsn = lsn + _STEP * (len(changes) + 1)
         if commit_lsn + _STEP > end:
-            raise ValueError(f"partition {partition} has more rows than LSNs are set aside for it")
-        end_lsn = (
-            end if after is None else commit_lsn + _STEP
-        )  # the last one ends where the next segment begins
-        begin = messages.Begin(commit_lsn, place.time, _FIRST_XID + number % _XIDS)
-        commit = messages.Commit(commit_lsn, end_lsn, place.time)
+            raise ValueError(f"partition {partition} has more rows than the LSNs reserved for it")
+        # The last transaction ends where the next segment begins.
+        end_lsn = end if after is None else commit_lsn + _STEP
+        begin = messages.Begin(commit_lsn, plan.time, _FIRST_XID + number % _XIDS)
+        commit = messages.Commit(commit_lsn, end_lsn, plan.time)
         before = pa.array(map(encode, [begin, *head]), pa.binary())
         data = pa.concat_arrays([before, changes, pa.array([encode(commit)], pa.binary())])
         lsns = [lsn + _STEP, *[0] * len(head)], range(lsn + _STEP, commit_lsn, _STEP), [end_lsn]
@@ -85,77 +85,81 @@ def write_partition(
     return path
 
 
-def _write_nothing(path: Path, target: Target, place: Place, start: SessionStart) -> Path:
-    """A segment without messages, which says what the table is: servers send no empty transactions."""
+def _write_empty_segment(path: Path, table: WrittenTable, plan: SegmentPlan, start: SessionStart) -> Path:
+    """Write a segment without messages, with the table in its keyframe; return the path of the segment.
+
+    It has no transaction, because servers do not send empty transactions.
+    """
     file = SegmentFile(path)
-    file.add_keyframe([CODECS[target.proto_version].encode(target.relation)])
+    file.add_keyframe([CODECS[table.proto_version].encode(table.relation)])
     return file.finish(
         Metadata(
             kind="stream",
             number=start.number,
             session=start.session,
-            source=place.source,
+            source=plan.source,
             first_position=start.position,
             messages=0,
             keyframe=1,
             start_lsn=start.lsn,
             end_lsn=start.lsn + STRIDE,
-            relations=(SchemaVersion(start.position, start.lsn, to_json(target.relation)),),
+            relations=(SchemaVersion(start.position, start.lsn, to_json(table.relation)),),
         )
     )
 
 
-def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    parts = max(1, -(-batch.nbytes // _MOST_BYTES))
+def _split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    parts = max(1, -(-batch.nbytes // _MAX_BYTES))
     size = -(-len(batch) // parts)
     yield from (batch.slice(at, size) for at in range(0, len(batch), size or 1))
 
 
-def encode_rows(target: Target, batch: pa.RecordBatch) -> pa.BinaryArray:
-    """The messages of some rows, in their order.
+def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
+    """Encode rows as Insert, Update and Delete messages, in order.
 
     Raises:
-        ValueError: A value, an operation or a key cannot be.
+        ValueError: A value, an operation or a key is invalid.
     """
     cells = [
-        _cells(batch.column(at), column)
-        for at, column in zip(target.places, target.relation.columns, strict=True)
+        _encode_cells(batch.column(at), column)
+        for at, column in zip(table.indices, table.relation.columns, strict=True)
     ]
-    for at in target.key:
+    for at in table.key:
         if cells[at].null_count:
-            raise ValueError(f"the column {target.names[at]} is of the key, and NULL in some rows")
-    if target.operation is None:
-        return encode_inserts(target.relation.oid, cells)
-    kinds = batch.column(target.operation)
-    codes = pc.index_in(kinds.cast(pa.string()), value_set=pa.array(_OPERATIONS))
+            raise ValueError(f"the column {table.names[at]} is part of the key, and NULL in some rows")
+    if table.operation is None:
+        return encode_inserts(table.relation.oid, cells)
+    operations = batch.column(table.operation)
+    codes = pc.index_in(operations.cast(pa.string()), value_set=pa.array(_OPERATIONS))
     if codes.null_count:
-        wrong = kinds.filter(codes.is_null())[0].as_py()
-        name = batch.schema.names[target.operation]
+        wrong = operations.filter(codes.is_null())[0].as_py()
+        name = batch.schema.names[table.operation]
         raise ValueError(f"the column {name} is one of {', '.join(_OPERATIONS)}, not {wrong!r}")
-    order = pc.array_sort_indices(codes)  # those of one kind together, otherwise as they were
+    order = pc.array_sort_indices(codes)  # stable: rows of one operation stay in their order
     cells = [column.take(order) for column in cells]
     counts = np.bincount(np.asarray(codes), minlength=len(_OPERATIONS)).tolist()
-    inserts, updates, deletes = _slices(cells, counts)
+    inserts, updates, deletes = _split_cells(cells, counts)
     keys = [
-        column if at in target.key else pa.nulls(len(column), column.type)
-        for at, column in enumerate(deletes)
+        column if at in table.key else pa.nulls(len(column), column.type) for at, column in enumerate(deletes)
     ]
-    oid = target.relation.oid
+    oid = table.relation.oid
     encoded = pa.concat_arrays(
         [encode_inserts(oid, inserts), encode_updates(oid, updates), encode_deletes(oid, key=keys)]
     )
-    return encoded.take(pc.array_sort_indices(order))  # the permutation's inverse
+    return encoded.take(
+        pc.array_sort_indices(order)
+    )  # the inverse permutation restores the order of the rows
 
 
-def _slices(cells: list[pa.Array], counts: list[int]) -> Iterator[list[pa.Array]]:
+def _split_cells(cells: list[pa.Array], counts: list[int]) -> Iterator[list[pa.Array]]:
     start = 0
     for size in counts:
         yield [column.slice(start, size) for column in cells]
         start += size
 
 
-def _cells(column: pa.Array, described: messages.RelationColumn) -> pa.Array:
+def _encode_cells(column: pa.Array, target: messages.RelationColumn) -> pa.Array:
     try:
-        return from_arrow(column, described.type_oid, described.type_modifier)
+        return from_arrow(column, target.type_oid, target.type_modifier)
     except ValueError as error:
-        raise ValueError(f"the column {described.name}: {error}") from None
+        raise ValueError(f"the column {target.name}: {error}") from None

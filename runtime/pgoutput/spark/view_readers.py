@@ -1,4 +1,4 @@
-"""How each view of a recording is planned by the driver and read by the tasks."""
+"""Readers of the views of a recording: the driver plans Spark partitions, and tasks read them."""
 
 from __future__ import annotations
 
@@ -35,38 +35,42 @@ from pgoutput.views import (
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """What `option` gave."""
+    """The options of the data source for reading."""
 
     path: str
+    """Path or URI of the recording, or of one segment."""
     view: str = "changes"
+    """Name of the view: "messages", "changes", "table" or "schema"."""
     table: str | None = None
+    """Qualified name of the table, for the view "table"."""
     max_files: int | None = None
+    """Maximum number of segments in a micro-batch; None for no limit."""
 
 
-def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options of the data source.
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Parse the options of the data source for reading.
 
     Raises:
-        ValueError: One is missing, or is not what it can be.
+        ValueError: An option is missing or has an invalid value.
     """
-    path, view, table = given.get("path"), given.get("view", "changes"), given.get("table")
-    files = given.get("maxFilesPerTrigger")
+    path, view, table = options.get("path"), options.get("view", "changes"), options.get("table")
+    files = options.get("maxFilesPerTrigger")
     if not path:
         raise ValueError("the option path is missing: the folder of a recording")
     if view not in VIEW_READERS:
         raise ValueError(f"the option view is one of {', '.join(VIEW_READERS)}, not {view!r}")
     if view == "table" and not table:
-        raise ValueError("the view table needs the option table: which, as public.orders")
+        raise ValueError("the view table needs the option table: the name of a table, such as public.orders")
     if files is not None and not (files.isdecimal() and int(files)):
         raise ValueError(f"the option maxFilesPerTrigger is a number of segments, 1 or more, not {files!r}")
     return SourceOptions(path, view, table, None if files is None else int(files))
 
 
 class ViewReader(ABC):
-    """A view of a recording.
+    """A reader of one view of a recording.
 
     Args:
-        options: Which.
+        options: The options of the data source.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -75,131 +79,151 @@ class ViewReader(ABC):
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """Return the columns of the view."""
 
-    def has_columns(self, schema: pa.Schema) -> bool:
-        """Whether the view can have these columns."""
+    def accepts_schema(self, schema: pa.Schema) -> bool:
+        """Return whether the view can be read with these columns."""
         return bool(schema.equals(self.schema()))
 
     @abstractmethod
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
-        """What there is to read: an item for each task.
+        """Return the values of the Spark partitions to read.
 
         Args:
             recording: The recording.
-            numbers: The segments of which the rows are wanted.
+            numbers: Numbers of the segments whose rows are read.
         """
 
     @abstractmethod
-    def read(self, item: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of an item of the plan.
+    def read(self, partition: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a Spark partition.
 
         Args:
-            item: The item.
-            schema: The columns that are wanted.
+            partition: The value of the partition, as returned by `plan`.
+            schema: The columns to return.
         """
 
 
-class OfSegments(ViewReader):
-    """A view that reads the messages of segments."""
+class SegmentViewReader(ViewReader):
+    """A reader of a view whose rows come from the messages of segments."""
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Sequence[Task]]:
-        """An item for one or several segments that follow each other; one for each core at least."""
+        """Return the tasks of each Spark partition.
+
+        A partition is one segment or several consecutive ones. There is at least one partition for each core,
+        if there are enough segments.
+        """
         return group_tasks(self.tasks(recording, numbers), os.cpu_count() or 1)
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """What has to be read of which segments."""
+        """Return what to read of which segment."""
         return plan_changes(recording, numbers, self.filters.lsns)
 
-    def read(self, item: Sequence[Task], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The rows of the segments."""
-        for task in item:
+    def read(self, partition: Sequence[Task], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a Spark partition.
+
+        Args:
+            partition: The tasks of the partition, as returned by `plan`.
+            schema: The columns to return.
+        """
+        for task in partition:
             with SegmentReader(task.place) as segment:
                 yield from read(segment, self.view(segment, task, schema))
 
     @abstractmethod
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """The decode step."""
+        """Return the view that converts the messages of a segment to rows."""
 
 
-class Messages(OfSegments):
-    """All messages."""
+class MessagesReader(SegmentViewReader):
+    """A reader of the view `messages`: all messages of a recording."""
 
     def schema(self) -> pa.Schema:
-        """See `ViewReader`."""
+        """Return the columns of the view `messages`."""
         return MESSAGES
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """All of the segments."""
+        """Return one task for each segment, which reads all of its messages."""
         return plan_messages(recording, numbers)
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """See `OfSegments`."""
+        """Return the view `messages` of a segment."""
         return MessagesView(segment)
 
 
-class Changes(OfSegments):
-    """Committed changes."""
+class ChangesReader(SegmentViewReader):
+    """A reader of the view `changes`: the committed changes of all tables."""
 
     def schema(self) -> pa.Schema:
-        """See `ViewReader`."""
+        """Return the columns of the view `changes`."""
         return CHANGES
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """See `OfSegments`."""
-        return ChangesView(segment, task, self.filters.wants)
+        """Return the view `changes` of a segment."""
+        return ChangesView(segment, task, self.filters.selects_relation)
 
 
-class TableChanges(OfSegments):
-    """Committed changes of one table."""
+class TableReader(SegmentViewReader):
+    """A reader of the view `table`: the committed changes of one table, with its columns."""
 
     def schema(self) -> pa.Schema:
-        """All columns that the table has had so far.
+        """Return the columns of the view `table`, with all columns that the table has had so far.
 
         Raises:
-            RecordingError: The recording knows no such table.
+            RecordingError: The recording has no table with this name.
         """
         recording = Recording(self.options.path)
-        schemas = [version.schema for version in schema_versions(recording.metadata(recording.numbers))]
-        mine = [schema for schema in schemas if self._is_mine(schema)]
-        if not mine:
-            names = sorted({_name(schema) for schema in schemas})
+        shapes = [version.schema for version in schema_versions(recording.metadata(recording.numbers))]
+        matching = [shape for shape in shapes if self._is_table(shape)]
+        if not matching:
+            names = sorted({_qualified_name(shape) for shape in shapes})
             raise RecordingError(
-                f"{recording.location}: no table {self.options.table} is in it; "
-                + (f"it has {', '.join(names)}" if names else "it has none")
+                f"{recording.location}: the recording has no table {self.options.table}; "
+                + (f"it has {', '.join(names)}" if names else "it has no tables")
             )
-        return table_schema(row_type(mine))
+        return table_schema(row_type(matching))
 
-    def has_columns(self, schema: pa.Schema) -> bool:
-        """Whether the view can have these columns: the table's may be others than those of now."""
+    def accepts_schema(self, schema: pa.Schema) -> bool:
+        """Return whether the view can be read with these columns.
+
+        Only the columns beside the table's own are compared, since the table may have other columns by now.
+        """
         return bool(schema.names == table_schema(row_type([])).names)
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """See `OfSegments`."""
-        return TableView(segment, task, self._wants, schema)
+        """Return the view `table` of a segment."""
+        return TableView(segment, task, self._is_selected, schema)
 
-    def _wants(self, schema: RelationSchema) -> bool:
-        return self._is_mine(schema) and self.filters.wants(schema)
+    def _is_selected(self, shape: RelationSchema) -> bool:
+        return self._is_table(shape) and self.filters.selects_relation(shape)
 
-    def _is_mine(self, schema: RelationSchema) -> bool:
-        return _name(schema) == self.options.table
+    def _is_table(self, shape: RelationSchema) -> bool:
+        return _qualified_name(shape) == self.options.table
 
 
-class Schema(ViewReader):
-    """The schema versions of all relations. One task reads them: they are in the segments' metadata."""
+class SchemaReader(ViewReader):
+    """A reader of the view `schema`: the schema versions of all relations.
+
+    There is one Spark partition, because all rows come from the metadata of the segments.
+    """
 
     def schema(self) -> pa.Schema:
-        """See `ViewReader`."""
+        """Return the columns of the view `schema`."""
         return SCHEMA
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """One item."""
+        """Return one Spark partition with the first and the last segment; none if there are no segments."""
         return [(numbers[0], numbers[-1])] if numbers else []
 
-    def read(self, item: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The schema versions that begin in segments, from one to another."""
+    def read(self, partition: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the schema versions that begin in a range of segments.
+
+        Args:
+            partition: Numbers of the first and the last segment.
+            schema: The columns to return.
+        """
         recording = Recording(self.options.path)
-        first, last = item
+        first, last = partition
         segments = recording.metadata(number for number in recording.numbers if number <= last)
         positions = {version.position for one in segments if one.number >= first for version in one.relations}
         versions = schema_versions(segments)
@@ -207,13 +231,13 @@ class Schema(ViewReader):
 
 
 VIEW_READERS: Final[Mapping[str, type[ViewReader]]] = {
-    "messages": Messages,
-    "changes": Changes,
-    "table": TableChanges,
-    "schema": Schema,
+    "messages": MessagesReader,
+    "changes": ChangesReader,
+    "table": TableReader,
+    "schema": SchemaReader,
 }
-"""The views, by the option `view`."""
+"""Readers by the value of the option `view`."""
 
 
-def _name(schema: RelationSchema) -> str:
-    return f"{schema.namespace}.{schema.name}"
+def _qualified_name(shape: RelationSchema) -> str:
+    return f"{shape.namespace}.{shape.name}"

@@ -1,17 +1,19 @@
-"""What writes a DataFrame as a recording: a segment for each partition.
+"""Write a DataFrame as a recording, with one segment for each Spark partition.
 
-Tasks write into a folder that no reader looks at. When all have, the driver gives the segments their places;
-their numbers, positions and LSNs are known before, since each partition has a range of its own.
+Tasks write segments to a hidden temporary folder. When all tasks have finished, the driver moves the segments
+to the recording. Each partition has a reserved range of positions and LSNs, so tasks run independently.
 
 Options:
 
-- `path`: The folder of the recording, new or written by this; one that all executors have.
-- `table`: Which table the rows are of, as `public.orders`.
-- `key`: The columns of its primary key, with commas between them.
-- `operation`: The column that says what is done, `Insert`, `Update` or `Delete`; else all rows are inserts.
-- `proto_version`: Of the protocol; else the latest.
+- `path`: The folder of the recording, which is new or was written by Spark. All executors must be able to
+  reach it.
+- `table`: Qualified name of the table that the rows belong to, such as `public.orders`.
+- `key`: Names of the primary key's columns, separated by commas.
+- `operation`: Name of the column that contains the operation: `Insert`, `Update` or `Delete`. By default, all
+  rows are inserts.
+- `proto_version`: Version of the protocol; the latest by default.
 
-The mode `append` goes on with what is there, `overwrite` puts the new recording in its place.
+The save mode `append` adds segments to the recording, `overwrite` replaces the recording.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import find_segments, locate, sync_path
-from pgoutput.spark.target import Place, Target
 from pgoutput.spark.transactions import write_partition
+from pgoutput.spark.write_plan import SegmentPlan, WrittenTable
 
 
-class Written(WriterCommitMessage):
-    """A partition that a task has written."""
+class WrittenPartition(WriterCommitMessage):
+    """A partition that a task has written to the temporary folder."""
 
     def __init__(self, partition: int, path: Path) -> None:
         self.partition = partition
@@ -41,85 +43,86 @@ class Written(WriterCommitMessage):
 
 
 class RecordingWriter(DataSourceArrowWriter):
-    """Writes rows of one table; is made by the driver, and makes the folder in which tasks write.
+    """A writer of the rows of one table, which the driver creates together with the temporary folder.
 
     Args:
-        target: The table.
-        place: Where they go.
-        overwrite: Whether what is there goes.
+        table: The table of the rows.
+        plan: The segments to write.
+        overwrite: Whether the segments replace the existing recording.
     """
 
-    def __init__(self, target: Target, place: Place, *, overwrite: bool) -> None:
-        self._target = target
-        self._place = place
+    def __init__(self, table: WrittenTable, plan: SegmentPlan, *, overwrite: bool) -> None:
+        self._table = table
+        self._plan = plan
         self._overwrite = overwrite
-        self._is_new = not place.folder.exists()
-        self._scratch = place.folder / f".{uuid.uuid4().hex}.partial"
-        self._scratch.mkdir(parents=True)
+        self._is_new = not plan.folder.exists()
+        self._temporary = plan.folder / f".{uuid.uuid4().hex}.partial"
+        self._temporary.mkdir(parents=True)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write a partition, from within a task, which may not be the only one that does."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
+        """Write a partition in a task. Several attempts of a task may write the same partition."""
         task = TaskContext.get()
         if task is None:
-            raise RuntimeError("partitions are written by the tasks of Spark")
+            raise RuntimeError("partitions can be written only in a Spark task")
         return self._write(task.partitionId(), task.taskAttemptId(), iterator)
 
-    def _write(self, partition: int, attempt: int, rows: Iterator[pa.RecordBatch]) -> Written:
-        folder = self._scratch / str(attempt)
+    def _write(self, partition: int, attempt: int, rows: Iterator[pa.RecordBatch]) -> WrittenPartition:
+        folder = self._temporary / str(attempt)
         folder.mkdir()
         try:
-            return Written(partition, write_partition(folder, self._target, self._place, partition, rows))
+            path = write_partition(folder, self._table, self._plan, partition, rows)
+            return WrittenPartition(partition, path)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Give the segments their places, all of them or none.
+        """Move the segments of all partitions to the recording, all or none.
 
         Raises:
-            RecordingError: The recording has changed meanwhile.
+            RecordingError: Another writer has changed the recording.
         """
-        written = {one.partition: one.path for one in messages if isinstance(one, Written)}
-        for partition in range(max(written, default=0) + 1):  # Spark has no task where nothing is to do
+        written = {one.partition: one.path for one in messages if isinstance(one, WrittenPartition)}
+        for partition in range(max(written, default=0) + 1):  # Spark runs no task for some empty partitions
             if partition not in written:
                 written[partition] = self._write(partition, -1 - partition, iter(())).path
-        folder = self._place.folder
-        there = [Path(one.path) for one in find_segments(locate(folder))]
-        if not self._overwrite and len(there) != self._place.start.number - 1:
+        folder = self._plan.folder
+        existing = [Path(one.path) for one in find_segments(locate(folder))]
+        if not self._overwrite and len(existing) != self._plan.start.number - 1:
             raise RecordingError(
-                f"{folder}: another writer was at work here at the same time; nothing is written"
+                f"{folder}: another writer has changed the recording at the same time; nothing is written"
             )
-        old = self._scratch / "old"
+        old = self._temporary / "old"
         old.mkdir()
-        moves = [(path, old / path.name) for path in there] if self._overwrite else []
+        moves = [(path, old / path.name) for path in existing] if self._overwrite else []
         moves += [(written[partition], folder / written[partition].name) for partition in sorted(written)]
-        _move(moves)
+        _move_files(moves)
         sync_path(folder)
-        self._remove_scratch()
+        self._remove_temporary()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what was written."""
-        self._remove_scratch()
+        """Remove the written segments after a failed job."""
+        self._remove_temporary()
         if self._is_new:
-            with suppress(OSError):  # it is not empty, or not there
-                self._place.folder.rmdir()
+            with suppress(OSError):  # the folder is not empty, or does not exist
+                self._plan.folder.rmdir()
 
-    def _remove_scratch(self) -> None:
-        # Renamed first, so that tasks that are still at work find no place where to make another file.
-        gone = self._scratch.with_suffix(".gone")
+    def _remove_temporary(self) -> None:
+        # Renamed first, so that tasks that are still running cannot create another file.
+        gone = self._temporary.with_suffix(".gone")
         with suppress(OSError):
-            self._scratch.rename(gone)
+            self._temporary.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def _move(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Rename files, all or none."""
+def _move_files(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Rename files, all or none: if one rename fails, the others are undone."""
     done: list[tuple[Path, Path]] = []
     try:
-        for one, other in moves:
-            one.rename(other)
-            done.append((one, other))
+        for old, new in moves:
+            old.rename(new)
+            done.append((old, new))
     except OSError:
-        for one, other in reversed(done):
-            other.rename(one)
+        for old, new in reversed(done):
+            new.rename(old)
         raise

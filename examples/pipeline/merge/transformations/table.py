@@ -1,15 +1,15 @@
-"""A table that is kept equal to its source by AUTO CDC.
+"""Keep a table equal to its source with AUTO CDC.
 
-The target's format has to support MERGE, as Delta Lake's and Apache Iceberg's do with their Spark connectors,
-which do not come from PyPI. The Parquet tables that Spark makes by itself are refused when the pipeline runs:
-AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE. `spark-pipelines dry-run` accepts the definitions in any case.
+The format of the target table must support MERGE, as Delta Lake and Apache Iceberg do with their Spark
+connectors, which are not on PyPI. Spark's own Parquet tables are refused when the pipeline runs, with the
+error AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE. `spark-pipelines dry-run` accepts the definitions in any case.
 
-AUTO CDC replaces whole rows by their key, so:
+AUTO CDC replaces whole rows by their key. Therefore:
 
-- An update of the key is two events: a delete of the old key, and an upsert of the new one.
-- A value that an update left as it was and that was not sent (TOAST) is taken from the old row. That is there
-  if the source table has REPLICA IDENTITY FULL; without it the target would get NULL.
-- A truncate has no key: no target can follow it.
+- An update of the key becomes two events: a delete of the old key, and an upsert of the new key.
+- An unchanged TOASTed value, which an update does not send, is taken from the old tuple. The old tuple is
+  complete if the source table has REPLICA IDENTITY FULL; otherwise the target gets NULL.
+- A truncate has no key and is not applied.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ TARGET = TABLE.rpartition(".")[2]
 
 
 def read_changes() -> DataFrame:
-    """The changes of the table, as they come."""
+    """Return the committed changes of the table, as a streaming DataFrame."""
     return spark.readStream.format("pgoutput").options(view="table", table=TABLE).load(PATH)
 
 
-ROW = read_changes().schema["after"].dataType  # here, since functions of a pipeline must not ask for a schema
+ROW = (
+    read_changes().schema["after"].dataType
+)  # at module level, because functions of a pipeline must not read a schema
 assert isinstance(ROW, StructType)
 COLUMNS = ROW.names
 
 
 @dp.temporary_view
 def row_events() -> DataFrame:
-    """The rows of the table as they come and go: their columns, `operation` and `sequence`."""
+    """Return the deletes and upserts of rows, with the columns of the table, `operation` and `sequence`."""
     changes = read_changes()
     before = {name: functions.col(f"before.`{name}`").alias(name) for name in COLUMNS}
     after = {name: functions.col(f"after.`{name}`").alias(name) for name in COLUMNS}
-    there = [
+    values = [
         functions.when(functions.array_contains("unchanged", name), before[name])
         .otherwise(after[name])
         .alias(name)
         for name in COLUMNS
     ]
-    moved = before[KEY].isNotNull() & ~before[KEY].eqNullSafe(after[KEY])
-    deletes = changes.where(moved).select(
+    removes_key = before[KEY].isNotNull() & ~before[KEY].eqNullSafe(after[KEY])
+    deletes = changes.where(removes_key).select(
         *before.values(), functions.lit("Delete").alias("operation"), "sequence"
     )
-    upserts = changes.where("after IS NOT NULL").select(*there, "operation", "sequence")
+    upserts = changes.where("after IS NOT NULL").select(*values, "operation", "sequence")
     return deletes.union(upserts)
 
 

@@ -1,4 +1,4 @@
-"""Columns are renamed, and have names that Delta takes for the same."""
+"""Columns are renamed, dropped, added and retyped, and have names that differ only in case."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pytest
 from deltalake import Field
 from deltalake.schema import MapType, PrimitiveType
 
-from pgoutput.errors import RecordingError
-from tests.replica.replicas import apply
-from tests.replica.simulator import Server
+from pgoutput.errors import ReplicaError
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply
 from tests.replica.test_replica import follows, table_of
 
 
 def numeric(precision: int, scale: int) -> int:
-    """The modifier."""
+    """Return the type modifier of numeric with this precision and scale."""
     return (precision << 16 | scale) + 4
 
 
 @pytest.fixture
-def server() -> Server:
-    return Server(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
+def server() -> SimulatedServer:
+    return SimulatedServer(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
 
 
-def send(target: Path, server: Server, batch: int, *, history: bool) -> None:
+def send(target: Path, server: SimulatedServer, batch: int, *, history: bool) -> None:
     apply(server.take().to_batches(), target, "query", batch, history=history)
 
 
-def held(target: Path) -> list[tuple[Any, ...]]:
-    """The rows that hold now."""
+def current_rows(target: Path) -> list[tuple[Any, ...]]:
+    """Return the current rows, without versions that have ended."""
     rows = [
         row for row in table_of(target).to_pyarrow_table().to_pylist() if row.pop("__END_AT", None) is None
     ]
@@ -40,7 +40,7 @@ def held(target: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", ["id", "K"])
-def test_a_key_is_renamed(name: str, server: Server, tmp_path: Path) -> None:
+def test_a_renamed_key_finds_its_rows(name: str, server: SimulatedServer, tmp_path: Path) -> None:
     for key in "123":
         server.insert(key, "v", "toast" + key)
     assert follows(tmp_path, server, 0)
@@ -51,7 +51,7 @@ def test_a_key_is_renamed(name: str, server: Server, tmp_path: Path) -> None:
     assert table_of(tmp_path).to_pyarrow_table().column_names == [name, "v", "w", "_rescued_data"]
 
 
-def test_columns_are_renamed_with_their_history(server: Server, tmp_path: Path) -> None:
+def test_renamed_columns_keep_their_history(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "a", "w")
     server.insert("2", "b", "w")
     send(tmp_path, server, 0, history=True)
@@ -67,11 +67,11 @@ def test_columns_are_renamed_with_their_history(server: Server, tmp_path: Path) 
     table = table_of(tmp_path).to_pyarrow_table()
     assert table.column_names == ["id", "Value", "w", "x", "_rescued_data", "__START_AT", "__END_AT"]
     assert sorted(table["Value"].to_pylist()) == ["a", "b", "c", "new"]
-    assert held(tmp_path) == [(1, "new", None, None, None), (3, "c", None, 7, None)]
+    assert current_rows(tmp_path) == [(1, "new", None, None, None), (3, "c", None, 7, None)]
 
 
-def test_rescued_values_keep_to_a_column_that_is_renamed(tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "date", "v": "text"}, keys=1)
+def test_a_renamed_column_keeps_its_rescued_values(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"k": "date", "v": "text"}, keys=1)
     server.insert("infinity", "a")
     assert follows(tmp_path, server, 0)
     server.rename_column("k", "day")
@@ -79,21 +79,23 @@ def test_rescued_values_keep_to_a_column_that_is_renamed(tmp_path: Path) -> None
     assert follows(tmp_path, server, 1)
 
 
-def test_a_last_column_that_is_dropped_and_added_is_not_renamed(server: Server, tmp_path: Path) -> None:
+def test_a_dropped_last_column_is_not_taken_for_renamed(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "v", "w")
     assert follows(tmp_path, server, 0)
     server.drop_column("w")
     server.add_column("x", "text")
     server.insert("2", "v", "x")
     assert follows(tmp_path, server, 1)
-    server.drop_column("v")  # what is behind it takes its place
+    server.drop_column("v")  # the next column takes its position
     server.add_column("w", "text")
     server.insert("3", "x", "w")
     assert follows(tmp_path, server, 2)
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_a_name_changes_its_case(history: bool, server: Server, tmp_path: Path) -> None:
+def test_a_column_name_that_changes_only_in_case_keeps_its_values(
+    history: bool, server: SimulatedServer, tmp_path: Path
+) -> None:
     server.insert("1", "v", "w")
     send(tmp_path, server, 0, history=history)
     server.rename_column("w", "W")
@@ -111,8 +113,8 @@ def test_a_name_changes_its_case(history: bool, server: Server, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("history", [False, True])
-def test_of_two_names_that_differ_in_case_one_is_dropped(history: bool, tmp_path: Path) -> None:
-    server = Server(1, "t", {"id": "int4", "v": "text", "V": "text"}, keys=1)
+def test_one_of_two_columns_that_differ_only_in_case_is_dropped(history: bool, tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"id": "int4", "v": "text", "V": "text"}, keys=1)
     server.insert("1", "a", "A")
     send(tmp_path, server, 0, history=history)
     server.drop_column("v")
@@ -125,14 +127,14 @@ def test_of_two_names_that_differ_in_case_one_is_dropped(history: bool, tmp_path
     assert [row.get("v_") for row in rows] == ["a" if history else None, None, None]
 
 
-def test_a_table_has_a_column_of_others(server: Server, tmp_path: Path) -> None:
+def test_a_column_that_somebody_else_added_is_an_error(server: SimulatedServer, tmp_path: Path) -> None:
     server.insert("1", "v", "w")
     assert follows(tmp_path, server, 0)
     text = PrimitiveType("string")
     table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
     server.insert("2", "v", "w")
     with pytest.raises(
-        RecordingError, match=r"public\.t: the Delta table has columns that are not of the relation"
+        ReplicaError, match=r"public\.t: the Delta table has columns that are not of the relation"
     ):
         send(tmp_path, server, 1, history=False)
 
@@ -158,10 +160,10 @@ def test_a_table_has_a_column_of_others(server: Server, tmp_path: Path) -> None:
         ("varchar", 9, "abc", "varchar", 24, "abc"),
     ],
 )
-def test_keys_are_found_whose_types_modifiers_change(
+def test_rows_are_found_after_the_type_or_modifier_of_their_key_changes(
     old: str, modifier: int, before: str, new: str, new_modifier: int, after: str, tmp_path: Path
 ) -> None:
-    server = Server(1, "t", {"k": old, "v": "text"}, keys=1)
+    server = SimulatedServer(1, "t", {"k": old, "v": "text"}, keys=1)
     server.modifiers["k"] = modifier
     server.insert(before, "old")
     assert follows(tmp_path, server, 0)

@@ -1,4 +1,4 @@
-"""Rows are found by their keys, whatever these are and whoever wrote the files."""
+"""Rows are found by keys of any type, in data files of any writer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from tests.replica.replicas import apply
-from tests.replica.simulator import Server
+from pgoutput.errors import ReplicaError
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply
 from tests.replica.test_replica import follows, table_of
 
 
@@ -22,11 +22,11 @@ from tests.replica.test_replica import follows, table_of
         ("date", ["2020-01-01", "infinity"]),
     ],
 )
-def test_rows_are_found_in_files_of_others(type_: str, values: list[str], tmp_path: Path) -> None:
-    """Whose statistics are not exact."""
+def test_rows_are_found_in_files_of_another_writer(type_: str, values: list[str], tmp_path: Path) -> None:
+    """The statistics of files that delta-rs has compacted are not exact."""
     for at in range(len(values)):
         target = tmp_path / str(at)
-        server = Server(1, "t", {"k": type_, "v": "text"}, keys=1)
+        server = SimulatedServer(1, "t", {"k": type_, "v": "text"}, keys=1)
         for batch, value in enumerate(values):
             server.insert(value, "old")
             assert follows(target, server, batch)
@@ -35,19 +35,19 @@ def test_rows_are_found_in_files_of_others(type_: str, values: list[str], tmp_pa
         assert follows(target, server, len(values))
 
 
-def test_no_value_looks_like_one_that_was_never_sent(tmp_path: Path) -> None:
-    server = Server(1, "t", {"a": "text[]", "b": "text"}, keys=2)
+def test_no_value_equals_a_value_that_was_never_sent(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"a": "text[]", "b": "text"}, keys=2)
     server.insert("{rescued,NULL}", "x")
     server.insert("{q}", "x")
     assert follows(tmp_path, server, 0)
     server.insert("{z}", "x")
-    server.take()  # as if the publication did not have the table
+    server.take()  # not sent, as if the publication did not contain the table
     server.delete(2)
     assert follows(tmp_path, server, 1)
 
 
-def test_no_value_looks_like_one_that_is_rescued(tmp_path: Path) -> None:
-    server = Server(1, "t", {"k": "text[]", "v": "text"}, keys=1)
+def test_no_value_equals_a_rescued_value(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"k": "text[]", "v": "text"}, keys=1)
     server.insert("{{1}}", "nested")
     server.insert('{rescued,"{{1}}"}', "flat")
     assert follows(tmp_path, server, 0)
@@ -58,9 +58,9 @@ def test_no_value_looks_like_one_that_is_rescued(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("change", ["update", "delete"])
-def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bool, tmp_path: Path) -> None:
-    """A column that the server fills is added, and becomes the key."""
-    server = Server(1, "t", {"a": "int4", "b": "text"}, keys=2)
+def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_path: Path) -> None:
+    """A column that the server fills itself (serial) is added, and becomes the key."""
+    server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in "123":
         server.insert(a, "b" + a)
     apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
@@ -81,7 +81,7 @@ def test_no_row_is_guessed_by_a_key_that_was_never_sent(change: str, history: bo
     else:
         server.delete(0)
     with pytest.raises(
-        RecordingError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
+        ReplicaError, match=r"public\.t: rows cannot be found by id: .* never sent.* empty target"
     ):
         apply(server.take().to_batches(), tmp_path, "query", 2, history=history)
     assert table_of(tmp_path).to_pyarrow_table().equals(before)

@@ -1,4 +1,4 @@
-"""The register of folders is damaged."""
+"""The registry finds tables by OID, even if it or the tables are damaged; folders get valid names."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.replica import replica_tables
-from pgoutput.replica.claim import Claim, claim
-from pgoutput.replica.folders import folder_name
+from pgoutput.errors import ReplicaError
+from pgoutput.replica import Owner, claim_target, replica_tables
+from pgoutput.replica.registry import folder_name
 from tests.recorder.lab import Lab
-from tests.replica.changes import in_order, recorded
-from tests.replica.replicas import apply
-from tests.replica.simulator import Server
+from tests.replica.changes import recorded_changes, sorted_changes
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply
 from tests.replica.test_replica import follows
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> list[Server]:
-    servers = [Server(oid, name, {"k": "int4"}, keys=1) for oid, name in ((1, "a"), (2, "b"))]
+def servers(tmp_path: Path) -> list[SimulatedServer]:
+    servers = [SimulatedServer(oid, name, {"k": "int4"}, keys=1) for oid, name in ((1, "a"), (2, "b"))]
     for server in servers:
         server.insert("1")
         assert follows(tmp_path, server, 0)
@@ -34,7 +33,9 @@ def folders(target: Path) -> dict[int, str]:
 
 @pytest.mark.parametrize("text", ["public.b", "", "public.gone"])
 @pytest.mark.parametrize("name", ["a", "renamed"])
-def test_tables_are_found_by_their_oid(text: str, name: str, servers: list[Server], tmp_path: Path) -> None:
+def test_tables_are_found_by_their_oid(
+    text: str, name: str, servers: list[SimulatedServer], tmp_path: Path
+) -> None:
     (tmp_path / "_relations" / "1").write_text(text)
     assert folders(tmp_path) == {1: "public.a", 2: "public.b"}
     servers[0].name = name
@@ -45,39 +46,41 @@ def test_tables_are_found_by_their_oid(text: str, name: str, servers: list[Serve
     assert folders(tmp_path) == {1: "public.a", 2: "public.b"}
 
 
-def test_a_table_is_gone(servers: list[Server], tmp_path: Path) -> None:
+def test_an_error_names_a_table_that_is_gone(servers: list[SimulatedServer], tmp_path: Path) -> None:
     servers[0].insert("2")
     shutil.rmtree(tmp_path / "public.a")
     match = r"public\.a: the Delta table of relation 1 is gone\. Put it back, or begin anew"
     assert re.search(match, replica_tables(tmp_path)[1].error)
-    with pytest.raises(RecordingError, match=match):
+    with pytest.raises(ReplicaError, match=match):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
-def test_the_log_of_a_table_is_damaged(servers: list[Server], tmp_path: Path) -> None:
+def test_an_error_names_a_table_whose_log_is_damaged(servers: list[SimulatedServer], tmp_path: Path) -> None:
     servers[0].insert("2")
     for entry in (tmp_path / "public.a" / "_delta_log").glob("*.json"):
         entry.write_text("{")
-    with pytest.raises(RecordingError, match=r"public\.a: the Delta table cannot be read"):
+    with pytest.raises(ReplicaError, match=r"public\.a: the Delta table cannot be read"):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
-def test_the_register_is_not_text(servers: list[Server], tmp_path: Path) -> None:
+def test_a_registry_file_that_is_not_text_is_an_error_of_one_table(
+    servers: list[SimulatedServer], tmp_path: Path
+) -> None:
     (tmp_path / "_relations" / "1").write_bytes(b"\xff")
     assert re.search(r"_relations/1: .*utf-8", replica_tables(tmp_path)[1].error)
     assert replica_tables(tmp_path)[2].error == ""
 
 
-def test_a_file_of_a_table_is_gone(servers: list[Server], tmp_path: Path) -> None:
+def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer], tmp_path: Path) -> None:
     (file,) = (tmp_path / "public.a").glob("*.parquet")
     file.unlink()
     servers[0].delete(0)
-    with pytest.raises(RecordingError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
+    with pytest.raises(ReplicaError, match=rf"{file.name}: the Delta table has this file, but it is gone"):
         apply(servers[0].take().to_batches(), tmp_path, "query", 1)
 
 
-def test_long_names(lab: Lab, tmp_path: Path) -> None:
-    """A server's schema and table of fifteen emoji each: their folder's whole name has 361 bytes."""
+def test_long_names_are_shortened(lab: Lab, tmp_path: Path) -> None:
+    """A schema and a table with names of fifteen emoji each: the full folder name has 361 bytes."""
     name = "\N{GRINNING FACE}" * 15
     lab.run(
         f'CREATE SCHEMA "{name}"',
@@ -87,12 +90,12 @@ def test_long_names(lab: Lab, tmp_path: Path) -> None:
     lab.record()
     lab.run(f'INSERT INTO "{name}"."{name}" VALUES (1)')
     lab.record()
-    changes = in_order(recorded(lab.folder))
+    changes = sorted_changes(recorded_changes(lab.folder))
     apply(changes.to_batches(), tmp_path / "target", "query", 0)
     ((oid, table),) = replica_tables(tmp_path / "target").items()
     assert (table.namespace, table.name) == (name, name)
     assert len(Path(table.place).name.encode()) == 200
-    other = Server(oid + 1, name, {"k": "int4"}, keys=1)
+    other = SimulatedServer(oid + 1, name, {"k": "int4"}, keys=1)
     other.insert("2")
     other.changes[0]["relation"]["namespace"] = name
     apply(other.take().to_batches(), tmp_path / "target", "query", 0)
@@ -103,14 +106,14 @@ def test_long_names(lab: Lab, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("namespace", "name"), [("n" * 63, "t" * 63), ("\N{GRINNING FACE}" * 8, "\xe9" * 31)]
 )
-def test_names_that_fit_are_whole(namespace: str, name: str) -> None:
+def test_short_names_are_not_shortened(namespace: str, name: str) -> None:
     whole = folder_name(namespace, name)
     assert whole.endswith(f".{name}")
     assert len(whole.encode()) <= 200
 
 
 def test_shortened_names_are_distinct() -> None:
-    """Where they differ at their ends only, or in what belongs to the namespace."""
+    """Also names that differ only at the end, or only in where the namespace ends."""
     face = "\N{GRINNING FACE}"
     pairs = [(face * 15, face * 14 + end) for end in "abc"] + [(face * 14, face * 15), (face * 15, face * 14)]
     names = [folder_name(*pair) for pair in pairs]
@@ -118,10 +121,10 @@ def test_shortened_names_are_distinct() -> None:
     assert all(len(name.encode()) <= 200 for name in names)
 
 
-def test_a_namespace_that_looks_like_the_targets_own_files(tmp_path: Path) -> None:
-    server = Server(1, "json", {"k": "int4"}, keys=1)
-    claim(tmp_path, Claim("query", "tables", ""), batch=0)
+def test_a_table_cannot_be_mistaken_for_a_file_of_the_target(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "json", {"k": "int4"}, keys=1)
+    claim_target(tmp_path, Owner("query", "tables", ""), batch=0)
     server.insert("1")
-    server.changes[0]["relation"]["namespace"] = "_query"
+    server.changes[0]["relation"]["namespace"] = "_owner"
     apply(server.take().to_batches(), tmp_path, "query", 0)
-    assert folders(tmp_path) == {1: "~5Fquery.json"}
+    assert folders(tmp_path) == {1: "~5Fowner.json"}

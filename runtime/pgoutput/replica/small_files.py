@@ -1,4 +1,4 @@
-"""Small files of a target, in any filesystem."""
+"""Small text files of a target, on any filesystem."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyarrow import fs
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
-from pgoutput.recording.location import Location
+from pgoutput.recording import Location
 
 
 def read_file(place: Location) -> str:
-    """Return the text of a small file; empty if there is no such file.
+    """Return the text of a small file; an empty string if the file does not exist.
 
     Raises:
-        ReplicaError: It cannot be read.
+        ReplicaError: The file cannot be read.
     """
     try:
         if place.filesystem.get_file_info(place.path).type == fs.FileType.NotFound:
@@ -29,18 +29,18 @@ def read_file(place: Location) -> str:
 
 
 def write_file(place: Location, text: str) -> None:
-    """Write a small file. A reader finds all of it, or none.
+    """Write a small file atomically: a reader finds the whole text, or no file.
 
     Raises:
-        ReplicaError: It cannot be written.
+        ReplicaError: The file cannot be written.
     """
     try:
         place.filesystem.create_dir(place.path.rpartition("/")[0])
-        if isinstance(place.filesystem, fs.LocalFileSystem):  # others show files when they are complete
+        if isinstance(place.filesystem, fs.LocalFileSystem):
             part = f"{place.path}.part"
             _write(place.filesystem, part, text)
             place.filesystem.move(part, place.path)
-        else:
+        else:  # object stores show a file when it is complete
             _write(place.filesystem, place.path, text)
     except (OSError, pa.ArrowException) as error:
         raise ReplicaError(f"{place}: {one_line(error)}") from error
@@ -50,7 +50,7 @@ def remove_file(place: Location) -> None:
     """Remove a small file.
 
     Raises:
-        ReplicaError: It cannot be removed.
+        ReplicaError: The file cannot be removed.
     """
     try:
         place.filesystem.delete_file(place.path)
@@ -59,9 +59,9 @@ def remove_file(place: Location) -> None:
 
 
 def remove_empty_folder(place: Location) -> None:
-    """Remove a folder of this machine if nothing is in it; do nothing in other filesystems."""
+    """Remove a folder of the local filesystem if it is empty; do nothing on other filesystems."""
     if isinstance(place.filesystem, fs.LocalFileSystem):
-        with suppress(OSError):  # another process has written into it
+        with suppress(OSError):  # another process has written into the folder
             os.rmdir(place.path)
 
 

@@ -1,4 +1,4 @@
-"""The files of a table are written in bounded memory."""
+"""Data files are written in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pgoutput.replica.files import FILE_BYTES, Files
+from pgoutput.replica.data_files import FILE_BYTES, DataFiles
 
 
-def test_large_rows_are_not_collected(tmp_path: Path) -> None:
-    """They are written once they are as many bytes as a file has, however few rows they are."""
+def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:
+    """Rows are flushed once they reach the size of a data file, however few rows they are."""
     schema = pa.schema([pa.field("v", pa.string())])
-    files = Files(DeltaTable.create(tmp_path, schema), schema)
+    files = DataFiles(DeltaTable.create(tmp_path, schema), schema)
     before = pa.total_allocated_bytes()
     held: list[int] = []
 

@@ -1,37 +1,38 @@
-"""What a Delta table's properties say of its relation."""
+"""The properties of a Delta table that describe its relation."""
 
 from __future__ import annotations
 
 from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk
-from pgoutput.replica.differences import (
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
+from pgoutput.replica.schema.differences import (
     Difference,
     altered_columns,
     decode_differences,
     encode_differences,
     incomplete_reasons,
 )
-from pgoutput.replica.files import Files
-from pgoutput.replica.folders import MAY_DIFFER, NAME, NAMESPACE
-from pgoutput.replica.rows import Layout
+from pgoutput.replica.schema.layout import TableLayout
 
 
-def describe(table: DeltaTable, layout: Layout, chunk: Chunk) -> list[Difference]:
-    """Keep a relation's name, and why its table may differ, in the table's properties.
+def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> list[Difference]:
+    """Store the relation's name, and why the table may differ from its source, in the table's properties.
 
-    A commit is made only where they change, before the chunk's own: a crash loses no difference.
+    The properties are committed before the chunk, and only if they have changed. So a crash loses no
+    difference.
 
     Args:
         table: The table.
-        layout: Its columns, before the chunk.
-        chunk: The changes that are to be applied next.
+        layout: The layout of the table, before the chunk is applied.
+        chunk: The changes that are about to be applied.
 
     Returns:
-        The differences that the properties did not have.
+        The differences that the properties did not contain before.
     """
-    there = table.metadata().configuration
-    known = decode_differences(there.get(MAY_DIFFER))
+    stored = table.metadata().configuration
+    known = decode_differences(stored.get(MAY_DIFFER))
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
     is_known = bool(layout.columns) or not layout.values
@@ -42,15 +43,15 @@ def describe(table: DeltaTable, layout: Layout, chunk: Chunk) -> list[Difference
     properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
     if new:
         properties[MAY_DIFFER] = encode_differences([*known, *new])
-    if properties.items() - there.items():
+    if properties.items() - stored.items():
         table.alter.set_table_properties(properties, raise_if_not_exists=False)
         table.update_incremental()
     return new
 
 
-def _has_rows(table: DeltaTable, layout: Layout) -> bool:
-    """Whether the relation has rows, as far as its table tells."""
-    files = Files(table, layout.schema)
+def _has_rows(table: DeltaTable, layout: TableLayout) -> bool:
+    """Return whether the table has current rows; with history, rows without an end."""
+    files = DataFiles(table, layout.schema)
     if layout.end is None:
         return any(batch.num_rows for file in files for batch in files.read(file, []))
     return any(batch[layout.end].null_count for file in files for batch in files.read(file, [layout.end]))

@@ -1,0 +1,149 @@
+"""Apply a batch of changes to the Delta tables of a target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location, PathOrUri, locate
+from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, split_changes
+from pgoutput.replica.schema import Difference
+from pgoutput.replica.table_writer import CHUNK_BITS, TableWriter
+
+
+class TableResult(msgspec.Struct, frozen=True):
+    """The result of applying a batch to the Delta table of one relation."""
+
+    oid: int
+    namespace: str
+    name: str
+    changes: dict[str, int]
+    """Number of applied changes by operation; empty if the table has failed."""
+    may_differ: tuple[Difference, ...] = ()
+    """Reasons, first seen in this batch, why the table may differ from its source."""
+    error: str = ""
+    """Why the batch was not applied completely; empty if it was."""
+
+
+def apply_changes(
+    batches: Iterable[pa.RecordBatch],
+    target: PathOrUri,
+    query: str,
+    batch: int,
+    *,
+    recording: str = "",
+    history: bool = False,
+    failed: Mapping[int, str] = {},
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[TableResult]:
+    """Apply a batch of changes to the Delta tables of a target. Applying a batch again changes nothing.
+
+    Each commit has a Delta transaction identifier: txnAppId is the query, txnVersion grows with each commit.
+    If a table fails, it keeps the state of its last commit, and the other tables are not affected.
+
+    Args:
+        batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
+        target: The folder of the tables, as a path or URI.
+        query: ID of the query that applies the changes, the same for all batches of a target.
+        batch: The number of the batch, greater than the numbers of earlier batches.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+        history: Whether to keep all versions of rows (SCD type 2).
+        failed: Errors of the failed tables, by relation OID. Changes of these relations are not applied.
+        max_rows: Maximum number of changes in a commit.
+        max_bytes: Maximum size of a commit's values, in bytes of text. A larger change is a commit of its
+            own.
+
+    Yields:
+        One result for each relation.
+
+    Raises:
+        ReplicaError: The target is a URI that pyarrow does not know.
+    """
+    location = locate(target)
+    table: _TableBatch | None = None
+    for chunk in split_changes(batches, max_rows, max_bytes):
+        if table is None or chunk.oid != table.oid:
+            if table is not None:
+                yield table.result()
+            error = failed.get(chunk.oid, "")
+            table = _TableBatch(location, chunk, query, batch, recording, history=history, error=error)
+        table.apply(chunk)
+    if table is not None:
+        yield table.result()
+
+
+class _TableBatch:
+    """The part of a batch that belongs to one relation; it is applied chunk by chunk."""
+
+    def __init__(
+        self,
+        target: Location,
+        first: Chunk,
+        query: str,
+        batch: int,
+        recording: str,
+        *,
+        history: bool,
+        error: str,
+    ) -> None:
+        self.oid = first.oid
+        self._target = target
+        self._first = first
+        self._query = query
+        self._batch = batch
+        self._recording = recording
+        self._history = history
+        self._writer: TableWriter | None = None
+        self._number = 0
+        self._counts: Counter[str] = Counter()
+        self._may_differ: list[Difference] = []
+        self._error = error
+
+    def apply(self, chunk: Chunk) -> None:
+        """Apply a chunk, unless the table has failed."""
+        if self._error:
+            return
+        name = f"{chunk.namespace}.{chunk.name}"
+        try:
+            if self._number >> CHUNK_BITS:
+                raise ReplicaError(
+                    f"{name}: a batch has more than {1 << CHUNK_BITS} commits for this table. "
+                    "Begin anew, with an empty target and smaller batches"
+                )
+            if self._writer is None:
+                self._writer = TableWriter(
+                    self._target, chunk, self._query, self._recording, history=self._history
+                )
+            self._may_differ += self._writer.apply(chunk, self._batch << CHUNK_BITS | self._number)
+        except ReplicaError as error:
+            self._error = one_line(error)
+            return
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            self._error = f"{name}: {one_line(error)}"
+            return
+        except Exception as error:  # an unexpected error of one table must not stop the other tables either
+            self._error = f"{name}: {type(error).__name__}: {one_line(error)}"
+            return
+        self._number += 1
+        for count in pc.value_counts(chunk.changes["operation"]).to_pylist():
+            self._counts[count["values"]] += count["counts"]
+
+    def result(self) -> TableResult:
+        """Return the result for the relation."""
+        first = self._first
+        return TableResult(
+            first.oid,
+            first.namespace,
+            first.name,
+            {} if self._error else dict(self._counts),  # a retry applies and counts the whole batch again
+            tuple(self._may_differ),
+            self._error,
+        )

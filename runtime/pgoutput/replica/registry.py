@@ -1,0 +1,180 @@
+"""The registry of a target: in which folder the Delta table of a relation lies.
+
+A relation's table is created in a folder with the relation's name, and stays there when the relation is
+renamed. The table's properties contain the relation's OID. Delta creates a table at most once, so two
+relations never share a folder. The registry, one small file `_relations/OID` for each relation with the
+folder's name, avoids opening all tables to find one. It is restored from the properties if it is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from pgoutput._text import one_line
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import Location
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.small_files import read_file, write_file
+
+OID: Final = "pgoutput.relation_oid"
+"""Property of a Delta table: OID of the relation."""
+NAMESPACE: Final = "pgoutput.relation_namespace"
+"""Property of a Delta table: current namespace of the relation."""
+NAME: Final = "pgoutput.relation_name"
+"""Property of a Delta table: current name of the relation."""
+RECORDING: Final = "pgoutput.recording"
+"""Property of a Delta table: UUID of the recording; empty if the changes do not come from a recording."""
+MAY_DIFFER: Final = "pgoutput.may_differ"
+"""Property of a Delta table: JSON array of the reasons why the table may differ from its source."""
+
+_FOLDER: Final = "_relations"
+
+_MAX_NAME_BYTES: Final = 200
+"""Maximum size of a folder's name without `@OID`, in bytes.
+
+Filesystems allow 255 bytes; other writers of Delta tables append suffixes.
+"""
+
+_DIGEST_DIGITS: Final = 16
+
+
+def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> DeltaTable:
+    """Return the Delta table of a relation; create the table if the relation has none.
+
+    Args:
+        target: The folder of the tables.
+        chunk: Changes of the relation.
+        schema: The columns of a new table.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+
+    Raises:
+        ReplicaError: The target cannot be read, contains something else in the table's folder, or has a
+            table of another recording there.
+    """
+    place, table = find_table(target, chunk.oid) or _create(target, chunk, schema, recording)
+    owner = table.metadata().configuration.get(RECORDING) or ""
+    if owner != recording:
+        raise ReplicaError(
+            f"{place}: the Delta table belongs to recording {owner or 'without a UUID'}, and this is "
+            f"recording {recording or 'without a UUID'}. Remove it from this target"
+        )
+    return table
+
+
+def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None:
+    """Return the location of a relation's Delta table, and the table; None if the relation has no table.
+
+    Raises:
+        ReplicaError: The target cannot be read, or the table's folder is gone.
+    """
+    file = target / _FOLDER / str(oid)
+    registered = read_file(file)
+    if registered:
+        table = _open(target / registered)
+        if table is not None and _relation_oid(table) == oid:
+            return target / registered, table
+    elif str(oid) not in (target / _FOLDER).names():
+        return None
+    for name in _search_folders(target, oid):  # the registry's file is truncated, or the table was moved
+        write_file(file, name)
+        return target / name, DeltaTable((target / name).place)
+    if registered:
+        raise ReplicaError(
+            f"{target / registered}: the Delta table of relation {oid} is gone. "
+            "Put it back, or begin anew, with an empty target"
+        )
+    return None
+
+
+def registered_oids(target: Location) -> set[int]:
+    """Return the OIDs of the relations in the registry of a target."""
+    return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
+
+
+def _open(place: Location) -> DeltaTable | None:
+    """Return the Delta table at a location, or None if the location has no Delta table."""
+    try:
+        return DeltaTable(place.place)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
+
+
+def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> tuple[Location, DeltaTable]:
+    name = folder_name(chunk.namespace, chunk.name)
+    properties: dict[str, str | None] = {
+        OID: str(chunk.oid),
+        NAMESPACE: chunk.namespace,
+        NAME: chunk.name,
+        RECORDING: recording,
+    }
+    for folder in (name, f"{name}@{chunk.oid}"):
+        table = _create_at(target / folder, schema, properties)
+        if _relation_oid(table) == chunk.oid:
+            write_file(target / _FOLDER / str(chunk.oid), folder)
+            return target / folder, table
+    raise ReplicaError(f"{target / name}: the Delta table here does not belong to relation {chunk.oid}")
+
+
+def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | None]) -> DeltaTable:
+    if (existing := _open(place)) is not None:
+        return existing
+    failure: DeltaError | None = None
+    try:
+        DeltaTable.create(place.place, schema, configuration=properties, raise_if_key_not_exists=False)
+    except (
+        DeltaError
+    ) as error:  # a concurrent task may have created a table for another relation of this name
+        failure = error
+    if (created := _open(place)) is None:
+        cause = "no table exists after the attempt" if failure is None else one_line(failure)
+        raise ReplicaError(f"{place}: a Delta table cannot be created here: {cause}") from failure
+    return created
+
+
+def _relation_oid(table: DeltaTable) -> int | None:
+    """Return the OID of the relation that a Delta table follows; None if its properties have no OID."""
+    text = table.metadata().configuration.get(OID) or ""
+    return int(text) if text.isdecimal() else None
+
+
+def _search_folders(target: Location, oid: int) -> list[str]:
+    """Return the names of the folders that contain a Delta table of the relation, opening all tables."""
+    found = []
+    for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
+        try:
+            table = _open(target / name)
+        except ReplicaError:
+            continue  # the table of another relation is damaged
+        if table is not None and _relation_oid(table) == oid:
+            found.append(name)
+    return found
+
+
+def folder_name(namespace: str, name: str) -> str:
+    """Return the name of the folder for a relation's table, of at most 200 bytes.
+
+    A longer name is truncated, and ends with a digest of the whole name.
+    """
+    whole = f"{_quote(namespace)}.{_quote(name)}"
+    encoded = whole.encode()
+    if len(encoded) <= _MAX_NAME_BYTES:
+        return whole
+    digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_DIGITS]
+    return encoded[: _MAX_NAME_BYTES - 1 - _DIGEST_DIGITS].decode(errors="ignore") + f"~{digest}"
+
+
+def _quote(name: str) -> str:
+    """Return a name as part of paths and URIs: letters, digits, `_`, `-`, space, and `~XX` for other bytes.
+
+    A leading `_` is quoted too: Spark hides such folders, and the names of the target's own files begin with
+    it. The `%` of URLs is not used, because some readers of Delta tables decode it.
+    """
+    return re.sub(r"[^\w -]|\A_", lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)

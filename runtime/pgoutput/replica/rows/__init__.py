@@ -1,0 +1,14 @@
+"""The rows of a Delta table follow the changes of its relation.
+
+- `cells`: the old and new tuples of a chunk as columns of text.
+- `lookup`: find the rows of the table that have the keys of a chunk.
+- `merge`: decide which rows the changes end and which rows they begin.
+- `builder`: build the rows that the changes begin.
+- `commit`: apply a chunk to the table in one commit.
+"""
+
+from __future__ import annotations
+
+from pgoutput.replica.rows.commit import commit_chunk
+
+__all__ = ["commit_chunk"]

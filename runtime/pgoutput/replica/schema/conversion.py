@@ -1,0 +1,234 @@
+"""Convert existing rows to changed column types, as the server's casts do.
+
+ALTER TABLE … TYPE sends nothing about existing rows. Their values in the Delta table are converted to the
+text that the server's cast gives, and then to the new Arrow type. A value that its new type cannot represent
+becomes NULL and is kept as text in `_rescued_data`.
+
+Not converted: casts that depend on settings or are given with USING. Type modifiers are applied to values of
+char, numeric and timestamp, but not to time, interval and elements of arrays; these values stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
+from functools import partial
+from math import isfinite
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pgoutput import catalog
+from pgoutput.replica.chunks import Column
+from pgoutput.replica.schema.layout import TableLayout, delta_names
+from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
+from pgoutput.views.table import RESCUED_TYPE
+
+_NUMERIC: Final = catalog.BY_NAME["numeric"].oid
+_CHAR: Final = catalog.BY_NAME["bpchar"].oid
+_STRINGS: Final = {catalog.BY_NAME[name].oid for name in ("text", "varchar", "bpchar")}
+_TIMESTAMPS: Final = {catalog.BY_NAME[name].oid for name in ("timestamp", "timestamptz")}
+_EPOCH: Final = datetime(2000, 1, 1)
+_EXACT: Final = Context(prec=200_000)
+_NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
+_MAX_EXPONENT: Final = 20
+"""Numbers from 10 to the power of this on are not rounded: more digits than any integer type has, fewer than
+a `Decimal` keeps."""
+
+
+def convert_batch(
+    batch: pa.RecordBatch, old: TableLayout, new: TableLayout, columns: tuple[Column, ...]
+) -> pa.RecordBatch:
+    """Convert rows of a Delta table to a new layout. Values in added columns are marked as never sent.
+
+    Args:
+        batch: Rows with the old layout.
+        old: The layout of the rows.
+        new: The layout to convert to.
+        columns: Columns of the relation, with the PostgreSQL types of the new layout.
+    """
+    by_name = dict(zip(delta_names(columns), columns, strict=True))
+    adjustments = text_adjustments(old, new)
+    old_rescued: list[dict[str, str | None]] = [dict(one or ()) for one in batch[old.rescued].to_pylist()]
+    new_rescued: list[dict[str, str | None]] = [{} for _ in old_rescued]
+    extra_sources = dict(zip(_extra_columns(new), _extra_columns(old), strict=True))
+    arrays: dict[str, pa.Array] = {}
+    for field in new.schema:
+        if field.name == new.rescued:
+            continue
+        source = extra_sources.get(field.name) or new.sources.get(field.name)
+        if source is None:
+            arrays[field.name] = pa.nulls(batch.num_rows, field.type)
+            for one in new_rescued:
+                one[field.name] = None
+            continue
+        column = batch[source]
+        rescued: Rescued = {row: one[source] for row, one in enumerate(old_rescued) if source in one}
+        adjust = adjustments.get(field.name, str)
+        if column.type != field.type or field.name in adjustments:
+            column, rescued = _convert_column(column, rescued, by_name[field.name], field.type, adjust)
+        arrays[field.name] = column
+        for row, text in rescued.items():
+            new_rescued[row][field.name] = text
+    arrays[new.rescued] = pa.array([list(one.items()) or None for one in new_rescued], RESCUED_TYPE)
+    return pa.record_batch([arrays[name] for name in new.schema.names], schema=new.schema)
+
+
+def _extra_columns(layout: TableLayout) -> list[str]:
+    """Return the names of the columns that do not come from the relation."""
+    return [name for name in (layout.rescued, layout.start, layout.end) if name is not None]
+
+
+def text_adjustments(old: TableLayout, new: TableLayout) -> dict[str, Callable[[str], str]]:
+    """Return the functions that adjust a value's text to a changed type or type modifier, by column name.
+
+    Columns whose text does not change are left out.
+    """
+    before = dict(zip(delta_names(old.columns), old.columns, strict=True))
+    adjustments = {}
+    for name, column in zip(delta_names(new.columns), new.columns, strict=True):
+        was = before.get(new.sources.get(name, ""))
+        if was is not None and (adjust := _text_adjustment(was, column)) is not None:
+            adjustments[name] = adjust
+    return adjustments
+
+
+def _text_adjustment(old: Column, new: Column) -> Callable[[str], str] | None:
+    oid, modifier = new.type_oid, new.type_modifier
+    if (old.type_oid, old.type_modifier) == (oid, modifier):
+        return None
+    if oid == _CHAR and modifier > 4:
+        return lambda text: text.rstrip(" ").ljust(modifier - 4)
+    if old.type_oid == _CHAR and oid in _STRINGS - {_CHAR}:
+        return lambda text: text.rstrip(" ")
+    if oid == _NUMERIC and modifier >= 4:
+        scale = ((modifier - 4 & 0x7FF) ^ 1024) - 1024  # numeric_typmod_scale
+        return lambda text: _with_scale(text, scale)
+    if oid in _TIMESTAMPS and 0 <= modifier < 6:
+        return lambda text: _with_precision(text, modifier)
+    return None
+
+
+def _with_scale(text: str, scale: int) -> str:
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return text
+    if not number.is_finite():
+        return text
+    scaled = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    return f"{abs(scaled) if scaled.is_zero() else scaled:f}"
+
+
+def _with_precision(text: str, digits: int) -> str:
+    """Round the text of a timestamp as AdjustTimestampForTypmod does: ties are rounded away from 2000."""
+    plain = text.removesuffix("+00")
+    try:
+        since = datetime.fromisoformat(plain) - _EPOCH
+        unit = 10 ** (6 - digits)
+        microseconds = since // timedelta(microseconds=1)
+        rounded = (abs(microseconds) + unit // 2) // unit * unit
+        timestamp = _EPOCH + timedelta(microseconds=rounded if microseconds >= 0 else -rounded)
+    except (ValueError, OverflowError):
+        return text
+    return _timestamp_text(timestamp) + text[len(plain) :]
+
+
+def _convert_column(
+    array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType, adjust: Callable[[str], str]
+) -> tuple[pa.Array, Rescued]:
+    """Convert the values of a column; return them with the rescued values by row."""
+    cast = _cast_to_text(array.type, type_, column.type_oid)
+    cells = [None if value is None else adjust(cast(value)) for value in array.to_pylist()]
+    for row, text in rescued.items():
+        if text is not None:
+            cells[row] = text
+    result, newly_rescued = to_arrow(cells, column.type_oid, column.type_modifier, type_)
+    never_sent: Rescued = {row: None for row, text in rescued.items() if text is None}
+    return result, newly_rescued | never_sent
+
+
+def _cast_to_text(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[Any], str]:
+    """Return a function that converts a value to the text of the server's cast to another type."""
+    if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
+        new_element = new.value_type if pa.types.is_list(new) else new
+        cast_element = _cast_to_text(old.value_type, new_element, element.oid)
+        return lambda items: _array_text(items, cast_element)
+    formatter = text_formatter(old)
+    if pa.types.is_floating(old) and type_oid == _NUMERIC:
+        digits = 15 if pa.types.is_float64(old) else 6  # float8_numeric, float4_numeric
+        formatter = partial(_format_float, digits)
+    elif pa.types.is_floating(old) and pa.types.is_float64(new):
+        formatter = format_float8
+    cast = _text_cast(old, new, type_oid)
+    return lambda value: cast(formatter(value))
+
+
+def text_formatter(type_: pa.DataType) -> Callable[[Any], str]:
+    """Return a function that formats a value of an Arrow type as the server does."""
+    if pa.types.is_list(type_):
+        element = text_formatter(type_.value_type)
+        return lambda items: _array_text(items, element)
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return lambda value: _timestamp_text(value.replace(tzinfo=None)) + "+00"
+    return next((formatter for applies, formatter in _FORMATTERS if applies(type_)), str)
+
+
+_FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
+    (pa.types.is_boolean, lambda value: "t" if value else "f"),
+    (pa.types.is_float32, lambda value: format_float4(value)),
+    (pa.types.is_float64, lambda value: format_float8(value)),
+    (pa.types.is_decimal, lambda value: f"{value:f}"),
+    (pa.types.is_timestamp, lambda value: _timestamp_text(value)),
+    (pa.types.is_binary, lambda value: "\\x" + value.hex()),
+)
+"""Tests of Arrow types, and the functions that format their values; `str` formats values of other types."""
+
+
+def _format_float(digits: int, value: float) -> str:
+    return f"{value:.{digits}g}" if isfinite(value) else format_float8(value)
+
+
+def _array_text(items: list[Any], element: Callable[[Any], str]) -> str:
+    return (
+        "{" + ",".join("NULL" if item is None else quote_array_element(element(item)) for item in items) + "}"
+    )
+
+
+def _timestamp_text(value: datetime) -> str:
+    text = value.isoformat(" ")
+    return text.rstrip("0") if value.microsecond else text
+
+
+def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[str], str]:
+    """Return a function that converts a value's text as the server's cast does."""
+    if pa.types.is_date(new):
+        return lambda text: text[:10] if pa.types.is_timestamp(old) else text
+    if pa.types.is_timestamp(new) and pa.types.is_date(old):
+        return lambda text: f"{text} 00:00:00" + ("" if new.tz is None else "+00")
+    if pa.types.is_timestamp(new) and pa.types.is_timestamp(old):
+        return lambda text: text.removesuffix("+00") + ("" if new.tz is None else "+00")
+    if pa.types.is_boolean(old) and pa.types.is_integer(new):
+        return lambda text: "1" if text == "t" else "0"
+    if pa.types.is_boolean(old) and type_oid in _STRINGS:
+        return lambda text: "true" if text == "t" else "false"
+    if pa.types.is_floating(old) and pa.types.is_string(new) and type_oid == _NUMERIC:
+        return lambda text: text if text in _NOT_FINITE else f"{Decimal(text) + 0:f}"  # numeric has no -0
+    scale = new.scale if pa.types.is_decimal(new) else 0
+    is_exact = pa.types.is_decimal(old) or pa.types.is_string(old)
+    if pa.types.is_decimal(new) or pa.types.is_integer(new):
+        # numeric rounds ties away from zero (round_var), floating point to even (rint)
+        rounding = ROUND_HALF_UP if is_exact or pa.types.is_decimal(new) else ROUND_HALF_EVEN
+        return lambda text: _round(text, scale, rounding)
+    return lambda text: text
+
+
+def _round(text: str, scale: int, rounding: str) -> str:
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return text
+    if not number.is_finite() or number.adjusted() > _MAX_EXPONENT:
+        return text
+    return f"{number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT):f}"

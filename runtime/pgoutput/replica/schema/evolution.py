@@ -1,0 +1,84 @@
+"""Schema evolution: alter a Delta table, or rewrite its files, when its relation has other columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema, TableFeatures
+
+from pgoutput.errors import ReplicaError
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.schema.conversion import convert_batch, text_adjustments
+from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
+
+
+def read_table_layout(table: DeltaTable, name: str) -> TableLayout:
+    """Return the layout of a Delta table.
+
+    Args:
+        table: The table.
+        name: Qualified name of the relation, for errors.
+
+    Raises:
+        ReplicaError: Somebody else has changed the columns of the table.
+    """
+    try:
+        return read_layout(pa.schema(table.schema().to_arrow()))
+    except ValueError as error:
+        raise ReplicaError(
+            f"{name}: the Delta table has {error}. "
+            "Restore its version before these, or begin anew, with an empty target"
+        ) from None
+
+
+def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
+    """Give a Delta table the columns of its relation; return the new layout.
+
+    Added columns and metadata are changed in place. Other changes rewrite all data files in one commit.
+
+    Args:
+        table: The table.
+        old: Current layout of the table.
+        chunk: Changes of the relation, with its current columns.
+        history: Whether the table keeps all versions of rows (SCD type 2).
+    """
+    new = make_layout(chunk.columns, history=history, old=old)
+    _enable_timestamps_without_time_zone(table, new.schema)
+    added = [field for field in new.values if field.name not in new.sources]
+    # With REPLICA IDENTITY FULL a row is looked up by all columns, so each existing row has to be marked: the
+    # value of the added column was never sent. That rewrites the files.
+    is_marked = bool(added) and len(chunk.keys) == len(chunk.columns)
+    if not is_marked and _only_adds_columns(new, old):
+        if added:
+            fields = Schema.from_arrow(pa.schema(added)).fields
+            table.alter.add_columns([Field(one.name, one.type) for one in fields])
+            table.update_incremental()
+        if new.columns != old.columns:
+            metadata = new.schema.field(new.rescued).metadata
+            texts = {key.decode(): text.decode() for key, text in metadata.items()}
+            table.alter.set_column_metadata(new.rescued, texts)
+            table.update_incremental()
+        return read_table_layout(table, f"{chunk.namespace}.{chunk.name}")
+    source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
+    batches = (
+        convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)
+    )
+    target.commit(target.write(batches), None, Schema.from_arrow(new.schema), None)
+    return new
+
+
+def _only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
+    """Return whether each column of the old layout keeps its name, type and type modifier."""
+    types = {field.name: field.type for field in old.schema}
+    kept = {field.name: field.type for field in new.schema if field.name in types}
+    is_renamed = any(name != source for name, source in new.sources.items())
+    return kept == types and old.rescued == new.rescued and not is_renamed and not text_adjustments(old, new)
+
+
+def _enable_timestamps_without_time_zone(table: DeltaTable, schema: pa.Schema) -> None:
+    """Enable the Delta table feature `timestampNtz` if a column needs it."""
+    elements = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in schema]
+    is_needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
+    if is_needed and "timestampNtz" not in (table.protocol().writer_features or ()):
+        table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+        table.update_incremental()

@@ -1,0 +1,183 @@
+"""The layout of a Delta table: the columns of its relation, and the columns that describe its rows.
+
+A renamed column keeps its values; in a table with history it also keeps the values of all versions. Relation
+messages do not mention a rename. A rename is inferred if column count, all types, and the last column's name
+are unchanged. A rename is also seen as drop and add (the column becomes NULL) when it is the last column or
+coincides with another schema change. A publication's column list in which one column is replaced by another
+of the same type is mistaken for a rename. To infer renames, the metadata of the column `_rescued_data`
+contains the columns of the relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from pgoutput.replica.chunks import Column
+from pgoutput.values import arrow_type, common_type
+from pgoutput.views.table import RESCUED, RESCUED_TYPE
+
+MOMENT: Final = pa.struct(
+    [
+        pa.field("commit_lsn", pa.int64()),
+        pa.field("position", pa.int64()),
+        pa.field("commit_time", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""Type of `__START_AT` and `__END_AT`: `sequence` and `commit_time` of the change that begins or ends a
+version of a row."""
+
+COLUMNS: Final = "pgoutput.columns"
+"""Metadata key of the column `_rescued_data`; the value is the relation's columns as JSON."""
+
+START: Final = "__START_AT"
+END: Final = "__END_AT"
+
+
+class TableLayout(msgspec.Struct, frozen=True):
+    """The columns of a Delta table, and what each is for."""
+
+    schema: pa.Schema
+    """All columns of the Delta table."""
+    rescued: str
+    """Name of the column with rescued values."""
+    start: str | None = None
+    """Name of the column that says when a version of a row begins; None without history."""
+    end: str | None = None
+    """Name of the column that says when a version of a row ends; None without history."""
+    columns: tuple[Column, ...] = ()
+    """Columns of the relation; empty if they are not known."""
+    sources: Mapping[str, str] = {}
+    """Previous name by current name, for each column that the Delta table had before."""
+
+    @property
+    def values(self) -> list[pa.Field]:
+        """The columns that the relation has or had."""
+        others = {self.rescued, self.start, self.end}
+        return [field for field in self.schema if field.name not in others]
+
+
+def delta_names(columns: Iterable[Column]) -> list[str]:
+    """Return the names of a relation's columns in Delta, where names that differ only in case are the same.
+
+    A name that is already taken by an earlier column gets underscores appended.
+    """
+    taken: set[str] = set()
+    return [_unique_name(column.name, taken) for column in columns]
+
+
+def _unique_name(name: str, taken: set[str]) -> str:
+    while name.lower() in taken:
+        name += "_"
+    taken.add(name.lower())
+    return name
+
+
+def make_layout(columns: Sequence[Column], *, history: bool, old: TableLayout | None = None) -> TableLayout:
+    """Return the layout of the Delta table for a relation.
+
+    With history, a column that the relation no longer has stays in the table, and a column whose type has
+    changed gets a type that can represent the values of both types.
+
+    Args:
+        columns: Columns of the relation.
+        history: Whether to keep all versions of rows (SCD type 2).
+        old: Current layout of the table; None for a new table.
+    """
+    types = {
+        name: arrow_type(column.type_oid, column.type_modifier)
+        for name, column in zip(delta_names(columns), columns, strict=True)
+    }
+    sources = {} if old is None else _find_sources(columns, old)
+    if history and old is not None:
+        types, sources = _add_dropped_columns(types, sources, old)
+    taken = {name.lower() for name in types}
+    rescued = _unique_name(RESCUED, taken)
+    fields = [
+        *(pa.field(name, type_) for name, type_ in types.items()),
+        pa.field(rescued, RESCUED_TYPE, metadata={COLUMNS: msgspec.json.encode(columns)}),
+    ]
+    if not history:
+        return TableLayout(pa.schema(fields), rescued, None, None, tuple(columns), sources)
+    start, end = _unique_name(START, taken), _unique_name(END, taken)
+    schema = pa.schema([*fields, pa.field(start, MOMENT), pa.field(end, MOMENT)])
+    return TableLayout(schema, rescued, start, end, tuple(columns), sources)
+
+
+def _add_dropped_columns(
+    types: Mapping[str, pa.DataType], sources: Mapping[str, str], old: TableLayout
+) -> tuple[dict[str, pa.DataType], dict[str, str]]:
+    """Return types and sources of the columns that the relation has or had."""
+    names = {source: name for name, source in sources.items()}
+    taken = {name.lower() for name in types}
+    all_types, all_sources = {}, {}
+    for field in old.values:
+        if field.name in names:
+            name = names[field.name]
+            all_types[name] = common_type(field.type, types[name])
+        else:
+            name = _unique_name(field.name, taken)
+            all_types[name] = field.type
+        all_sources[name] = field.name
+    new = {name: type_ for name, type_ in types.items() if name not in all_types}
+    return {**all_types, **new}, all_sources
+
+
+def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]:
+    """Return the previous Delta name by Delta name, for each column that the table already has."""
+    remaining = {field.name.lower(): field.name for field in old.values}
+    before = dict(zip((column.name for column in old.columns), delta_names(old.columns), strict=True))
+    renamed = renamed_columns(old.columns, columns)
+    sources: dict[str, str] = {}
+    others = []
+    for name, column in zip(delta_names(columns), columns, strict=True):
+        source = before.get(renamed.get(column.name, column.name), "")
+        if remaining.pop(source.lower(), None) is None:
+            others.append(name)
+        else:
+            sources[name] = source
+    for name in others:
+        if source := remaining.get(name.lower(), ""):
+            sources[name] = source
+    return sources
+
+
+def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, str]:
+    """Return the old name by new name, for each column whose rename can be inferred.
+
+    A rename is inferred if column count, all types, and the last column's name are unchanged.
+
+    Args:
+        old: Previous columns of the relation; empty if they are not known.
+        new: Current columns of the relation.
+    """
+    if not old or len(old) != len(new) or old[-1] != new[-1]:
+        return {}
+    if any(
+        a.type_oid != b.type_oid or a.type_modifier != b.type_modifier for a, b in zip(old, new, strict=True)
+    ):
+        return {}
+    pairs = {b.name: a.name for a, b in zip(old, new, strict=True) if a.name != b.name}
+    old_names = {column.name for column in old}
+    new_names = {column.name for column in new}
+    return {} if old_names & pairs.keys() or new_names.intersection(pairs.values()) else pairs
+
+
+def read_layout(schema: pa.Schema) -> TableLayout:
+    """Return the layout of a Delta table that was created with `make_layout`.
+
+    Raises:
+        ValueError: The table has other columns than `make_layout` creates.
+    """
+    # No column of a relation is a map or a struct.
+    maps = [field for field in schema if pa.types.is_map(field.type)]
+    moments = [field.name for field in schema if pa.types.is_struct(field.type)]
+    if len(maps) != 1 or len(moments) not in (0, 2):
+        raise ValueError("columns that are not of the relation")
+    text = (maps[0].metadata or {}).get(COLUMNS.encode())
+    columns = () if text is None else msgspec.json.decode(text, type=tuple[Column, ...])
+    start, end = moments or (None, None)
+    return TableLayout(schema, maps[0].name, start, end, columns)

@@ -1,0 +1,80 @@
+"""Apply chunks of changes to the Delta table of one relation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError
+
+from pgoutput.recording import Location
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.registry import open_table
+from pgoutput.replica.rows import commit_chunk
+from pgoutput.replica.schema import (
+    Difference,
+    follow_schema,
+    make_layout,
+    read_table_layout,
+    update_properties,
+)
+
+CHUNK_BITS: Final = 20
+"""Number of low bits of a txnVersion that contain the number of the chunk. The higher bits contain the number
+of the batch."""
+
+_ATTEMPTS: Final = 5
+
+
+class TableWriter:
+    """A Delta table that follows a relation, or keeps all versions of the relation's rows.
+
+    Args:
+        target: The folder of the tables.
+        chunk: The relation's first chunk in the batch; a new table gets its columns.
+        query: ID of the query that writes; the txnAppId of the Delta transaction identifiers.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+        history: Whether to keep all versions of rows (SCD type 2).
+
+    Raises:
+        ReplicaError: The target cannot be read, or contains something else in the table's folder.
+    """
+
+    def __init__(
+        self, target: Location, chunk: Chunk, query: str, recording: str = "", *, history: bool
+    ) -> None:
+        self._history = history
+        self._query = query
+        layout = make_layout(chunk.columns, history=history)
+        self._table = open_table(target, chunk, layout.schema, recording)
+
+    def apply(self, chunk: Chunk, version: int) -> list[Difference]:
+        """Apply the changes of a chunk in one commit, unless the table already has this version.
+
+        Returns:
+            The reasons, first seen in this chunk, why the table may differ from its source.
+
+        Args:
+            chunk: The chunk.
+            version: The txnVersion of the commit, greater than the version of the previous chunk.
+
+        Raises:
+            ReplicaError: A row has to be found by a column whose value was never sent.
+            deltalake.exceptions.CommitFailedError: Concurrent commits keep changing the table.
+        """
+        differences: list[Difference] = []
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                done = self._table.transaction_version(self._query)
+                if done is None or version > done:
+                    layout = read_table_layout(self._table, f"{chunk.namespace}.{chunk.name}")
+                    differences += update_properties(self._table, layout, chunk)
+                    layout = follow_schema(self._table, layout, chunk, history=self._history)
+                    commit_chunk(self._table, layout, chunk, Transaction(self._query, version))
+                return differences
+            except CommitFailedError:
+                # Somebody has compacted the table, or a task of a killed Spark session is still running.
+                if attempt == _ATTEMPTS:
+                    raise
+                self._table.update_incremental()
+        raise AssertionError("unreachable")

@@ -1,0 +1,61 @@
+"""Apply changes to a target, and compare its tables with the expected rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from pgoutput.errors import ReplicaError
+from pgoutput.replica import TableResult, apply_changes, replica_tables
+from pgoutput.replica.schema.conversion import text_formatter
+from tests.truth import TrueTable, equals_typed
+
+
+def apply(
+    batches: Iterable[pa.RecordBatch], target: Path, query: str, batch: int, **options: Any
+) -> list[TableResult]:
+    """Apply a batch of changes to a target. Raise ReplicaError if a table fails."""
+    results = list(apply_changes(batches, target, query, batch, **options))
+    for result in results:
+        if result.error:
+            raise ReplicaError(result.error)
+    return results
+
+
+def rescued_last(table: pa.Table) -> pa.Table:
+    """Return a table whose last column is `_rescued_data`, as `equals_typed` expects it."""
+    (rescued,) = (field.name for field in table.schema if pa.types.is_map(field.type))
+    names = [name for name in table.column_names if name != rescued]
+    return table.select([*names, rescued]).rename_columns([*names, "_rescued_data"])
+
+
+def different_tables(target: Path, truth: list[TrueTable]) -> list[str]:
+    """Return the names of the tables that differ from the server's tables."""
+    paths = {oid: table.place for oid, table in replica_tables(target).items()}
+    return [
+        true.name
+        for true in truth
+        if not (
+            equals_typed(true, rescued_last(DeltaTable(paths[true.oid]).to_pyarrow_table()))
+            if true.oid in paths
+            else not true.rows
+        )
+    ]
+
+
+def row_texts(row: dict[str, Any]) -> dict[str, str | None]:
+    """Return the values of a row in the text format of the server."""
+    rescued = dict(row["_rescued_data"] or ())
+    return {name: rescued.get(name, _text(value)) for name, value in row.items()}
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, dict):  # __START_AT or __END_AT
+        return ""
+    return text_formatter(pa.array([value]).type)(value)
