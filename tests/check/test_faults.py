@@ -17,6 +17,7 @@ from pgoutput.testing.faults import FAULTS, Corruption, Fault, Stream, corruptio
 from tests.check.chance import why_dropped, why_flipped, why_repeated, why_swapped
 from tests.check.streams import checker, options
 from tests.codec.corpus import read
+from tests.effort import examples
 
 NAMES = (
     "pg10_p1",
@@ -159,7 +160,7 @@ def test_a_corruption_is_made_as_its_fault_says(corruption: Corruption) -> None:
         assert first(corruption.stream.messages, SMALL.options) is not None
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(corruptions(stream("pg16_p4_par_2pc")))
 def test_corruptions_of_a_real_stream_are_drawn(corruption: Corruption) -> None:
     assert corruption.stream.messages != stream("pg16_p4_par_2pc").messages

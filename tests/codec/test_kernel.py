@@ -26,6 +26,7 @@ from pgoutput.versions import CODECS, Codec
 from tests.codec import corpus, fuzz
 from tests.codec.cases import CASES
 from tests.codec.test_properties import ANYWHERE, MADE, damaged
+from tests.effort import examples
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -123,7 +124,7 @@ def test_every_bit_of_every_message(case: Any) -> None:
             assert_both_ways(codec, bytes(data), in_stream, streaming)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(streams())
 def test_what_scenarios_send(stream: Any) -> None:
     codec = CODECS[stream.options.proto_version]
@@ -134,7 +135,7 @@ def test_what_scenarios_send(stream: Any) -> None:
         in_stream = in_stream or data[:1] == m.StreamStart.wire_tag
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(damaged())
 def test_damaged_bytes(given: tuple[bytes, fuzz.Context]) -> None:
     data, (codec, _, in_stream, streaming) = given
@@ -220,7 +221,7 @@ def odd(draw: st.DrawFn, whole: Any) -> Any:
     return replace(whole, **{name: draw(st.sampled_from(ODD))})
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_odd_objects(data: st.DataObject) -> None:
     message = data.draw(st.sampled_from(MADE).flatmap(lambda made: made))

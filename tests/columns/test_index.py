@@ -25,6 +25,7 @@ from pgoutput.testing import Stream, streams
 from pgoutput.values import arrow_type
 from tests.codec import corpus, fuzz
 from tests.columns.odd import ODD
+from tests.effort import examples
 from tests.values import in_binary, in_text
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -131,7 +132,7 @@ def test_captures(name: str) -> None:
         assert_same_columns(pure, fast, np.array([-1, *numbers]), [key])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(streams())
 def test_scenarios(stream: Stream) -> None:
     both(
@@ -142,7 +143,7 @@ def test_scenarios(stream: Stream) -> None:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans(), st.data())
 def test_damaged_batches(
     source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
@@ -207,13 +208,13 @@ TYPED = [type_ for type_ in TYPES if arrow_type(*type_) != pa.string()]
 NEAR = "0123456789-+.:eE TZ\\xatfNI"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(st.lists(st.text(NEAR, max_size=24) | st.binary(max_size=17), min_size=1, max_size=20))
 def test_texts_that_are_nearly_values(cells: list[Cell]) -> None:
     assert_same_values(cells, TYPED)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(st.lists(st.sampled_from([one for one in ODD if isinstance(one, str | bytes)]), min_size=1), st.data())
 def test_values_with_one_character_changed(cells: list[str | bytes], data: st.DataObject) -> None:
     changed: list[Cell] = []

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pgoutput.replica import files, replica_tables, table
+from tests.effort import examples
 from tests.replica.replicas import apply, replica, texts
 from tests.replica.simulator import Row, Server
 from tests.truth import equals_typed
@@ -37,7 +38,7 @@ class Killed(BaseException):
 
 
 @given(data=st.data(), history=st.booleans(), identity=st.sampled_from(["key", "full", "none"]))
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 def test_replica_follows(data: st.DataObject, history: bool, identity: str) -> None:
     columns = {"k": "date", "i": "int4", "t": "text", "f": "float8", "a": "int4[]"}
     server = Server(1, "t", columns, {"key": 1, "full": len(columns), "none": 0}[identity])

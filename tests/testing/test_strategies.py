@@ -16,6 +16,7 @@ from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, sc
 from pgoutput.testing.chosen import make
 from pgoutput.testing.programs import Program, play
 from pgoutput.testing.written import as_python
+from tests.effort import examples
 from tests.synth.choices import ASKED
 from tests.synth.compare import RandomChoices
 
@@ -51,13 +52,15 @@ def test_what_no_version_has_is_refused() -> None:
         scenarios(speed=1)  # type: ignore[call-arg]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(streams())
 def test_streams_are_legal(stream: Stream) -> None:
     assert list(check(stream.messages, stream.options)) == []
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(50), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 @given(broken_streams())
 def test_broken_streams_are_not_where_that_is_certain(broken: Corruption) -> None:
     if broken.certain:
