@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,9 +51,8 @@ Command = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
-def capture(lab: Lab, run: Run) -> Iterator[Command]:
+def capture(lab: Lab, run: Run) -> Command:
     """Run `pgoutput record` in this process; give the exit code and what it has written."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def capture(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
         settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": lab.folder} | options
@@ -62,6 +60,4 @@ def capture(lab: Lab, run: Run) -> Iterator[Command]:
         ended = run("record", *given, *arguments)
         return ended.code, ended.out, ended.err
 
-    yield capture
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return capture
