@@ -10,7 +10,7 @@ import sys
 
 from tests import instrumented
 
-TESTS = ("codec", "columns", "fuzz", "segments", "synth", "views")
+TESTS = ("codec", "columns", "fuzz", "recording", "synth", "views")
 LEFT_OUT = (
     "pure",  # the same without the kernel
     "kernel_choice",  # which compiles others
