@@ -178,11 +178,11 @@ $(READY): $(LOCKED)
 	@.venv/bin/pgoutput --version >&2
 	@touch $@
 
-# Without it Spark starts slower.
 $(SPARK_CLASSES): | $(READY)
 	@echo "Archiving Spark's classes in .venv/spark.jsa, so that the tests' Spark starts faster (once)" >&2
 	@rm -f .venv/spark.jsa .venv/stamp-spark-classes-*
-	@! .venv/bin/python -m tests.java .venv/spark.jsa || touch $@
+	@.venv/bin/python -m tests.java .venv/spark.jsa || true # not every Java can write an archive
+	@touch $@
 
 $(BENCH): $(LOCKED)
 	@rm -rf .venv/bench .venv/stamp-bench-*

@@ -34,6 +34,7 @@ def write_archive(path: Path) -> None:
 
     Raises:
         CalledProcessError: Spark does not start.
+        FileNotFoundError: This Java cannot write archives.
     """
     temporary = path.with_suffix(".tmp")
     options = " ".join([*FAST, f"-XX:ArchiveClassesAtExit={temporary}"])
@@ -67,7 +68,10 @@ def _use_spark(folder: Path) -> None:
 
 if __name__ == "__main__":
     if arguments := sys.argv[1:]:
-        write_archive(Path(arguments[0]))
+        try:
+            write_archive(Path(arguments[0]))
+        except (OSError, subprocess.CalledProcessError) as error:
+            sys.exit(f"no archive of Spark's classes, so that the tests' Spark starts slower: {error}")
     else:
         with tempfile.TemporaryDirectory() as folder:
             _use_spark(Path(folder))
