@@ -36,7 +36,7 @@ PYTEST := .venv/bin/python -m pytest -q -n $(WORKERS) --dist loadscope
 
 # The tests that find most mistakes in the time they take.
 QUICK_TESTS := tests/check tests/codec tests/codegen/test_fresh.py tests/codegen/test_house.py tests/recording/test_sessions.py \
-    tests/replica/test_replica.py tests/standin tests/testing tests/values tests/views/test_changes.py
+    tests/values/test_hostile.py tests/values/test_to_binary.py tests/views/test_changes.py
 
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 
