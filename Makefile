@@ -27,6 +27,17 @@ READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(P
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
 
+SPARK_CLASSES := .venv/stamp-spark-classes-$(call key,requirements.lock)
+
+# Tests wait half of the time: one process more than there are cores keeps the cores busy.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) + 1 : 8)))
+PYTEST := .venv/bin/python -m pytest -q -n $(WORKERS) --dist loadscope
+
+# The tests that find most mistakes in the time they take.
+QUICK_TESTS := tests/check tests/codec tests/codegen/test_fresh.py tests/codegen/test_house.py tests/recording/test_sessions.py \
+    tests/values/test_hostile.py tests/values/test_to_binary.py tests/views/test_changes.py
+
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 
 # Nor is a .venv of use whose Python has gone, or is not the one that PYTHON= names.
@@ -35,7 +46,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo test clients matrix crash torture replica oracle check format generate bench sanitize fuzz release lock clean remake
+.PHONY: help setup demo quick test nightly clients matrix crash torture replica oracle check format generate bench sanitize fuzz release lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +57,19 @@ setup: $(READY) ## Make .venv, or bring it up to date; the targets below do so b
 demo: $(READY) ## Watch it work
 	@.venv/bin/python -m examples.demo
 
-test: $(READY) ## Run the tests
-	@.venv/bin/python -m pytest -q
+quick: $(READY) ## Check lint, types and generated code, and run the tests that find most; under a minute
+	@.venv/bin/python -m ruff check --quiet
+	@.venv/bin/python -m ruff format --check --quiet
+	@.venv/bin/python -m codegen --check
+	@.venv/bin/python -m mypy --no-error-summary & types=$$!; trap 'kill $$types 2>/dev/null' EXIT; \
+	$(PYTEST) --hypothesis-profile=quick $(QUICK_TESTS); tests=$$?; \
+	wait $$types && exit $$tests
+
+test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is easiest to debug
+	@$(PYTEST)
+
+nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: ten times the examples of `make test`, and what is too long for it
+	@$(PYTEST) -m "" --hypothesis-profile=nightly
 
 clients: $(READY) ## Have npm's client, which it fetches, read from the stand-in server; needs node and npm
 	@.venv/bin/python -m tests.standin.node_client
@@ -154,6 +176,12 @@ $(READY): $(LOCKED)
 	@rm -f .venv/stamp-ready-*
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@.venv/bin/pgoutput --version >&2
+	@touch $@
+
+$(SPARK_CLASSES): | $(READY)
+	@echo "Archiving Spark's classes in .venv/spark.jsa, so that the tests' Spark starts faster (once)" >&2
+	@rm -f .venv/spark.jsa .venv/stamp-spark-classes-*
+	@.venv/bin/python -m tests.java .venv/spark.jsa || true # not every Java can write an archive
 	@touch $@
 
 $(BENCH): $(LOCKED)

@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from pgoutput.cli import main
+from tests import effort, java, leftovers
 
-# The same examples each time, so that a run means the same everywhere; --hypothesis-profile=explore looks
-# for others. A slow machine is not a failure.
-settings.register_profile("pgoutput", deadline=None, derandomize=True)
-settings.register_profile("explore", deadline=None)
-settings.load_profile("pgoutput")
+effort.register_profiles()
 
 Run = Callable[..., SimpleNamespace]
 
 
+def pytest_configure() -> None:
+    # Ended by a signal, pytest must still leave the fixtures: they end servers, Java and other processes.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    leftovers.watch()
+    java.set_options()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        from tests.schedule import by_duration
+
+        items[:] = by_duration(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    if config.getoption("dist") != "loadscope":
+        return None
+    from tests.schedule import LongestFirst
+
+    return LongestFirst(config, log)
+
+
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
     """Run the command line in this process."""
 
     def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
@@ -38,4 +61,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
         out, err = capfdbinary.readouterr()
         return SimpleNamespace(code=code, out=out.decode(), err=err.decode())
 
-    return run
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -22,6 +22,7 @@ from tests.check.legal_by_chance import (
 )
 from tests.check.streams import check_options, make_checker
 from tests.codec.corpus import read
+from tests.effort import examples
 
 NAMES = (
     "pg10_p1",
@@ -164,7 +165,7 @@ def test_a_corruption_is_the_result_of_its_fault(corruption: Corruption) -> None
         assert first_violation(corruption.stream.messages, SMALL.options) is not None
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(corruptions(stream("pg16_p4_par_2pc")))
 def test_corruptions_of_a_real_stream(corruption: Corruption) -> None:
     assert corruption.stream.messages != stream("pg16_p4_par_2pc").messages

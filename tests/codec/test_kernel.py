@@ -26,6 +26,7 @@ from pgoutput.versions import CODECS, Codec
 from tests.codec import corpus, fuzz
 from tests.codec.cases import CASES
 from tests.codec.test_properties import ANYWHERE, GENERATED, damaged
+from tests.effort import examples
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
 
@@ -123,7 +124,7 @@ def test_kernel_and_python_agree_on_every_flipped_bit(case: Any) -> None:
             assert_codecs_agree(codec, bytes(data), in_stream, streaming)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(streams())
 def test_kernel_and_python_agree_on_synthetic_streams(stream: Any) -> None:
     codec = CODECS[stream.options.proto_version]
@@ -134,7 +135,7 @@ def test_kernel_and_python_agree_on_synthetic_streams(stream: Any) -> None:
         in_stream = in_stream or data[:1] == m.StreamStart.wire_tag
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(damaged())
 def test_kernel_and_python_agree_on_damaged_bytes(given: tuple[bytes, fuzz.Context]) -> None:
     data, (codec, _, in_stream, streaming) = given
@@ -222,7 +223,7 @@ def with_invalid_value(draw: st.DrawFn, whole: Any) -> Any:
     return replace(whole, **{name: draw(st.sampled_from(INVALID_VALUES))})
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_kernel_and_python_agree_on_invalid_objects(data: st.DataObject) -> None:
     message = data.draw(st.sampled_from(GENERATED).flatmap(lambda messages: messages))

@@ -17,6 +17,7 @@ from pgoutput.messages import Message, Streaming
 from pgoutput.versions import CODECS
 from tests.codec import fuzz
 from tests.codec.cases import CONTEXTS
+from tests.effort import examples
 
 EVERY_MESSAGE = [
     pytest.param(version, in_stream, streaming, name, id=f"v{version}-{streaming}-{in_stream}-{name}")
@@ -27,7 +28,7 @@ EVERY_MESSAGE = [
 
 
 @pytest.mark.parametrize(("version", "in_stream", "streaming", "name"), EVERY_MESSAGE)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_encoded_messages_decode_to_the_same(
     version: int, in_stream: bool, streaming: Streaming, name: str, data: st.DataObject
@@ -39,7 +40,7 @@ def test_encoded_messages_decode_to_the_same(
 
 
 @pytest.mark.parametrize("name", list(strategies.envelope()))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_encoded_envelopes_decode_to_the_same(name: str, data: st.DataObject) -> None:
     message = data.draw(strategies.envelope()[name])
@@ -78,13 +79,13 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, fuzz.Context]:
     return bytes(data), draw(st.just(context) | st.sampled_from(ANYWHERE))
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(damaged())
 def test_damaged_bytes_give_a_message_or_decode_error(given: tuple[bytes, fuzz.Context]) -> None:
     fuzz.accepts(*given)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.binary(max_size=100), st.sampled_from(ANYWHERE))
 def test_random_bytes_give_a_message_or_decode_error(data: bytes, context: fuzz.Context) -> None:
     fuzz.accepts(data, context)

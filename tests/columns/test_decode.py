@@ -23,6 +23,7 @@ from pgoutput.testing import Stream, streams
 from pgoutput.values import base_types, to_arrow, to_text
 from pgoutput.wire import UNCHANGED, shown_text, to_datetime
 from tests.codec import corpus, fuzz
+from tests.effort import examples, mostly_nightly
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
@@ -144,7 +145,7 @@ def assert_same(
         assert_decoded(decoder.decode(padded[2:-1]), sent, groups(sent, known, types))
 
 
-@pytest.mark.parametrize("name", corpus.CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_captures_decode_as_with_stream_decoder(name: str) -> None:
     header, _, samples = corpus.read(name)
     source = random.Random(name)
@@ -158,7 +159,7 @@ def test_captures_decode_as_with_stream_decoder(name: str) -> None:
         assert_same(data, decoder, header.decoder(), size, type_)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(streams(), st.integers(1, 40))
 def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> None:
     version, streaming = stream.options.proto_version, stream.options.streaming
@@ -167,7 +168,7 @@ def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> N
     assert_same(stream.messages, decoder, objects, size, pa.binary())
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
     """The first error is StreamDecoder's; decoding resumes as if the invalid messages had not come."""

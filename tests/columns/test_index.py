@@ -22,6 +22,7 @@ from pgoutput.testing import Stream, streams
 from pgoutput.values import arrow_type
 from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
+from tests.effort import examples
 from tests.values import binary_samples, text_samples
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -130,7 +131,7 @@ def test_indexes_of_captures_are_equal(name: str) -> None:
         assert_same_columns(pure, fast, np.array([-1, *numbers]), [key])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(streams())
 def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
     both(
@@ -141,7 +142,7 @@ def test_indexes_of_scenarios_are_equal(stream: Stream) -> None:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans(), st.data())
 def test_indexes_of_damaged_batches_are_equal(
     source: random.Random, version: int, begins_in_stream: bool, data: st.DataObject
@@ -208,13 +209,13 @@ TYPED = [type_ for type_ in TYPES if arrow_type(*type_) != pa.string()]
 NEAR = "0123456789-+.:eE TZ\\xatfNI"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(st.lists(st.text(NEAR, max_size=24) | st.binary(max_size=17), min_size=1, max_size=20))
 def test_nearly_valid_texts_are_read_equally(cells: list[Cell]) -> None:
     assert_same_values(cells, TYPED)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.sampled_from([one for one in UNUSUAL_CELLS if isinstance(one, str | bytes)]), min_size=1),
     st.data(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,9 +52,8 @@ Command = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
-def record_cli(lab: Lab, run: Run) -> Iterator[Command]:
+def record_cli(lab: Lab, run: Run) -> Command:
     """Return a function that runs `pgoutput record` in this process."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def record_cli(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
         settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": lab.folder} | options
@@ -63,6 +61,4 @@ def record_cli(lab: Lab, run: Run) -> Iterator[Command]:
         done = run("record", *flags, *arguments)
         return done.code, done.out, done.err
 
-    yield record_cli
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return record_cli

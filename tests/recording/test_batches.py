@@ -25,6 +25,7 @@ from pgoutput.recording import (
 from pgoutput.stream import encode_for
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.recording import recordings
 
 TIME = pa.timestamp("us", "UTC")
@@ -62,7 +63,11 @@ def row_groups(path: Path) -> list[int]:
 
 
 each = pytest.mark.parametrize(
-    "name", [name for name in corpus.CAPTURES if name.startswith(("pg18", "pg11"))]
+    "name",
+    mostly_nightly(
+        [name for name in corpus.CAPTURES if name.startswith(("pg18", "pg11"))],
+        {"pg11_ws_p1", *corpus.VARIED},
+    ),
 )
 
 

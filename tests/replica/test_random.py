@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pgoutput.replica import replica_tables
 from pgoutput.replica.data_files import DataFiles
+from tests.effort import examples
 from tests.replica.simulator import Row, SimulatedServer
 from tests.replica.tables import apply, rescued_last, row_texts
 from tests.truth import equals_typed
@@ -38,7 +39,7 @@ class Killed(BaseException):
 
 
 @given(data=st.data(), history=st.booleans(), identity=st.sampled_from(["key", "full", "none"]))
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, identity: str) -> None:
     columns = {"k": "date", "i": "int4", "t": "text", "f": "float8", "a": "int4[]"}
     server = SimulatedServer(1, "t", columns, {"key": 1, "full": len(columns), "none": 0}[identity])

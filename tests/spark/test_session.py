@@ -22,7 +22,13 @@ session.stop()
 """
 
 
-@pytest.mark.parametrize("environment", [{}, {"SPARK_TESTING": "1"}], ids=["classic", "connect"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({}, id="classic"),
+        pytest.param({"SPARK_TESTING": "1"}, id="connect", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_machine_without_java_uses_the_one_from_pypi(tmp_path: Path, environment: dict[str, str]) -> None:
     commands = tmp_path / "bin"
     commands.mkdir()

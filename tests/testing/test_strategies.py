@@ -15,6 +15,7 @@ from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, sc
 from pgoutput.testing.programs import Program, run_program
 from pgoutput.testing.python_source import format_program
 from pgoutput.testing.random_programs import generate_program
+from tests.effort import examples
 from tests.synth.compare import RandomChoices
 from tests.synth.random_scenarios import OPTION_SETS
 
@@ -50,13 +51,15 @@ def test_unsupported_options_are_rejected() -> None:
         scenarios(speed=1)  # type: ignore[call-arg]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(streams())
 def test_streams_are_valid(stream: Stream) -> None:
     assert list(check(stream.messages, stream.options)) == []
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(50), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 @given(broken_streams())
 def test_broken_streams_with_a_certain_fault_are_invalid(broken: Corruption) -> None:
     if broken.certain:

@@ -17,6 +17,7 @@ from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import Insert, Update
 from pgoutput.values import arrow_type, to_arrow, to_text
 from tests.codec import corpus
+from tests.effort import examples
 
 OIDS = [oid for builtin in catalog.TYPES for oid in (builtin.oid, builtin.array_oid) if oid] + [70000]
 UNTYPED = 70000
@@ -58,13 +59,13 @@ def check(oid: int, cell: bytes) -> None:
 
 
 @pytest.mark.parametrize("oid", OIDS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(cell=BYTES)
 def test_arbitrary_bytes_become_text_or_hex(oid: int, cell: bytes) -> None:
     check(oid, cell)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(400))
 @given(data=st.data())
 def test_damaged_real_values_become_text_or_hex(data: st.DataObject) -> None:
     oid = data.draw(st.sampled_from(sorted(real_cells())))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import arrow_type, default_type, from_arrow, to_arrow, to_text
+from tests.effort import examples
 from tests.values.binary_samples import BYTES
 from tests.values.text_samples import TEXTS
 
@@ -188,7 +189,7 @@ SCALARS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from(SCALARS), st.booleans(), st.data())
 def test_arrow_values_round_trip_through_text(
     scalar: tuple[pa.DataType, st.SearchStrategy[Any]], is_list: bool, data: st.DataObject

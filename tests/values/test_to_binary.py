@@ -17,6 +17,7 @@ from pgoutput import catalog
 from pgoutput.messages import Cell
 from pgoutput.values import encode_binary, to_binary, to_text
 from pgoutput.wire import UNCHANGED
+from tests.effort import examples
 from tests.values.binary_samples import BYTES
 from tests.values.text_samples import TEXTS
 
@@ -157,7 +158,7 @@ ALPHABET = st.text("019 -+.:,;/\\'\"()[]{}<>=&|!eEx\0aNULBC\u00e9\u0661", max_si
 LISTED = sorted(OID.keys() - WITHOUT)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(500))
 @given(st.sampled_from(LISTED), st.booleans(), ALPHABET, st.data())
 def test_arbitrary_text_is_converted_or_refused(
     name: str, is_array: bool, text: str, data: st.DataObject

@@ -1,0 +1,41 @@
+"""Hypothesis profiles, and how many examples a property is tried with.
+
+========== =================================================================================================
+profile    used by
+========== =================================================================================================
+pgoutput   `make test`: the same examples in each run, so that a failure means the same everywhere
+quick      `make quick`: a quarter of these examples
+nightly    `make nightly`: ten times as many examples, others in each run
+explore    `pytest --hypothesis-profile=explore`: as many examples as `make test`, others in each run
+========== =================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import pytest
+from hypothesis import settings
+
+_EXAMPLES: Final = 100
+
+
+def register_profiles() -> None:
+    """Register the profiles, and load the one of `make test`."""
+    # No deadlines: a slow machine is not a failure.
+    settings.register_profile("pgoutput", deadline=None, derandomize=True, max_examples=_EXAMPLES)
+    settings.register_profile("quick", deadline=None, derandomize=True, max_examples=_EXAMPLES // 4)
+    settings.register_profile("nightly", deadline=None, max_examples=10 * _EXAMPLES, print_blob=True)
+    settings.register_profile("explore", deadline=None, max_examples=_EXAMPLES)
+    settings.load_profile("pgoutput")
+
+
+def examples(count: int) -> int:
+    """Return how many examples to try where `make test` tries `count`."""
+    return max(1, count * settings().max_examples // _EXAMPLES)
+
+
+def mostly_nightly(values: Iterable[str], kept: Collection[str]) -> list[Any]:
+    """Return values for `parametrize`, those outside `kept` marked for `make nightly` only."""
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.nightly) for value in values]

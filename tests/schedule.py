@@ -1,0 +1,72 @@
+"""Distribution of the tests over pytest-xdist's workers: module by module, the longest first.
+
+A module stays on one worker, since its tests share sessions, servers and parametrized fixtures of the module.
+The modules of a group in `SPARK` stay on one worker too: they share its Java, and no more than two Sparks
+run at a time. Spark gives a Python worker ten seconds to connect, which more Sparks at once would exceed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+SPARK: Final = (
+    (
+        "tests/spark/test_source.py",
+        "tests/spark/test_replicate.py",
+        "tests/spark/test_decode.py",
+        "tests/spark/test_writer.py",
+    ),
+    (
+        "tests/crash/test_replication.py",
+        "tests/cli/test_replicate.py",
+        "tests/spark/test_pipeline.py",
+        "tests/spark/test_live.py",
+        "tests/spark/test_demo.py",
+        "tests/spark/test_session.py",
+        "tests/test_readme.py",
+    ),
+)
+"""Two groups of the modules that start Spark, which take about equally long."""
+
+LONGEST: Final = (
+    *SPARK[0],
+    *SPARK[1],
+    "tests/recorder/test_failover.py",
+    "tests/crash/test_crash.py",
+    "tests/recorder/test_running.py",
+    "tests/recorder/test_changed.py",
+    "tests/crash/test_memory.py",
+    "tests/recorder/test_snapshot.py",
+    "tests/recorder/test_session.py",
+    "tests/recorder/test_errors.py",
+    "tests/synth/test_workload.py",
+    "tests/recording/test_batches.py",
+    "tests/columns/test_decode.py",
+    "tests/replica/test_replica.py",
+    "tests/columns/test_index.py",
+    "tests/codegen/test_version_five_kernel.py",
+    "tests/codegen/test_version_five.py",
+    "tests/codec/test_kernel.py",
+)
+"""The modules that take longest: first those of Spark, then by duration."""
+
+
+class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]
+    """A scheduler that sends modules, or groups of `SPARK`, in the order of collection."""
+
+    def __init__(self, config: Any, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return next((group[0] for group in SPARK if module in group), module)
+
+
+def by_duration(items: Iterable[Any]) -> list[Any]:
+    """Return the collected tests with the longest modules first."""
+    order = {module: number for number, module in enumerate(LONGEST)}
+    return sorted(items, key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
