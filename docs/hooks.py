@@ -148,7 +148,7 @@ def options_table(command: str) -> str:
     for option in sorted(parameters(command), key=lambda one: one.param_type_name):
         names = ", ".join(f"`{name}`" for name in option.opts)
         if option.param_type_name == "argument":
-            names = f"`{option.human_readable_name.upper()}`"
+            names = f"`{option.name.rstrip('_').upper()}`"
         default = option.default
         if option.required:
             default = "required"

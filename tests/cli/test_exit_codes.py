@@ -1,4 +1,4 @@
-"""Each exit code of docs/exit-codes.md."""
+"""Each exit code of docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 
