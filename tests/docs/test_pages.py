@@ -179,7 +179,7 @@ def wait_for_slot(connection: psycopg.Connection, condition: str) -> None:
     """Wait until a condition is true of the slot `audit`."""
     query = f"SELECT {condition} FROM pg_replication_slots WHERE slot_name = 'audit'"
     deadline = time.monotonic() + 30
-    while connection.execute(query).fetchone() != (True,):  # type: ignore[arg-type]
+    while connection.execute(query).fetchone() != (True,):
         assert time.monotonic() < deadline, condition
         time.sleep(0.02)
 
@@ -192,10 +192,10 @@ def change_id(transaction: Any) -> Any:
 def new_database(server: Server, name: str, table: str) -> str:
     """Create a database with a table and the publication of the pages; return its DSN."""
     with server.connect() as connection:
-        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+        connection.execute(f"CREATE DATABASE {name}")
     dsn = psycopg.conninfo.make_conninfo(server.dsn, dbname=name)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(table)  # type: ignore[arg-type]
+        connection.execute(table)
         connection.execute("CREATE PUBLICATION shop FOR ALL TABLES")
     return dsn
 
@@ -213,7 +213,7 @@ def test_the_tutorial(server: Server, run: Run, monkeypatch: pytest.MonkeyPatch,
     for language, block in blocks("docs/tutorial.md"):
         if language == "sql":
             with psycopg.connect("", autocommit=True) as connection:
-                connection.execute(block)  # type: ignore[arg-type]
+                connection.execute(block)
         elif language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(re.sub('"lake/', f'"{tmp_path}/lake/', block), names)
