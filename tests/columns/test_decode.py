@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pgoutput import messages as m
 from pgoutput import v4
-from pgoutput.columns import HEADERS, ColumnDecoder, Decoded, Tuples
+from pgoutput.columns import HEADERS, ColumnDecoder, DecodedBatch, Tuples
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Cell, Message, Relation, TupleData
 from pgoutput.schemas import arrow as schemas
@@ -115,7 +115,7 @@ def as_bytes(cell: Cell) -> bytes | None:
     return cell if isinstance(cell, bytes) else None
 
 
-def assert_decoded(decoded: Decoded, sent: Sequence[Message | None], expected: list[Group]) -> None:
+def assert_decoded(decoded: DecodedBatch, sent: Sequence[Message | None], expected: list[Group]) -> None:
     assert_headers(decoded.headers, sent)
     assert [one.relation for one in decoded.relations] == [relation for relation, _ in expected]
     for found, (relation, rows) in zip(decoded.relations, expected, strict=True):

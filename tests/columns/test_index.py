@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from pgoutput import _protocols, catalog, compiled, v1, v2
 from pgoutput import messages as m
-from pgoutput.columns.index import Index
-from pgoutput.columns.kernel import KernelIndex
-from pgoutput.columns.pure import PureIndex
-from pgoutput.columns.read import read_column, read_texts
+from pgoutput._index import MessageIndex
+from pgoutput._index import KernelIndex
+from pgoutput._index import PureIndex
+from pgoutput._index import read_column, read_texts
 from pgoutput.messages import Cell, Streaming
 from pgoutput.stream import StreamDecoder
 from pgoutput.testing import Stream, streams
@@ -40,7 +40,7 @@ TYPES = [(one.oid, -1) for one in catalog.TYPES] + [
 """Built-in types with modifiers, one of their arrays, and one that is not built in."""
 
 
-def seen(index: Index) -> dict[str, Any]:
+def seen(index: MessageIndex) -> dict[str, Any]:
     """All that an index says, but for the values of cells."""
     everything = np.arange(len(index.kinds))
     texts = index.texts(everything)
@@ -59,7 +59,7 @@ def seen(index: Index) -> dict[str, Any]:
     }
 
 
-def masked(index: Index, name: str) -> tuple[list[int], list[bool]]:
+def masked(index: MessageIndex, name: str) -> tuple[list[int], list[bool]]:
     values, there = index.field(name)
     return np.where(there, values, 0).tolist(), there.tolist()
 
@@ -92,7 +92,7 @@ def both(
     return pure, fast
 
 
-def assert_same_columns(pure: Index, fast: Index, numbers: Any, types: Sequence[tuple[int, int]]) -> None:
+def assert_same_columns(pure: MessageIndex, fast: MessageIndex, numbers: Any, types: Sequence[tuple[int, int]]) -> None:
     """Both read the same of cells, whichever type these are said to have."""
     for type_oid, modifier in types:
         expected, rescued = read_column(pure, numbers, type_oid, modifier)
@@ -240,7 +240,7 @@ def test_offsets_that_lie_are_refused() -> None:
     for offsets in ([0, 5], [0, 99], [3, 1, 4], [-1, 4], [0, -1, 4], [2**31 - 1, 4]):
         for wide in np.int32, np.int64:
             with pytest.raises(ValueError, match="not inside the content"):
-                compiled.kernel.Index(  # type: ignore[union-attr]
+                compiled.kernel.MessageIndex(  # type: ignore[union-attr]
                     np.array(offsets, wide), np.zeros(4, np.uint8), None, 0, bytes(256), False, 0
                 )
 

@@ -25,7 +25,7 @@ from pgoutput.columns import (
     encode_xlog_data,
 )
 from pgoutput.columns import cells as cells_module
-from pgoutput.columns import parts as parts_module
+from pgoutput.columns import assembly
 from pgoutput.errors import EncodeError
 from tests.columns.ways import outcome, pure
 
@@ -98,8 +98,8 @@ def test_changes_are_the_same_in_both_ways(call: Callable[[], pa.Array], over: i
     assert outcome(call) == wanted
     size = sum(map(len, wanted[1])) if isinstance(wanted[1], list) else 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "_MOST_BYTES", size - over)
-        patch.setattr(cells_module, "_LONGEST", longest)
+        patch.setattr(assembly, "_MAX_BYTES", size - over)
+        patch.setattr(cells_module, "_MAX_VALUE_BYTES", longest)
         limited = outcome(call)
         if size and longest == MANY:
             assert limited[0] == (EncodeError if over > 0 else wanted[0])

@@ -34,7 +34,7 @@ COMMANDS = re.findall(r"^## (\w+)$", (DOCS / "reference/command-line.md").read_t
 RUN_BELOW = {
     "README.md": 3,
     "docs/howto/arrow.md": 2,
-    "docs/howto/client.md": 2,
+    "docs/howto/client.md": 3,
     "docs/howto/record.md": 1,
     "docs/howto/spark.md": 5,
     "docs/howto/testing.md": 3,
@@ -65,7 +65,7 @@ def command_lines(page: Path | str) -> list[list[str]]:
 
 DECODE, SPARK, SCENARIO_IN_README = examples(README)
 ARROW, VALUES = examples("docs/howto/arrow.md")
-CLIENT, CLIENT_USE = examples("docs/howto/client.md")
+CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
 (RECORD,) = examples("docs/howto/record.md")
 READ, READ_TABLE, REPLICATE, TABLES, WRITE = examples("docs/howto/spark.md")
 SCENARIO, HYPOTHESIS, CHECKER = examples("docs/howto/testing.md")
@@ -159,7 +159,8 @@ def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[st
         for number in (1, 2, 3):
             connection.execute("INSERT INTO t VALUES (%s)", (number,))
         exec(CLIENT_USE, names)
-        assert capsys.readouterr().out.splitlines()[1:] == ["Insert t {'id': '1'}"]
+        exec(CLIENT_VALUES, names)
+        assert capsys.readouterr().out.splitlines()[1:] == ["Insert t {'id': '1'}", "[1]"]
 
         wait_for_slot(connection, "NOT active")
         names["STATUS_SECONDS"] = 0  # acknowledge at once

@@ -17,14 +17,14 @@ from pgoutput.recording import (
     SegmentReader,
     SegmentWriter,
     Source,
-    Start,
+    SessionStart,
     list_segments,
     read_metadata,
 )
 from pgoutput.stream import Change, Transaction, Transactions, encode_for
 from tests.codec import corpus
 
-FIRST = Start(session=1, number=1, position=0, lsn=0)
+FIRST = SessionStart(session=1, number=1, position=0, lsn=0)
 PARALLEL = Source(
     recording="7b0c3e0e-0000-4000-8000-000000000001",
     system_identifier="7",
@@ -66,7 +66,7 @@ def wrapped(*messages: Message, lsn: int = 0) -> list[XLogData]:
 
 
 def write(
-    folder: Path, source: Source, messages: Sequence[XLogData], cut: int | None = None, start: Start = FIRST
+    folder: Path, source: Source, messages: Sequence[XLogData], cut: int | None = None, start: SessionStart = FIRST
 ) -> list[Path]:
     """Record a session, with a new segment after each `cut` messages; give the recording's segments."""
     writer = SegmentWriter(folder, source, start)
@@ -81,7 +81,7 @@ def record(folder: Path, *messages: Message, cut: int | None = None, lsn: int = 
     last = read_metadata(list_segments(folder)[-1]) if any(folder.iterdir()) else None
     start = msgspec.structs.replace(FIRST, lsn=lsn)
     if last is not None:
-        start = Start(
+        start = SessionStart(
             session=last.session + 1,
             number=last.number + 1,
             position=last.next_position,

@@ -16,12 +16,12 @@ from pgoutput.recording import (
     RecordingReader,
     SegmentReader,
     SegmentWriter,
-    Start,
+    SessionStart,
     list_segments,
     read_metadata,
     writer,
 )
-from pgoutput.recording.writer import Job
+from pgoutput.recording import Job
 from pgoutput.stream import encode_for
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 from tests.codec import corpus
@@ -31,7 +31,7 @@ TIME = pa.timestamp("us", "UTC")
 
 
 def write(
-    folder: Path, name: str, start: Start, size: int, cut: int, segment_bytes: int = SEGMENT_BYTES
+    folder: Path, name: str, start: SessionStart, size: int, cut: int, segment_bytes: int = SEGMENT_BYTES
 ) -> list[Path]:
     """Record the stream of a capture, so many messages at a time, with a new segment after each `cut`."""
     folder.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentReader, SegmentWriter, find_gaps, list_segments, read_metadata, writer
+from pgoutput.recording import SegmentReader, SegmentWriter, find_inconsistencies, list_segments, read_metadata, writer
 from pgoutput.stream import StreamDecoder
 from tests.codec import corpus
 from tests.recording import recordings
@@ -36,7 +36,7 @@ def test_reads_back_byte_for_byte_and_each_segment_alone(recorded: Recorded, nam
     said = [read_metadata(path) for path in paths]
     assert [one.number for one in said] == list(range(1, -(-len(sent) // cut) + 1))
     assert [path.name for path in paths] == [f"{one.number:010}.parquet" for one in said]
-    assert not list(find_gaps(said))
+    assert not list(find_inconsistencies(said))
     assert recordings.stored(folder) == [message.data for message in sent]
     expected = recordings.captured(name)
     assert recordings.committed(folder) == expected

@@ -17,7 +17,7 @@ from pgoutput.capturefile import CaptureFile
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import (
-    Incomplete,
+    IncompleteTable,
     Metadata,
     PublicationChange,
     SegmentReader,
@@ -26,8 +26,8 @@ from pgoutput.recording import (
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.files import checksum
-from pgoutput.recording.model import CHECKSUM_KEY, METADATA_KEY
+from pgoutput.recording.segment_file import checksum
+from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.codec import corpus
 from tests.recording import recordings
 
@@ -177,7 +177,7 @@ def test_inspect(run: Run, folder: Path) -> None:
 
 
 def test_segments_lists_incomplete_tables_and_changed_publications(run: Run, folder: Path) -> None:
-    late = Incomplete(oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, reason="added to p since 0/20")
+    late = IncompleteTable(oid=5, namespace="", name="[b]late\x1b[2J", lsn=0x30, reason="added to p since 0/20")
     early = msgspec.structs.replace(late, name="early")
     change = PublicationChange(
         publication="p", after_lsn=0x10, before_lsn=0x20, time=1_000_000, changes=("t added", "[b]u\x1b")

@@ -1,4 +1,4 @@
-"""Files and folders that are not what they should be: one clear error each, or a line of `find_gaps`."""
+"""Files and folders that are not what they should be: one clear error each, or a line of `find_inconsistencies`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pgoutput.recording import (
     SegmentFile,
     SegmentReader,
     SegmentWriter,
-    find_gaps,
+    find_inconsistencies,
     list_segments,
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.files import checksum, sent
-from pgoutput.recording.model import CHECKSUM_KEY, METADATA_KEY
+from pgoutput.recording.segment_file import checksum, sent
+from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.recording import recordings
 
 Run = Callable[..., SimpleNamespace]
@@ -250,7 +250,7 @@ def test_messages_that_cannot_be_decoded_are_told_by_position(folder: Path) -> N
 
 
 def gaps(folder: Path) -> list[str]:
-    return list(find_gaps([read_metadata(path) for path in list_segments(folder)]))
+    return list(find_inconsistencies([read_metadata(path) for path in list_segments(folder)]))
 
 
 def test_a_folder_without_segments(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_folder_without_segments(tmp_path: Path) -> None:
             list_segments(folder)
     with pytest.raises(RecordingError, match="no segments are here"):
         RecordingReader(tmp_path)
-    assert not list(find_gaps([]))
+    assert not list(find_inconsistencies([]))
 
 
 def test_segments_that_are_missing(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pgoutput.recording import SegmentFile
-from pgoutput.recording.files import sent
+from pgoutput.recording.segment_file import sent
 
 
 def test_a_file_that_was_given_up_does_not_damage_the_segment_of_its_number(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgoutput import messages as m
-from pgoutput.recording import End, Metadata, RecordingReader, list_segments, read_metadata
+from pgoutput.recording import TransactionEnd, Metadata, RecordingReader, list_segments, read_metadata
 from pgoutput.stream import Change, Transaction, Transactions
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
@@ -152,11 +152,11 @@ def test_ends_say_how(tmp_path: Path) -> None:
         [],
     ]
     assert [end for one in said for end in one.ends] == [
-        End(11, "StreamAbort", 9, 4, 60, 6, (2,)),
-        End(12, "StreamCommit", 7, 0, 70, 8, (1, 2, 3), (8,)),
-        End(15, "Prepare", 10, 13, 90, 9, (4,), (), "g"),
-        End(16, "CommitPrepared", 10, 13, 100, 10, (4,), (), "g"),
-        End(17, "RollbackPrepared", 6, None, 110, 11, (), (), "before"),
+        TransactionEnd(11, "StreamAbort", 9, 4, 60, 6, (2,)),
+        TransactionEnd(12, "StreamCommit", 7, 0, 70, 8, (1, 2, 3), (8,)),
+        TransactionEnd(15, "Prepare", 10, 13, 90, 9, (4,), (), "g"),
+        TransactionEnd(16, "CommitPrepared", 10, 13, 100, 10, (4,), (), "g"),
+        TransactionEnd(17, "RollbackPrepared", 6, None, 110, 11, (), (), "before"),
     ]
     assert prepared(said) == [[], [], [], ["g"], []]
     assert [one.transactions for one in said] == [0, 0, 0, 1, 1]

@@ -12,7 +12,7 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import SegmentFile, read_metadata
-from pgoutput.recording.files import sent
+from pgoutput.recording.segment_file import sent
 from tests.recording import recordings
 
 MIB = 1 << 20

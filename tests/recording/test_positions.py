@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.recording import Metadata, Source, find_gaps
+from pgoutput.recording import Metadata, Source, find_inconsistencies
 
 SOURCE = Source(
     recording="7b0c3e0e-0000-4000-8000-000000000001",
@@ -49,4 +49,4 @@ SECOND = msgspec.structs.replace(FIRST, number=2, session=2, first_position=10, 
     ],
 )
 def test_positions_between_sessions(changes: dict[str, Any], gaps: list[str]) -> None:
-    assert list(find_gaps([FIRST, msgspec.structs.replace(SECOND, **changes)])) == gaps
+    assert list(find_inconsistencies([FIRST, msgspec.structs.replace(SECOND, **changes)])) == gaps

@@ -9,7 +9,7 @@ import pytest
 
 from pgoutput import messages as m
 from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.recording import Metadata, SegmentWriter, Start, find_gaps
+from pgoutput.recording import Metadata, SegmentWriter, SessionStart, find_inconsistencies
 from pgoutput.stream import Transaction, encode_for
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
@@ -43,7 +43,7 @@ def encoded(*messages: Message) -> list[bytes]:
 
 
 def is_sound(folder: Path, said: list[Metadata]) -> None:
-    assert not list(find_gaps(said))
+    assert not list(find_inconsistencies(said))
     for path in folder.glob("*.parquet"):
         recordings.committed(path)  # raises nothing: a legal stream by itself
     assert not [path for path in folder.iterdir() if path.suffix != ".parquet"]
@@ -140,7 +140,7 @@ def test_a_message_that_begins_where_the_last_commit_ended_is_stored_once(tmp_pa
 )
 def test_there_is_no_file_for_what_was_stored(tmp_path: Path, again: tuple[Message, ...]) -> None:
     before = record(tmp_path, T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
-    start = Start(session=2, number=2, position=before[0].next_position, lsn=before[0].end_lsn)
+    start = SessionStart(session=2, number=2, position=before[0].next_position, lsn=before[0].end_lsn)
     writer = SegmentWriter(tmp_path, PARALLEL, start)
     writer.write(recordings.wrapped(*again), 0)
     writer.rotate()
@@ -180,7 +180,7 @@ def test_an_abort_instead_of_a_commit_follows_the_option(tmp_path: Path) -> None
     """Only with streaming = parallel do its LSN and its time come."""
     source = msgspec.structs.replace(PARALLEL, options={"streaming": "on"})
     blocks = [one for one in STREAMED if not isinstance(one, m.StreamAbort)]
-    for start in (recordings.FIRST, Start(session=2, number=2, position=9, lsn=210)):
+    for start in (recordings.FIRST, SessionStart(session=2, number=2, position=9, lsn=210)):
         recordings.write(tmp_path, source, recordings.wrapped(T, *blocks), None, start)
     assert recordings.stored(tmp_path)[-1] == encode_for(m.StreamAbort(7, 7), 4)
     assert rows(tmp_path) == [(7, ["kept", "rolled back", "late"])]

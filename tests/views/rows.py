@@ -15,23 +15,23 @@ import msgspec
 import pyarrow as pa
 
 from pgoutput.messages import ColumnFlag, Relation, TupleData
-from pgoutput.recording import Place, RecordingReader, SegmentReader, list_segments, read_metadata
+from pgoutput.recording import PathOrUri, RecordingReader, SegmentReader, list_segments, read_metadata
 from pgoutput.stream import Change, Transaction, encode_for
 from pgoutput.values import base_types, to_text
 from pgoutput.views import (
     CHANGES,
     MESSAGES,
     ChangesView,
-    Lsns,
+    LsnRange,
     MessagesView,
     Recording,
-    Shape,
+    RelationSchema,
     TableView,
     View,
-    committed_changes,
-    epochs,
-    epochs_batch,
-    every_message,
+    plan_changes,
+    schema_versions,
+    schema_batch,
+    plan_messages,
     read,
     row_type,
     table_schema,
@@ -131,16 +131,16 @@ def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
 
 
 def changes(
-    place: Place,
+    place: PathOrUri,
     numbers: Sequence[int] | None = None,
-    lsns: Lsns | None = None,
-    wanted: Callable[[Shape], bool] = lambda shape: True,
+    lsns: LsnRange | None = None,
+    wanted: Callable[[RelationSchema], bool] = lambda shape: True,
 ) -> list[Row]:
     """The rows of `changes`, of some segments or of all, in the order of the tasks."""
     recording = Recording(place)
     found = []
-    for task in committed_changes(
-        recording, recording.numbers if numbers is None else numbers, lsns or Lsns()
+    for task in plan_changes(
+        recording, recording.numbers if numbers is None else numbers, lsns or LsnRange()
     ):
         with SegmentReader(task.place) as segment:
             found += rows_of(read(segment, ChangesView(segment, task, wanted)), CHANGES)
@@ -157,34 +157,34 @@ def without(row: Row, *columns: str) -> Row:
     return {name: value for name, value in row.items() if name not in columns}
 
 
-def messages(place: Place, numbers: Sequence[int] | None = None) -> list[Row]:
+def messages(place: PathOrUri, numbers: Sequence[int] | None = None) -> list[Row]:
     """The rows of `messages`."""
     recording = Recording(place)
     found = []
-    for task in every_message(recording, recording.numbers if numbers is None else numbers):
+    for task in plan_messages(recording, recording.numbers if numbers is None else numbers):
         with SegmentReader(task.place) as segment:
             found += rows_of(read(segment, MessagesView(segment)), MESSAGES)
     return found
 
 
-def schema_rows(place: Place) -> list[Row]:
+def schema_rows(place: PathOrUri) -> list[Row]:
     """The rows of `schema`."""
     recording = Recording(place)
-    rows: list[Row] = epochs_batch(epochs(recording.metadata(recording.numbers))).to_pylist()
+    rows: list[Row] = schema_batch(schema_versions(recording.metadata(recording.numbers))).to_pylist()
     return rows
 
 
-def shapes(place: Place) -> dict[int, list[Shape]]:
+def shapes(place: PathOrUri) -> dict[int, list[RelationSchema]]:
     """All shapes that relations have had, by OID."""
     recording = Recording(place)
-    found: dict[int, list[Shape]] = {}
-    for epoch in epochs(recording.metadata(recording.numbers)):
+    found: dict[int, list[RelationSchema]] = {}
+    for epoch in schema_versions(recording.metadata(recording.numbers)):
         found.setdefault(epoch.relation.oid, []).append(epoch.shape)
     return found
 
 
 def table(
-    place: Place, name: str, schema: pa.Schema | None = None, numbers: Sequence[int] | None = None
+    place: PathOrUri, name: str, schema: pa.Schema | None = None, numbers: Sequence[int] | None = None
 ) -> pa.Table:
     """The rows of the view `table`, sorted by `sequence`.
 
@@ -200,7 +200,7 @@ def table(
             row_type(s for of_oid in shapes(place).values() for s in of_oid if s.name == name)
         )
     batches = []
-    for task in committed_changes(recording, recording.numbers if numbers is None else numbers):
+    for task in plan_changes(recording, recording.numbers if numbers is None else numbers):
         with SegmentReader(task.place) as segment:
             view: View = TableView(segment, task, lambda shape: shape.name == name, schema)
             batches += list(read(segment, view))

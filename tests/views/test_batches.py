@@ -18,7 +18,7 @@ from pgoutput.views import (
     Recording,
     TableView,
     View,
-    committed_changes,
+    plan_changes,
     row_type,
     table_schema,
 )
@@ -115,7 +115,7 @@ def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
     if name is not None:
         of_name = (one for of_oid in shapes(folder).values() for one in of_oid if one.name == name)
         schema = table_schema(row_type(of_name))
-    for task in committed_changes(recording, recording.numbers):
+    for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:
             view: View = ChangesView(segment, task, lambda shape: name in (None, shape.name))
             if name is not None:

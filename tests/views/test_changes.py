@@ -12,7 +12,7 @@ import pytest
 
 from pgoutput import compiled
 from pgoutput.recording import RecordingReader
-from pgoutput.views import Lsns, Recording, committed_changes
+from pgoutput.views import LsnRange, Recording, plan_changes
 from tests.codec import corpus
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.recording import recordings
@@ -123,24 +123,24 @@ def test_a_range_of_lsns_loses_nothing_and_skips_segments(recorded: Recorded, na
     lsns = sorted({row["commit_lsn"] for row in all_rows})
     ends = [0, lsns[0], lsns[0] + 1, *lsns[1:-1:30], lsns[-1] - 1, lsns[-1], 2**64 - 1]
     for first, last in [*pairwise(ends), *((lsn, lsn) for lsn in lsns[::20]), (0, 2**64 - 1), (0, 0)]:
-        of_range = Lsns(first, last)
+        of_range = LsnRange(first, last)
         found = [row for row in changes(folder, lsns=of_range) if row["commit_lsn"] in of_range]
         assert found == [row for row in all_rows if row["commit_lsn"] in of_range]
-    assert len(committed_changes(recording, recording.numbers, Lsns(0, 0))) == 1
-    assert not committed_changes(recording, recording.numbers, Lsns(2**62))
-    one = Lsns(lsns[-1], lsns[-1])
-    assert len(committed_changes(recording, recording.numbers, one)) < len(recording.numbers) / 3
+    assert len(plan_changes(recording, recording.numbers, LsnRange(0, 0))) == 1
+    assert not plan_changes(recording, recording.numbers, LsnRange(2**62))
+    one = LsnRange(lsns[-1], lsns[-1])
+    assert len(plan_changes(recording, recording.numbers, one)) < len(recording.numbers) / 3
 
 
 def test_no_segment_is_read_twice_and_none_for_nothing(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 11))
-    tasks = committed_changes(recording, recording.numbers)
+    tasks = plan_changes(recording, recording.numbers)
     assert len({task.place for task in tasks}) == len(tasks)
     # Of one segment: itself, and those that have its transactions.
     for number in recording.numbers:
         (said,) = recording.metadata([number])
         named = {one for end in said.ends for one in end.segments if end.type != "Prepare"}
-        there = {task.place: task for task in committed_changes(recording, [number])}
+        there = {task.place: task for task in plan_changes(recording, [number])}
         assert {str(recording.path(one)) for one in {number}} <= set(there)
         assert set(there) <= {str(recording.path(one)) for one in {number, *named}}
         assert [place for place, task in there.items() if task.whole] == [str(recording.path(number))]

@@ -18,9 +18,9 @@ from pgoutput import messages as m
 from pgoutput.errors import RecordingError
 from pgoutput.messages import Message, ReplicaIdentity
 from pgoutput.recording import Location, Metadata, SegmentFile, SegmentReader, segment_name
-from pgoutput.recording.files import sent
+from pgoutput.recording.segment_file import sent
 from pgoutput.stream import encode_for
-from pgoutput.views import Recording, committed_changes, tasks
+from pgoutput.views import Recording, plan_changes, tasks
 from pgoutput.wire import UNCHANGED
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import PARALLEL, record
@@ -179,7 +179,7 @@ def test_segments_that_are_missing(recorded: Recorded, tmp_path: Path, missing: 
     with pytest.raises(RecordingError, match=f"segment {missing} is missing"):
         recording.check()
     with pytest.raises(RecordingError, match=f"^{tmp_path}/{segment_name(missing)}: no Parquet file"):
-        committed_changes(recording, range(1, 15))
+        plan_changes(recording, range(1, 15))
 
 
 @pytest.mark.parametrize(

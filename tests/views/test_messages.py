@@ -13,7 +13,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.recording import RecordingReader
 from pgoutput.schemas import arrow as schemas
-from pgoutput.views import MESSAGES, SCHEMA, epochs_batch
+from pgoutput.views import MESSAGES, SCHEMA, schema_batch
 from pgoutput.wire import to_datetime
 from tests.codec import corpus
 from tests.recording import recordings
@@ -99,7 +99,7 @@ def test_schema_has_each_shape_of_each_relation(recorded: Recorded, name: str) -
                 row["position"],
                 row["relation"]["oid"],
                 row["relation"]["name"],
-                row["epoch"],
+                row["version"],
                 [(c["name"], c["key"], c["type_oid"], c["type_modifier"]) for c in row["columns"]],
             )
             for row in schema_rows(recorded(name, cut))
@@ -135,7 +135,7 @@ def test_types_in_the_schema_are_as_sql_writes_them(tmp_path: Path) -> None:
     record(tmp_path, *types, m.Relation(1, "", "t", ReplicaIdentity.FULL, columns), lsn=77)
     (row,) = schema_rows(tmp_path)
     assert [one["type"] for one in row["columns"]] == [one.name for one in columns]
-    assert (row["epoch"], row["lsn"], row["position"], row["replica_identity"]) == (1, 77, 3, "f")
+    assert (row["version"], row["lsn"], row["position"], row["replica_identity"]) == (1, 77, 3, "f")
     assert row["relation"] == {"oid": 1, "namespace": "pg_catalog", "name": "t"}
 
 
@@ -149,11 +149,11 @@ def test_an_epoch_begins_when_something_else_is_said(tmp_path: Path) -> None:
     record(tmp_path, humour, other, one)
     record(tmp_path, m.Type(70_000, "s", "wit"), one)
     rows = schema_rows(tmp_path)
-    found = [(row["epoch"], row["relation"]["name"], row["columns"][0]["type"]) for row in rows]
+    found = [(row["version"], row["relation"]["name"], row["columns"][0]["type"]) for row in rows]
     assert found == [(1, "t", "s.mood"), (2, "renamed", "s.humour"), (3, "t", "s.humour"), (4, "t", "s.wit")]
 
 
 def test_a_recording_without_relations(tmp_path: Path) -> None:
     record(tmp_path, m.Begin(5, 0, 1), m.Commit(5, 6, 0))
     assert schema_rows(tmp_path) == []
-    assert epochs_batch([]).schema == SCHEMA
+    assert schema_batch([]).schema == SCHEMA

@@ -10,10 +10,10 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
-from pgoutput.recording import SNAPSHOT, Epoch, Metadata, SegmentFile, Start, segment_name
-from pgoutput.recording.files import sent
+from pgoutput.recording import SNAPSHOT, SchemaVersion, Metadata, SegmentFile, SessionStart, segment_name
+from pgoutput.recording.segment_file import sent
 from pgoutput.stream import encode_for
-from pgoutput.views import Lsns, Recording, committed_changes
+from pgoutput.views import LsnRange, Recording, plan_changes
 from pgoutput.wire import to_datetime
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
@@ -88,7 +88,7 @@ def test_prepared_work_is_there_when_it_is_committed(tmp_path: Path, cut: int) -
     assert changes(tmp_path, range(1, before + 1)) == []
     assert texts(changes(tmp_path, [before + 2])) == ["prepared"]
     assert texts(changes(tmp_path, [before + 3])) == ["kept", "late"]
-    assert texts(changes(tmp_path, lsns=Lsns(450))) == ["kept", "late"]
+    assert texts(changes(tmp_path, lsns=LsnRange(450))) == ["kept", "late"]
 
 
 def test_interleaved_streams(tmp_path: Path) -> None:
@@ -195,14 +195,14 @@ def snapshot(folder: Path, *texts: Sequence[str]) -> None:
                 start_lsn=90,
                 end_lsn=90,
                 transactions=1,
-                relations=(Epoch(first + 1, 90, to_json(T)),),
+                relations=(SchemaVersion(first + 1, 90, to_json(T)),),
             )
         )
 
 
 def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
     snapshot(tmp_path, ["one", "two"], [], ["three"])
-    start = Start(session=1, number=4, position=3000, lsn=90)
+    start = SessionStart(session=1, number=4, position=3000, lsn=90)
     recordings.write(tmp_path, PARALLEL, recordings.wrapped(T, *WHOLE), 2, start)
     rows = as_expected(tmp_path)
     assert [(row["operation"], row["commit_lsn"], row["xid"], *texts([row])) for row in rows] == [
@@ -213,10 +213,10 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
     ]
     assert {row["commit_time"] for row in rows[:3]} == {to_datetime(4)}
     assert table(tmp_path, "t")["operation"].to_pylist() == ["Snapshot"] * 3 + ["Insert"]
-    assert texts(changes(tmp_path, lsns=Lsns(0, 90))) == ["one", "two", "three"]
-    assert texts([row for row in changes(tmp_path, lsns=Lsns(91)) if row["commit_lsn"] > 90]) == ["whole"]
+    assert texts(changes(tmp_path, lsns=LsnRange(0, 90))) == ["one", "two", "three"]
+    assert texts([row for row in changes(tmp_path, lsns=LsnRange(91)) if row["commit_lsn"] > 90]) == ["whole"]
     assert {row["position"] for row in messages(tmp_path)} >= {0, 1000, 2000, 3000}
-    assert [(row["epoch"], row["position"]) for row in schema_rows(tmp_path)] == [(1, 1)]
+    assert [(row["version"], row["position"]) for row in schema_rows(tmp_path)] == [(1, 1)]
     for number in (1, 3, 5):  # each is read alone, too
         path = Path(str(Recording(tmp_path).path(number)))
         assert changes(path) == changes(tmp_path, [number])
@@ -227,15 +227,15 @@ def test_a_recording_that_grows(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="no segments are here"):
         Recording(tmp_path)
     recording = Recording(tmp_path, may_be_empty=True)
-    assert (recording.numbers, committed_changes(recording, [])) == ([], [])
+    assert (recording.numbers, plan_changes(recording, [])) == ([], [])
     record(tmp_path, T, *STREAMED[:5])
     recording.refresh()
     assert recording.numbers == [1]
-    assert [task.commits for task in committed_changes(recording, [1])] == [{}]
+    assert [task.commits for task in plan_changes(recording, [1])] == [{}]
     record(tmp_path, T, *STREAMED, cut=4)
     record(tmp_path, T, *PREPARED, COMMIT_PREPARED)
     recording.refresh()
     recording.check()
-    everything = committed_changes(recording, recording.numbers)
-    assert everything == committed_changes(Recording(tmp_path), range(1, 6))
-    assert committed_changes(recording, [1]) == everything[:1]
+    everything = plan_changes(recording, recording.numbers)
+    assert everything == plan_changes(Recording(tmp_path), range(1, 6))
+    assert plan_changes(recording, [1]) == everything[:1]

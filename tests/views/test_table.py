@@ -15,7 +15,7 @@ from pgoutput import compiled
 from pgoutput import messages as m
 from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
 from pgoutput.recording import SegmentReader
-from pgoutput.views import RESCUED, Recording, TableView, committed_changes, read, row_type, table_schema
+from pgoutput.views import RESCUED, Recording, TableView, plan_changes, read, row_type, table_schema
 from pgoutput.wire import UNCHANGED
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.recording.conftest import Recorded
@@ -39,7 +39,7 @@ def tables(folder: Path) -> dict[int, pa.Table]:
 def _tables(folder: Path, pure: bool) -> dict[int, pa.Table]:
     found = {}
     recording = Recording(folder)
-    tasks = committed_changes(recording, recording.numbers)
+    tasks = plan_changes(recording, recording.numbers)
     schemas = {oid: table_schema(row_type(of_oid)) for oid, of_oid in shapes(folder).items()}
     batches: dict[int, list[pa.RecordBatch]] = {oid: [] for oid in schemas}
     for task in tasks:

@@ -8,7 +8,7 @@ import pytest
 
 from pgoutput import messages as m
 from pgoutput.recording import SegmentReader
-from pgoutput.views import Recording, Task, every_message, put_together
+from pgoutput.views import Recording, Task, plan_messages, group_tasks
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 
@@ -30,14 +30,14 @@ MB = 1 << 20
 )
 def test_tasks_that_are_put_together(sizes: list[int], least: int, wanted: list[int]) -> None:
     tasks = [Task(str(number), whole=True, size=size * MB) for number, size in enumerate(sizes)]
-    found = put_together(tasks, least)
+    found = group_tasks(tasks, least)
     assert [len(some) for some in found] == wanted
     assert [task for some in found for task in some] == tasks
 
 
 def test_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
     recording = Recording(recorded("pg18_p1", 100))
-    for number, task in zip(recording.numbers, every_message(recording, recording.numbers), strict=True):
+    for number, task in zip(recording.numbers, plan_messages(recording, recording.numbers), strict=True):
         with SegmentReader(recording.path(number)) as segment:
             data = sum(batch["data"].nbytes for batch in segment.batches())
             assert data < task.size == segment.size < 2 * data + 10_000

@@ -16,9 +16,9 @@ from pgoutput import messages as m
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.views import Shape
-from pgoutput.views.decoded import DECODED, decoded_batch
-from pgoutput.views.timeline import CONTEXT, Key, PlacedDecoder, Timeline, find_timeline
+from pgoutput.views import RelationSchema
+from pgoutput.views import DECODED, decoded_batch
+from pgoutput.views import CONTEXT_TAGS, Key, UnorderedDecoder, Timeline, build_timeline
 from tests.codec import corpus
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -37,14 +37,14 @@ def stream(*messages: Message) -> list[tuple[Key, bytes]]:
 
 
 def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
-    return find_timeline((row for row in rows if row[1][:1] in CONTEXT), new_decoder())
+    return build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), new_decoder())
 
 
 class Found(NamedTuple):
     """A message that is decoded, and the relations that it changes."""
 
     message: Message
-    shapes: list[Shape]
+    shapes: list[RelationSchema]
 
 
 def read(
@@ -52,7 +52,7 @@ def read(
 ) -> list[Found | DecodeError | None]:
     """What each row is, all of them in one batch."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
-    placed = PlacedDecoder(timeline, decoder).decode(keys, pa.array([data for _, data in rows], pa.binary()))
+    placed = UnorderedDecoder(timeline, decoder).decode(keys, pa.array([data for _, data in rows], pa.binary()))
     assert not set(placed.errors) & set(placed.changes.rows.tolist())
     found: list[Found | DecodeError | None] = []
     for row, (_, data) in enumerate(rows):
@@ -94,7 +94,7 @@ def test_shuffled_captures_give_the_same(name: str) -> None:
         expected.append((message, described))
     rows = [((place,), sample.data) for place, sample in enumerate(samples)]
     random.Random(name).shuffle(rows)
-    timeline = find_timeline((row for row in rows if row[1][:1] in CONTEXT), header.decoder())
+    timeline = build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), header.decoder())
     for (key, _), found in zip(rows, read(rows, timeline, header.decoder()), strict=True):
         message, described = expected[key[0]]
         assert isinstance(found, Found)
@@ -271,7 +271,7 @@ def test_any_order_of_any_damage_is_as_in_order(data: st.DataObject) -> None:
 
 def test_rows_of_no_message_are_null() -> None:
     rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
-    decoder = PlacedDecoder(timeline_of(rows), new_decoder())
+    decoder = UnorderedDecoder(timeline_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
     batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 4, 9])], pa.array(data, pa.binary())))
     batch.validate(full=True)
