@@ -25,6 +25,7 @@ LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
 BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx
 READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(PGOUTPUT_PURE))
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
+DOCS := .venv/stamp-docs-$(call key,requirements.lock docs/requirements.txt)
 FUZZ := .venv/stamp-fuzz-$(call key,requirements.lock tests/fuzz/requirements.txt)
 
 SPARK_CLASSES := .venv/stamp-spark-classes-$(call key,requirements.lock)
@@ -46,7 +47,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo quick test nightly clients matrix crash torture replica oracle check format generate bench sanitize fuzz release lock clean remake
+.PHONY: help setup demo quick test nightly clients matrix crash torture replica oracle check format generate bench docs sanitize fuzz release lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +115,10 @@ bench: $(READY) $(BENCH) ## Measure codec, recording, views and synth, each besi
 	    .venv/bin/python -m benchmarks.$$one || failed=1; \
 	done; exit $$failed
 
+docs: $(READY) $(DOCS) ## Build the documentation site into site/, and check that its search finds every public name
+	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
+	@.venv/bin/python -m tests.docs.check_site site
+
 sanitize: $(READY) ## Run the tests of the kernel, built with gcc's AddressSanitizer and UBSan
 	@.venv/bin/python -m tests.sanitize
 
@@ -131,7 +136,7 @@ lock: $(READY) $(UV) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 t
 	    --output-file requirements.lock
 
 clean: ## Remove what make and the tools have made
-	rm -rf .venv .servers .fuzz dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .servers .fuzz dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Takes the first Python that is new enough and has a way to put pip into a venv: its own ensurepip
@@ -192,6 +197,11 @@ $(BENCH): $(LOCKED)
 $(UV): $(LOCKED)
 	@rm -rf .venv/uv
 	@$(PIP_INSTALL) --target .venv/uv uv==$(UV_VERSION)
+	@touch $@
+
+$(DOCS): $(LOCKED)
+	@rm -rf .venv/docs .venv/stamp-docs-*
+	@$(PIP_INSTALL) --no-deps --target .venv/docs -r docs/requirements.txt
 	@touch $@
 
 # Without it `make fuzz` does the rest.

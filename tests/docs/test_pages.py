@@ -1,0 +1,361 @@
+"""The README and the pages show commands and programs that work."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+
+from docs.hooks import OTHER_PAGES, options_table, parameters, public_modules
+from pgoutput import PgoutputError, errors, messages, v4
+from pgoutput.messages import PrimaryKeepalive
+from pgoutput.standin import Faults
+from pgoutput.views import CHANGES, MESSAGES, SCHEMA
+from pgoutput.wire import format_lsn
+from tests.conftest import Run
+from tests.server import Server
+
+ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = [README, *(ROOT / page for page in OTHER_PAGES), *sorted(DOCS.rglob("*.md"))]
+MANUAL = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+COMMANDS = re.findall(r"^## (\w+)$", (DOCS / "reference/command-line.md").read_text(), re.MULTILINE)
+RUN_BELOW = {
+    "README.md": 3,
+    "docs/howto/arrow.md": 2,
+    "docs/howto/client.md": 3,
+    "docs/howto/record.md": 1,
+    "docs/howto/spark.md": 5,
+    "docs/howto/testing.md": 3,
+    "docs/reference/errors.md": 1,
+    "docs/tutorial.md": 2,
+}
+"""Number of Python blocks of each page that has any. The tests below run all of them."""
+
+
+def blocks(page: Path | str) -> Iterator[tuple[str, str]]:
+    """Yield the language and the text of each code block of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for indent, language, block in re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE):
+        yield language, re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
+
+
+def examples(page: Path | str, language: str = "python") -> list[str]:
+    return [block for one, block in blocks(page) if one == language]
+
+
+def command_lines(page: Path | str) -> list[list[str]]:
+    """Return the calls of `pgoutput` in the shell blocks of a page, as arguments."""
+    lines = "".join(examples(page, "sh")).splitlines()
+    commands = [command for line in lines for command in line.partition("#")[0].split("|")]
+    words = [shlex.split(command.partition(">")[0]) for command in commands]
+    return [one[1:] for one in words if one[:1] == ["pgoutput"]]
+
+
+DECODE, SPARK, SCENARIO_IN_README = examples(README)
+ARROW, VALUES = examples("docs/howto/arrow.md")
+CLIENT, CLIENT_USE, CLIENT_VALUES = examples("docs/howto/client.md")
+(RECORD,) = examples("docs/howto/record.md")
+READ, READ_TABLE, REPLICATE, TABLES, WRITE = examples("docs/howto/spark.md")
+SCENARIO, HYPOTHESIS, CHECKER = examples("docs/howto/testing.md")
+(ERROR,) = examples("docs/reference/errors.md")
+
+
+def test_every_python_example_is_run() -> None:
+    found = {page.relative_to(ROOT).as_posix(): len(examples(page)) for page in MANUAL if examples(page)}
+    assert found == RUN_BELOW
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    first = examples(README, "sh")[0]
+    assert re.findall(r"^make \w+", first, re.MULTILINE) == ["make demo", "make test"]
+
+
+def test_decoding_in_the_readme(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(DECODE, {})
+    assert capsys.readouterr().out.splitlines()[0] == "t_def {'id': '1', 'a': 'one', 'b': '1'}"
+
+
+def test_a_scenario_in_the_readme() -> None:
+    sent: list[Any] = []
+    exec(SCENARIO_IN_README, {"my_client": SimpleNamespace(feed=sent.append)})
+    assert [one.data[:1] for one in sent[:-1]] == [b"B", b"R", b"I", b"C"]
+    assert isinstance(sent[-1], PrimaryKeepalive)
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_spark_in_the_readme_and_its_page(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+
+    def run_example(source: str) -> str:
+        # The working directory of Java is that of the first test that needed it.
+        source = re.sub('"(recording|lake|made)"', rf'"{tmp_path}/\1"', source)
+        exec(source.replace("public.orders", "app.strm") if source != WRITE else source, names)
+        return capfd.readouterr().out
+
+    shown = run_example(SPARK)
+    assert re.search(r"\| +Insert\| +278\|", shown)
+    assert "after rollback to s2" in shown
+    assert "undone" not in shown
+    rows = DeltaTable(tmp_path / "lake" / "app.strm").to_pyarrow_table()
+    assert "after rollback to s2" in rows["v"].to_pylist()
+    run_example(READ)
+    assert "Insert" in run_example(READ_TABLE)
+    run_example(REPLICATE)
+    assert "app strm " in run_example(TABLES)
+    run_example(WRITE)
+    assert len(list((tmp_path / "made").glob("*.parquet"))) >= 1
+    names["spark"].stop()
+
+
+def test_arrow(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(ARROW, {})
+    assert capsys.readouterr().out.splitlines()[0] == "t_def 25 inserted or updated, 3 old"
+    exec(VALUES, {})
+    assert capsys.readouterr().out.endswith("None, None] {1: 'infinity'}\n")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+def test_recording(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dsn = new_database(server, "recorded", "CREATE TABLE t (id int PRIMARY KEY)")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("INSERT INTO t VALUES (1), (2)")
+    exec(RECORD, {"dsn": dsn})
+    assert capsys.readouterr().out == "0 2\n"
+
+
+def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    dsn = new_database(server, "followed", "CREATE TABLE t (id int PRIMARY KEY)")
+    (create_slot,) = examples("docs/howto/client.md", "sql")
+    names: dict[str, Any] = {"dsn": dsn}
+    exec(CLIENT, names)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(create_slot)
+        for number in (1, 2, 3):
+            connection.execute("INSERT INTO t VALUES (%s)", (number,))
+        exec(CLIENT_USE, names)
+        exec(CLIENT_VALUES, names)
+        assert capsys.readouterr().out.splitlines()[1:] == ["Insert t {'id': '1'}", "[1]"]
+
+        wait_for_slot(connection, "NOT active")
+        names["STATUS_SECONDS"] = 0  # acknowledge at once
+        transactions = names["committed"](dsn, "audit", "shop")
+        first, second, third = (next(transactions) for _ in range(3))
+        assert [change_id(one) for one in (first, second, third)] == ["1", "2", "3"]
+        acknowledged = format_lsn(second.end_lsn)
+        wait_for_slot(connection, f"confirmed_flush_lsn >= '{acknowledged}'")
+        transactions.close()
+        wait_for_slot(connection, "NOT active")
+        transactions = names["committed"](dsn, "audit", "shop")
+        assert change_id(next(transactions)) == "3", "only the last one was not acknowledged"
+        transactions.close()
+
+
+def wait_for_slot(connection: psycopg.Connection, condition: str) -> None:
+    """Wait until a condition is true of the slot `audit`."""
+    query = f"SELECT {condition} FROM pg_replication_slots WHERE slot_name = 'audit'"
+    deadline = time.monotonic() + 30
+    while connection.execute(query).fetchone() != (True,):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.02)
+
+
+def change_id(transaction: Any) -> Any:
+    (change,) = transaction.changes
+    return change.message.new[0]
+
+
+def new_database(server: Server, name: str, table: str) -> str:
+    """Create a database with a table and the publication of the pages; return its DSN."""
+    with server.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    dsn = psycopg.conninfo.make_conninfo(server.dsn, dbname=name)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(table)
+        connection.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+    return dsn
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_tutorial(server: Server, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with server.connect() as connection:
+        connection.execute("CREATE DATABASE tutorial")
+    for name, value in psycopg.conninfo.conninfo_to_dict(server.dsn, dbname="tutorial").items():
+        monkeypatch.setenv({"dbname": "PGDATABASE"}.get(name, f"PG{name.upper()}"), str(value))
+    names: dict[str, Any] = {}
+    printed = ""
+    for language, block in blocks("docs/tutorial.md"):
+        if language == "sql":
+            with psycopg.connect("", autocommit=True) as connection:
+                connection.execute(block)
+        elif language == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(re.sub('"lake/', f'"{tmp_path}/lake/', block), names)
+            printed = out.getvalue()
+        elif language == "text":
+            assert printed == block
+        else:
+            for line in block.splitlines():
+                if line.startswith("pgoutput "):
+                    words = shlex.split(line)[1:]
+                    words = [
+                        str(tmp_path / one)
+                        if one in ("recording", "lake") and words[0] == "replicate"
+                        else one
+                        for one in words
+                    ]
+                    done = run(*words)
+                    assert done.code == 0, done.err
+
+
+def test_the_scenario_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(SCENARIO, names)
+    assert "PrimaryKeepalive" in capsys.readouterr().out
+    assert [type(message).__name__ for message in names["messages"]] == [
+        *("Begin", "Relation", "Insert", "Commit"),
+        *("Begin", "Insert", "Commit"),
+        *("Begin", "Origin", "Update", "Commit"),
+    ]
+    assert [row["id"] for row in names["expected"][-1].tables["public.orders"]] == ["3", "2"]
+
+
+def test_the_strategies_of_the_testing_page() -> None:
+    fed: list[bytes] = []
+    client = SimpleNamespace(feed=fed.append, feed_anything=fed.append)
+    names: dict[str, Any] = {"my_client": client}
+    exec(HYPOTHESIS, names)
+    names["test_client_reads_legal_streams"]()
+    assert {b"S", b"E", b"c", b"R", b"I"} <= {data[:1] for data in fed}
+    names["test_client_survives_broken_streams"]()
+
+
+def test_the_checker_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(CHECKER, {"my_encoder": lambda: [v4.encode(messages.StreamStop())]})
+    assert capsys.readouterr().out.startswith("illegal at message 0, byte 0, because ")
+
+
+def test_the_faults_of_the_stand_in_server() -> None:
+    shown = re.findall(r"^\| `([a-z-]+)(?:=\w+)?` \|", (DOCS / "howto/testing.md").read_text(), re.MULTILINE)
+    assert [name.replace("-", "_") for name in shown] == list(Faults.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [one for one in command_lines(README) if one[0] == "inspect"]
+    + [one for one in command_lines("docs/howto/testing.md") if one[:2] == ["check", "--rules"]],
+    ids=" ".join,
+)
+def test_commands_that_need_nothing_else(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert run(*arguments).code == 0
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_have_the_options_shown(page: Path) -> None:
+    for command, *arguments in command_lines(page):
+        if command == "--version":
+            continue
+        known = {name for one in parameters(command) for name in one.opts}
+        shown = {one for one in arguments if one.startswith("-") and one != "-"}
+        assert shown <= known, command
+
+
+def test_the_command_line_page_has_every_command(run: Run) -> None:
+    page = (DOCS / "reference/command-line.md").read_text()
+    printed = run("--help").out.partition("Commands")[2]
+    assert set(re.findall(r"^│ (\w+) ", printed, re.MULTILINE)) == set(COMMANDS)
+    assert re.findall(r"<!-- options of (\w+) -->", page) == COMMANDS
+    assert re.findall(r"^\| \[`(\w+)`\]\(#\1\)", page, re.MULTILINE) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_table_of_options_has_what_help_prints(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    printed = run(command, "--help").out
+    table = options_table(command)
+    options = re.compile("--[a-z][a-z-]*")
+    assert set(options.findall(printed)) - {"--help"} == set(options.findall(table))
+    for meaning in re.findall(r"\| ([^|]+) \|$", table, re.MULTILINE)[1:]:
+        assert meaning.replace("&#124;", "|") in printed
+
+
+def test_the_error_page(capsys: pytest.CaptureFixture[str]) -> None:
+    tree, output = examples("docs/reference/errors.md", "text")
+    assert re.findall(r"\w*(?:Error|Lost)\b", tree) == tree_of(PgoutputError)
+    exec(ERROR, {})
+    assert capsys.readouterr().out == output
+
+
+def tree_of(error: type[Exception]) -> list[str]:
+    """Return the name of a class, followed by those of its subclasses in `pgoutput.errors`."""
+    below = [one for one in error.__subclasses__() if one.__module__ == errors.__name__]
+    return [error.__name__, *(name for one in below for name in tree_of(one))]
+
+
+def test_the_data_source_page_names_every_column() -> None:
+    page = (DOCS / "reference/data-source.md").read_text()
+    parts = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+
+    def columns(part: str) -> list[str]:
+        rows = re.findall(r"^\| (`.*?`) \|", parts[part], re.MULTILINE)
+        return re.findall(r"`(\w+)`", " ".join(rows))
+
+    assert columns("View `changes`") == CHANGES.names
+    assert columns("View `schema`") == SCHEMA.names
+    assert set(columns("View `messages`")) <= set(MESSAGES.names)
+
+
+def test_the_type_page_shows_the_spec() -> None:
+    (entry,) = examples("docs/howto/type.md", "yaml")
+    spec = re.sub("^  ", "", (ROOT / "spec/types.yaml").read_text(), flags=re.MULTILINE)
+    assert entry in spec
+
+
+def test_the_site_has_every_public_module() -> None:
+    assert {"pgoutput", "pgoutput.v1", "pgoutput.v4", "pgoutput.stream.check"} <= set(public_modules())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert ":" in target or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_are_named_exist(page: Path) -> None:
+    folders = "spec|codegen|generated|runtime|tests|docs|benchmarks|examples"
+    for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists() or "v5" in path, path
