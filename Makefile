@@ -36,8 +36,8 @@ WORKERS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) + 1 : 8)))
 PYTEST := .venv/bin/python -m pytest -q -n $(WORKERS) --dist loadscope
 
 # The tests that find most mistakes in the time they take.
-QUICK_TESTS := tests/check tests/codec tests/codegen/test_fresh.py tests/codegen/test_house.py tests/recording/test_sessions.py \
-    tests/values/test_hostile.py tests/values/test_to_binary.py tests/views/test_changes.py
+QUICK_TESTS := tests/check tests/codec tests/codegen/test_generated_files.py tests/codegen/test_spec_readme.py tests/recording/test_sessions.py \
+    tests/values/test_arbitrary_input.py tests/values/test_to_binary.py tests/views/test_changes.py
 
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 

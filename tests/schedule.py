@@ -26,7 +26,7 @@ SPARK: Final = (
         "tests/spark/test_live.py",
         "tests/spark/test_demo.py",
         "tests/spark/test_session.py",
-        "tests/test_readme.py",
+        "tests/docs/test_pages.py",
     ),
 )
 """Two groups of the modules that start Spark, which take about equally long."""
@@ -37,7 +37,7 @@ LONGEST: Final = (
     "tests/recorder/test_failover.py",
     "tests/crash/test_crash.py",
     "tests/recorder/test_running.py",
-    "tests/recorder/test_changed.py",
+    "tests/recorder/test_catalog_changes.py",
     "tests/crash/test_memory.py",
     "tests/recorder/test_snapshot.py",
     "tests/recorder/test_session.py",
