@@ -147,6 +147,8 @@ def test_recording(
         connection.execute("INSERT INTO t VALUES (1), (2)")
     exec(RECORD, {"dsn": dsn})
     assert capsys.readouterr().out == "0 2\n"
+    with server.connect() as connection:
+        connection.execute("SELECT pg_drop_replication_slot('lake')")  # the tutorial creates it again
 
 
 def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

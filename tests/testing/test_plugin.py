@@ -76,7 +76,7 @@ def test_a_session_without_the_fixtures_imports_only_the_plugin() -> None:
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
     assert {name for name in out if name.startswith("pgoutput")} == {
-        *("pgoutput", "pgoutput.errors", "pgoutput.testing", "pgoutput.testing.plugin")
+        *("pgoutput", "pgoutput._extras", "pgoutput.errors", "pgoutput.testing", "pgoutput.testing.plugin")
     }
     assert not {"hypothesis", "pyarrow", "numpy", "msgspec"} & set(out)
 
