@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from struct import Struct
 from struct import error as StructError
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pgoutput import _protocols, messages
 from pgoutput._problems import explain_encode
@@ -442,7 +442,8 @@ _ENCODERS: dict[type[messages.Message], Callable[[Any], bytes]] = {
     messages.Truncate: _encode_truncate,
 }
 
-pure_decode, pure_encode = decode, encode
+pure_decode: Final = decode
+pure_encode: Final = encode
 """The Python implementations, also where the compiled kernel is in use."""
 
 if kernel is not None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from struct import Struct
 from struct import error as StructError
-from typing import Any, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from pgoutput import _protocols, messages
 from pgoutput._problems import explain_encode
@@ -544,7 +544,8 @@ _ENCODERS: dict[type[messages.Message], Callable[[Any], bytes]] = {
     messages.StreamAbort: _encode_stream_abort,
 }
 
-pure_decode, pure_encode = decode, encode
+pure_decode: Final = decode
+pure_encode: Final = encode
 """The Python implementations, also where the compiled kernel is in use."""
 
 if kernel is not None:

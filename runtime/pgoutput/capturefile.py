@@ -87,13 +87,13 @@ class CaptureFile(StoredStream):
         content: bytes | None = None,
         on_error: Callable[[RecordingError], None] | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         super().__init__(None)  # errors in the header are raised
         self._file = self._open(content)
         self._lines = self._read_lines()
         try:
-            self.header = self._header()
-            self.decoder = self.header.decoder()
+            self.header: Header = self._header()
+            self.decoder: StreamDecoder = self.header.decoder()
         except ValueError as error:
             self.close()
             raise self._error(1, str(error)) from None

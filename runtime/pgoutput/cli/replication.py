@@ -43,7 +43,7 @@ class Output:
     """
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console: Console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.totals: Counter[tuple[str, str]] = Counter()
         self.failed: set[int] = set()
         self._incomplete: set[tuple[int, str]] = set()

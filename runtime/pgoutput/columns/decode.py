@@ -48,7 +48,7 @@ class Tuples:
     """
 
     def __init__(self, index: MessageIndex, relation: Relation, rows: Numbers, first: Numbers) -> None:
-        self.rows = pa.array(rows, pa.int64())
+        self.rows: pa.Array = pa.array(rows, pa.int64())
         self._index = index
         self._relation = relation
         self._first = first

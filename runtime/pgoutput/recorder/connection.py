@@ -123,7 +123,8 @@ class Connection:
         self._on_notice = on_notice
         self._notices: set[str] = set()
         self._stop = stop
-        self.ended = self.more = False
+        self.ended: bool = False
+        self.more: bool = False
         self._error: ReplicationError | None = None
         """The error that ended the connection, or None; every later use of the connection raises it."""
         try:

@@ -84,10 +84,10 @@ class Folder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self._saving = Lock()
-        self.directory = Directory(self.path)
+        self.directory: Directory = Directory(self.path)
         try:
             self._take_lock()
             self.check_in_place()

@@ -87,8 +87,8 @@ class Session:
         remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
         resent: ResentCommitCheck | None = None,
     ) -> None:
-        self.messages = 0
-        self.acknowledged_lsn = acknowledged_lsn
+        self.messages: int = 0
+        self.acknowledged_lsn: int = acknowledged_lsn
         self.last_commit_time: int | None = None
         self._connection = connection
         self._segment_seconds = segment_seconds

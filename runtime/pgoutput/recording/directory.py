@@ -30,8 +30,8 @@ class Directory:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self.path: Path = Path(path)
+        self.descriptor: int = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
     def __enter__(self) -> Directory:
         return self

@@ -68,7 +68,8 @@ class SegmentReader:
     """
 
     def __init__(self, path: PathOrUri | Location) -> None:
-        self.location = location = path if isinstance(path, Location) else locate(path)
+        self.location: Location = path if isinstance(path, Location) else locate(path)
+        location = self.location
         try:
             self._file = pq.ParquetFile(
                 location.path, filesystem=location.filesystem, page_checksum_verification=True
@@ -76,7 +77,7 @@ class SegmentReader:
         except _UNREADABLE as error:
             raise self._unreadable("cannot be read as a Parquet file", error) from error
         try:
-            self.metadata = self._metadata()
+            self.metadata: Metadata = self._metadata()
         except RecordingError:
             self.close()
             raise
@@ -233,7 +234,7 @@ class RecordingReader(StoredStream):
 
     def __init__(self, path: str | Path, *, on_error: Callable[[RecordingError], None] | None = None) -> None:
         super().__init__(on_error)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         is_folder = self.path.is_dir()
         last = last_acknowledged(locate(self.path)) if is_folder else 0
         self.paths: Sequence[Path] = list_segments(path) if is_folder else [self.path]
@@ -253,7 +254,7 @@ class RecordingReader(StoredStream):
             with SegmentReader(path) as segment:
                 if segment.metadata.session != self._session:
                     self._session = segment.metadata.session
-                    self.decoder = segment.decoder()
+                    self.decoder: StreamDecoder = segment.decoder()
                 for batch in segment.batches():
                     positions, data = batch["position"].to_pylist(), batch["data"].to_pylist()
                     freed = batch.nbytes

@@ -37,7 +37,8 @@ class Recording:
     """
 
     def __init__(self, place: PathOrUri, *, may_be_empty: bool = False) -> None:
-        self.location = self._folder = locate(place)
+        self.location: Location = locate(place)
+        self._folder = self.location
         if _is_segment(self.location):
             self._folder = self.location.parent
         self._metadata: dict[int, tuple[Metadata, int]] = {}

@@ -83,7 +83,7 @@ class ResentCommitCheck:
     def __init__(self, recorded: RecordedCommits = NO_COMMITS) -> None:
         self._recorded = recorded
         self._resent = recorded["streamed"].copy()  # streamed transactions need not come again
-        self.settled = not len(recorded)
+        self.settled: bool = not len(recorded)
 
     def check(self, lsn: int, time: int, *, has_changes: bool = True) -> None:
         """Check a transaction that commits before the end of the recording.

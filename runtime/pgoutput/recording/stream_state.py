@@ -82,9 +82,10 @@ class StreamState:
         described: tuple[bytes, ...] = (),
         resent: ResentCommitCheck | None = None,
     ) -> None:
-        self.end_lsn = self._stored_lsn = self._last_lsn = end_lsn
-        self.prepared = {one.gid: one for one in prepared}
-        self.skipping = False
+        self.end_lsn: int = end_lsn
+        self._stored_lsn = self._last_lsn = end_lsn
+        self.prepared: dict[str, PreparedTransaction] = {one.gid: one for one in prepared}
+        self.skipping: bool = False
         self._resent = resent or ResentCommitCheck()
         self._version = source.proto_version
         self._parallel = source.streaming == "parallel"
@@ -133,7 +134,7 @@ class StreamState:
         """Start a segment; return its keyframe: messages that restore the state for reading it alone."""
         self._segment = number
         self._parts: dict[int, TransactionPart] = {}
-        self.transactions = 0
+        self.transactions: int = 0
         self.last_commit_time: int | None = None
         self.relations: list[SchemaVersion] = []
         self.ends: list[TransactionEnd] = []

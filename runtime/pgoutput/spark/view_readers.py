@@ -75,7 +75,7 @@ class ViewReader(ABC):
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.filters = Filters()
+        self.filters: Filters = Filters()
 
     @abstractmethod
     def schema(self) -> pa.Schema:

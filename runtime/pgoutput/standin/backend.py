@@ -89,7 +89,7 @@ class Backend:
         self.database = database
         self.user = user
         self.settings = settings
-        self.transaction_status = TransactionStatus.IDLE
+        self.transaction_status: TransactionStatus = TransactionStatus.IDLE
         self.statements: dict[str, PreparedStatement] = {}
         self.portals: dict[str, Portal] = {}
         self.replication: ReplicationProgress | None = None

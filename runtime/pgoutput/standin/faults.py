@@ -94,7 +94,7 @@ class FaultInjector:
     """
 
     def __init__(self, faults: Faults, progress: SlotProgress) -> None:
-        self.drops_connection = False
+        self.drops_connection: bool = False
         self._faults = faults
         self._progress = progress
         self._ended_lsn = self._messages_since = 0

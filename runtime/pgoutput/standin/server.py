@@ -137,7 +137,7 @@ class StandIn:
         sender_timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.port = 0
+        self.port: int = 0
         self._user = user
         self._password = password
         self._database = as_source(source).database or "postgres"

@@ -48,8 +48,8 @@ class ServerState:
         self.faults = faults
         self.verifier = verifier
         self.sender_timeout = sender_timeout
-        self.started = datetime.now(UTC).isoformat(" ")
-        self.slots = Slots()
+        self.started: str = datetime.now(UTC).isoformat(" ")
+        self.slots: Slots = Slots()
         self.backends: dict[int, Backend] = {}
         self._settings = settings
         self._created_publications: list[str] = []

@@ -44,7 +44,7 @@ class StreamDecoder:
         needed = OPTIONS["streaming"][streaming].proto_version
         if proto_version < needed:
             raise ValueError(f"streaming = {streaming} needs protocol version {needed}, not {proto_version}")
-        self.in_stream = False
+        self.in_stream: bool = False
         self.relations: dict[int, Relation] = {}
         self.types: dict[int, Type] = {}
         self.streaming: Streaming = streaming

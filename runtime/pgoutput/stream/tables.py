@@ -36,7 +36,7 @@ class Table:
     """
 
     def __init__(self, relation: Relation) -> None:
-        self.relation = relation
+        self.relation: Relation = relation
         self._key = _key_names(relation)
         self._rows: dict[TupleData, list[Row]] = {}
 

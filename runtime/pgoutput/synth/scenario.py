@@ -79,7 +79,7 @@ class Scenario:
             raise ValueError(
                 f"logical_decoding_work_mem must be 0 bytes or more, not {logical_decoding_work_mem}"
             )
-        self.options = StreamOptions(
+        self.options: StreamOptions = StreamOptions(
             proto_version=proto_version,
             streaming=streaming,
             two_phase=two_phase,

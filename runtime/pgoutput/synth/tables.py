@@ -39,7 +39,9 @@ class ScenarioTable:
     """
 
     def __init__(self, definition: TableDefinition, root: ScenarioTable | None = None) -> None:
-        self.definition = self.committed_definition = self.initial_definition = definition
+        self.definition: TableDefinition = definition
+        self.committed_definition: TableDefinition = definition
+        self.initial_definition: TableDefinition = definition
         self.root = root
         self.partitions: dict[str, ScenarioTable] = {}
         self.partition_by: Column | None = None

@@ -49,7 +49,7 @@ class TransactionScope(ABC):
         self._children: list[int] = []
         self._access: HeapAccess = HeapAccess(manager, self) if parent is None else parent._access
         self._undo: list[Undo] = []
-        self.ended = False
+        self.ended: bool = False
 
     def __enter__(self) -> Self:
         return self

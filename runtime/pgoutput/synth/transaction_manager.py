@@ -41,8 +41,8 @@ class TransactionManager(Generic[T]):
     """
 
     def __init__(self, seed: int) -> None:
-        self.wal = WriteAheadLog(seed)
-        self.types = TypeRegistry(self.wal.next_oid)
+        self.wal: WriteAheadLog = WriteAheadLog(seed)
+        self.types: TypeRegistry = TypeRegistry(self.wal.next_oid)
         self.commits: list[CommitEffects] = []
         self.prepared: dict[str, T] = {}
         self._rows: dict[object, dict[Row, ScenarioTable]] = {}

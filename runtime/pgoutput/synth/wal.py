@@ -117,8 +117,8 @@ class WriteAheadLog:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self.records: list[AnyWalRecord] = []
-        self.end_lsn = self._random.randrange(0x01000000, 0x20000000, 8)
-        self.time = _START_TIME + self._random.randrange(86_400_000_000)
+        self.end_lsn: int = self._random.randrange(0x01000000, 0x20000000, 8)
+        self.time: int = _START_TIME + self._random.randrange(86_400_000_000)
         self._xid = self._random.randrange(730, 100_000)
         self._oid = self._random.randrange(FIRST_NORMAL_OID, 100_000)
 

@@ -58,8 +58,8 @@ class Server:
     ) -> None:
         if not isinstance(faults, Faults | None):
             raise TypeError(f"faults must be a pgoutput.standin.Faults, not {type(faults).__name__}")
-        self.dsn = ""
-        self.port = 0
+        self.dsn: str = ""
+        self.port: int = 0
         self._source = source
         self._options = {
             "faults": faults,

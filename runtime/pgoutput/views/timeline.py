@@ -70,9 +70,9 @@ class Timeline:
         borders: Sequence[int],
         relations: Sequence[tuple[int, Relation, RelationSchema]],
     ) -> None:
-        self.relations = [relation for _, relation, _ in relations]
-        self.schemas = [schema for _, _, schema in relations]
-        self.versions = SchemaVersions(
+        self.relations: list[Relation] = [relation for _, relation, _ in relations]
+        self.schemas: list[RelationSchema] = [schema for _, _, schema in relations]
+        self.versions: SchemaVersions = SchemaVersions(
             [relation.oid for relation in self.relations], [rank for rank, _, _ in relations]
         )
         self._keys = keys

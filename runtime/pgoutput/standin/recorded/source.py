@@ -44,13 +44,13 @@ class RecordedSource:
     def __init__(self, path: str | Path) -> None:
         self._stream: RecordedStream = open_stream(path)
         self._index: StreamIndex = index_stream(self._stream)
-        self.server_version = self._stream.server_version
-        self.system_identifier = self._stream.system_identifier
-        self.database = self._stream.database
+        self.server_version: str = self._stream.server_version
+        self.system_identifier: str = self._stream.system_identifier
+        self.database: str = self._stream.database
         self.publications: tuple[str, ...] | None = self._stream.options.publication_names or None
         self.tables: tuple[Relation, ...] = tuple(self._index.relations.values())
-        self.start_lsn = self._index.start_lsn
-        self.end_lsn = self._index.end_lsn
+        self.start_lsn: int = self._index.start_lsn
+        self.end_lsn: int = self._index.end_lsn
 
     def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope]:
         """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.

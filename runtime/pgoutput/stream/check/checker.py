@@ -77,7 +77,7 @@ class Checker:
             binary=binary,
             messages=messages,
         )
-        self.fed = 0
+        self.fed: int = 0
         self._state = StreamState(options)
         self._connect(options, without)
 

@@ -138,13 +138,13 @@ class StreamState:
         self.streamed: dict[int, StreamedTransaction] = {}
         self.top_xids: dict[int, int] = {}
         self.finished_gids: set[str] = set()
-        self.last_lsn = 0
+        self.last_lsn: int = 0
         self.late_prepare: m.Prepare | m.StreamPrepare | None = None
         self.pending_types: list[int] = []
         self.last_relation: tuple[dict[int, KnownRelation], int] | None = None
-        self.opener_without_lsn = False
+        self.opener_without_lsn: bool = False
         self.ignored_oids: set[int] = set()
-        self.opener_missing = False
+        self.opener_missing: bool = False
         for prepared in self.prepared.values():
             prepared.resent = True
 

@@ -62,7 +62,7 @@ class StreamBlockBuilder:
     def __init__(self, workload: Workload, tables: Sequence[WorkloadTable], clock: WalClock) -> None:
         self.changes: list[PlannedChanges] = []
         self.other_messages: list[PlacedMessage] = []
-        self.committed = [True]
+        self.committed: list[bool] = [True]
         self._workload = workload
         self._tables = tables
         self._clock = clock
