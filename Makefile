@@ -101,6 +101,8 @@ check: $(READY) ## Check lint, format and types, and that generated/ is what spe
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
 	.venv/bin/python -m codegen --check
+	@rm -rf .venv/merged && mkdir .venv/merged && cp -R generated/pgoutput runtime/pgoutput .venv/merged
+	PYTHONPATH=.venv/merged .venv/bin/lint-imports --no-cache
 
 format: $(READY) ## Format, and mend what lint can mend
 	.venv/bin/python -m ruff check --fix

@@ -11,18 +11,22 @@ module                       contents
 `pgoutput.values`            column values as Python objects, Arrow arrays and PostgreSQL's text
 `pgoutput.columns`           batches of messages as Arrow columns, and back
 `pgoutput.capturefile`       capture files: messages as JSON lines
+`pgoutput.jsonlines`         messages as JSON objects, and back
 `pgoutput.recorder`          `Recorder`: records a replication slot
 `pgoutput.recording`         recordings: folders of Parquet segments
 `pgoutput.views`             a recording as rows: messages, changes, one table, the schema
 `pgoutput.replica`           Delta tables that follow a recording
 `pgoutput.spark`             the PySpark data source `pgoutput`, and `replicate`
 `pgoutput.synth`             `Scenario`: synthetic streams with the rows they lead to
+`pgoutput.synth.workload`    large synthetic streams for load tests
 `pgoutput.standin`           a stand-in server for real replication clients
 `pgoutput.testing`           Hypothesis strategies and pytest fixtures
 `pgoutput.schemas`           Spark and Arrow schemas of the messages
 `pgoutput.errors`            all errors, also exported here
 `pgoutput.wire`              LSNs, timestamps, and the marker `UNCHANGED`
 `pgoutput.versions`          protocol versions, options, and the servers that know them
+`pgoutput.catalog`           PostgreSQL's built-in types
+`pgoutput.compiled`          whether the compiled kernel is in use, and why not
 ===========================  ==========================================================================
 
 A module or package is public if this table names it. Of a package, only the names in its `__all__` are

@@ -111,7 +111,9 @@ class SegmentWriter:
         remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
         resent: ResentCommitCheck | None = None,
     ) -> None:
-        self.state: StreamState = StreamState(source, start.position, start.lsn, start.prepared, start.described, resent)
+        self.state: StreamState = StreamState(
+            source, start.position, start.lsn, start.prepared, start.described, resent
+        )
         self._directory = folder if isinstance(folder, Directory) else None
         self._folder = folder.path if isinstance(folder, Directory) else folder
         self._source = source

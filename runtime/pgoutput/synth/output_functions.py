@@ -9,7 +9,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from pgoutput.values.text_from_binary import datetimes
+from pgoutput.catalog import BY_NAME
+from pgoutput.values import decode_binary
 
 _INT64: Final = struct.Struct(">q")
 _TIMETZ: Final = struct.Struct(">qi")
@@ -51,7 +52,7 @@ def _date(value: Any, modifier: int) -> str:
 def _time(value: Any, modifier: int) -> str:
     if not isinstance(value, time) or value.tzinfo is not None:
         raise ValueError("expected a time without time zone")
-    return datetimes.time_out(_INT64.pack(_rounded(_since_midnight(value), modifier)))
+    return _text("time", _INT64.pack(_rounded(_since_midnight(value), modifier)))
 
 
 def _timetz(value: Any, modifier: int) -> str:
@@ -59,7 +60,7 @@ def _timetz(value: Any, modifier: int) -> str:
     if offset is None:
         raise ValueError("expected a time with time zone")
     west = -(offset // timedelta(seconds=1))
-    return datetimes.timetz_out(_TIMETZ.pack(_rounded(_since_midnight(value), modifier), west))
+    return _text("timetz", _TIMETZ.pack(_rounded(_since_midnight(value), modifier), west))
 
 
 def _timestamp(value: Any, modifier: int) -> str:
@@ -67,7 +68,7 @@ def _timestamp(value: Any, modifier: int) -> str:
         value = datetime.combine(value, time())
     if not isinstance(value, datetime) or value.tzinfo is not None:
         raise ValueError("expected a datetime without time zone")
-    return datetimes.timestamp_out(_INT64.pack(_rounded((value - _EPOCH) // _MICROSECOND, modifier)))
+    return _text("timestamp", _INT64.pack(_rounded((value - _EPOCH) // _MICROSECOND, modifier)))
 
 
 def _timestamptz(value: Any, modifier: int) -> str:
@@ -76,15 +77,21 @@ def _timestamptz(value: Any, modifier: int) -> str:
     if offset is None:
         raise ValueError("expected a datetime with time zone, such as datetime(2024, 1, 1, tzinfo=UTC)")
     since = (value.replace(tzinfo=None) - _EPOCH - offset) // _MICROSECOND
-    return datetimes.timestamptz_out(_INT64.pack(_rounded(since, modifier)))
+    return _text("timestamptz", _INT64.pack(_rounded(since, modifier)))
 
 
 def _interval(value: Any, modifier: int) -> str:
     if not isinstance(value, timedelta):
         raise ValueError("expected a timedelta or text")
-    return datetimes.interval_out(
-        _INTERVAL.pack(value.seconds * _MICROSECONDS_PER_SECOND + value.microseconds, value.days, 0)
+    return _text(
+        "interval",
+        _INTERVAL.pack(value.seconds * _MICROSECONDS_PER_SECOND + value.microseconds, value.days, 0),
     )
+
+
+def _text(name: str, data: bytes) -> str:
+    """Return the server's text of a value in binary format."""
+    return decode_binary(data, BY_NAME[name].oid)
 
 
 def _since_midnight(value: time) -> int:

@@ -23,7 +23,7 @@ from pgoutput import catalog
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.layout import TableLayout, delta_names
 from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
-from pgoutput.views.table import RESCUED_TYPE
+from pgoutput.views import RESCUED_TYPE
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
 _CHAR: Final = catalog.BY_NAME["bpchar"].oid

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pgoutput.replica.chunks import Column
 from pgoutput.values import arrow_type, common_type
-from pgoutput.views.table import RESCUED, RESCUED_TYPE
+from pgoutput.views import RESCUED, RESCUED_TYPE
 
 MOMENT: Final = pa.struct(
     [
