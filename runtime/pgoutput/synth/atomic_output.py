@@ -1,4 +1,4 @@
-"""Write files and folders atomically: the target appears only when it is complete."""
+"""Write files and folders atomically: a file or folder appears under its name only when complete."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def require_new_folder(path: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a locked temporary folder beside the target, and delete the folder on exit.
+    """Context manager: yield a locked temporary folder beside `target`, and delete it on exit.
 
     Raises:
-        RecordingError: Another process is writing the same target.
+        RecordingError: Another process is writing `target`.
         OSError: The disk is full.
     """
     stage = target.with_name(f".{target.name}.partial")
