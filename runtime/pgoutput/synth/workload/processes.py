@@ -57,7 +57,7 @@ class WindowTask(msgspec.Struct, frozen=True):
     step: int = 1
 
     def run(self) -> Iterator[PreparedWindow]:
-        """Yield the prepared windows of the task. A thread prepares one while the next window is generated."""
+        """Yield the prepared windows. A thread prepares each window while the next window is generated."""
         tables = make_tables(self.workload.tables)
         with ThreadPoolExecutor(1) as pool:
             pending: Future[PreparedWindow] | None = None

@@ -44,8 +44,9 @@ def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int) -> Cho
     Args:
         random: Random generator.
         groups: Group number of each change, in stream order.
-        mix: Relative frequencies of inserts, updates and deletes. If no row is left to update or delete, a row is inserted.
-        inserts: Number of changes at the start that must be inserts.
+        mix: Relative frequencies of inserts, updates and deletes. If no row is left to update
+            or delete, a row is inserted.
+        inserts: Number of changes at the start of the window that must be inserts.
     """
     kinds = _draw_kinds(random, len(groups), mix)
     kinds[:inserts] = INSERT

@@ -21,8 +21,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 _PROCESSES: Final = 2
 """Number of worker processes that generate a large workload."""
 _SINGLE_PROCESS_MESSAGES: Final = 1_000_000
-"""Minimum number of messages for which worker processes are started. Generating fewer messages takes less time
-than starting processes."""
+"""Minimum number of messages for which worker processes are started. Generating fewer messages takes less
+time than starting processes."""
 
 EXPECTED_ROWS: Final = "expected_rows"
 """Name of the folder with the expected rows."""
