@@ -38,7 +38,7 @@ def require_new_folder(path: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Context manager: yield a locked temporary folder beside `target`, and delete it on exit.
+    """Yield a locked temporary folder beside `target`; the end of the `with` block deletes the folder.
 
     Raises:
         RecordingError: Another process is writing `target`.

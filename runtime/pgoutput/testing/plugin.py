@@ -48,7 +48,8 @@ def pgoutput_server() -> Iterator[StartServer]:
     `pgoutput_server(source=None, *, faults=None, user=None, password=None)` returns a
     `pgoutput.testing.Server`, which runs in a process of its own until the test ends. Clients connect to
     the `dsn` of the server. `source` is a `pgoutput.synth.Scenario`, or the path of a capture file or
-    recording; the default is `pgoutput.testing.shop`. `faults` is a `pgoutput.standin.Faults` with the faults to inject.
+    recording; the default is `pgoutput.testing.shop`. `faults` is a `pgoutput.standin.Faults` with the faults
+    to inject.
     """
     from pgoutput.testing import Server, shop
 

@@ -152,7 +152,7 @@ def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> 
 
     Args:
         workload: The workload.
-        window_messages: Approximate number of messages per window; windows with large messages have fewer.
+        window_messages: Approximate number of messages per window; fewer if messages are large.
     """
     messages_per_window = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
     window_transactions = max(1, int(messages_per_window / workload.mean_transaction_messages))
@@ -232,7 +232,7 @@ class PlacedPiece(msgspec.Struct, frozen=True):
 
 
 def place_messages(window: Window) -> tuple[IntArray, list[PlacedPiece]]:
-    """Return the positions of a window's Begin messages, and its stream blocks and ends with positions."""
+    """Return the positions of a window's Begin messages, and the pieces of its streamed transactions."""
     pieces: list[tuple[int, int, Block | None, int]] = []
     for number, one in enumerate(window.streamed):
         pieces += [(block.next_transaction, number, block, one.message_count(block)) for block in one.blocks]

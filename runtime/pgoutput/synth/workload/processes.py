@@ -33,8 +33,8 @@ _ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": _KEEP_BYTES,
     "MALLOC_TRIM_THRESHOLD_": _KEEP_BYTES,
 }
-"""Environment variables of the worker processes. They keep freed memory for the next window of transactions
-instead of returning the memory to the system."""
+"""Environment variables that make the worker processes keep freed memory for the next window of
+transactions, instead of returning the memory to the system."""
 
 
 class PreparedWindow(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class WindowTask(msgspec.Struct, frozen=True):
 
     workload: Workload
     window_messages: int
-    """Approximate number of messages per window."""
+    """Approximate number of messages per window of transactions."""
     prepare: PrepareWindow
     first: int = 0
     step: int = 1

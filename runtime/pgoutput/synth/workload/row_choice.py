@@ -86,7 +86,7 @@ def _draw_kinds(random: Random, count: int, mix: Mix) -> IntArray:
 
 
 def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return for each change how many marked changes precede it in its group."""
+    """Return for each change how many marked changes precede the change in its group."""
     before: IntArray = np.cumsum(marks) - marks
     before -= before[starts][group]
     return before

@@ -51,7 +51,7 @@ class PlannedChanges(msgspec.Struct, frozen=True):
 
 
 class StreamBlockBuilder:
-    """Builds the messages of the streamed transactions of a window.
+    """Builds the messages of the streamed transactions in a window of transactions.
 
     Attributes:
         changes: Row changes, in stream order.

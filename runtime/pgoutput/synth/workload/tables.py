@@ -41,7 +41,7 @@ _WORDS: Final = (
 _START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Earliest date and timestamp value."""
 _NULL_INTERVAL: Final = 16
-"""Number of values of which one is NULL, in column kinds with NULLs."""
+"""In column kinds with NULLs, one of this number of values is NULL."""
 
 
 class ColumnKind(msgspec.Struct, frozen=True):
