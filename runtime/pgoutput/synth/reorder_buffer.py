@@ -212,7 +212,10 @@ class ReorderBuffer:
         txn.distributed_oids.clear()
 
     def _commit_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Commit Prepared, or the transaction if two_phase is off (ReorderBufferFinishPrepared)."""
+        """Send Commit Prepared, or the whole transaction if two_phase is off.
+
+        Follows ReorderBufferFinishPrepared.
+        """
         if not self._options.two_phase:
             self._commit(txn, end)
             return
@@ -223,7 +226,10 @@ class ReorderBuffer:
         self._remove_committed(txn)
 
     def _rollback_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Rollback Prepared (ReorderBufferFinishPrepared), or discard all if two_phase is off."""
+        """Send Rollback Prepared, or discard the transaction if two_phase is off.
+
+        Follows ReorderBufferFinishPrepared.
+        """
         if not self._options.two_phase:
             self._abort(txn, end)
             return

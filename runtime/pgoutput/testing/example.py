@@ -13,7 +13,7 @@ _LARGE_LENGTH: Final = 3000
 send the text again."""
 
 _IMPORTED_ROWS: Final = 400
-"""Number of rows in each part of the large transaction, which is streamed if streaming is enabled."""
+"""Number of rows in each part of the shop's large transaction, which is streamed if streaming is enabled."""
 
 
 def shop(**options: Unpack[ScenarioOptions]) -> Scenario:

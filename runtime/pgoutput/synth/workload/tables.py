@@ -156,7 +156,7 @@ class RowPool(msgspec.Struct, frozen=True):
     columns: list[pa.StringArray]
     """Values of each non-key column, in text format."""
     cells: Cells
-    """The same rows, each encoded as the cells of a tuple."""
+    """The rows of the pool, each encoded as the cells of a tuple."""
 
 
 @lru_cache(maxsize=1)

@@ -179,7 +179,7 @@ def _gid_resolved(stream: Stream, position: int) -> Messages | None:
 
 
 def _resolved(place: Place) -> m.CommitPrepared | m.RollbackPrepared | None:
-    """Return a Commit Prepared or Rollback Prepared whose Prepare is in the stream; None for others."""
+    """Return a Commit Prepared or Rollback Prepared whose Prepare is in the stream, otherwise None."""
     message = place.message
     if isinstance(message, m.CommitPrepared | m.RollbackPrepared) and message.gid in place.prepared:
         return message

@@ -113,7 +113,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return (*self.messages[:position], *data, *self.messages[position + 1 :])
 
     def swapped(self, position: int) -> Messages | None:
-        """Return the encoded messages, with message `position` and the next swapped; None at the last."""
+        """Return the encoded messages, with message `position` and the next swapped; None if last."""
         if position + 1 >= len(self.messages):
             return None
         one, other = self.messages[position : position + 2]
