@@ -1,7 +1,8 @@
 """Synthetic streams: scripted databases and the messages that PostgreSQL 18 would send for them.
 
-`Scenario` is a database made in a test. It yields the pgoutput stream of its transactions and the rows
-expected after each commit. `pgoutput.synth.workload` generates large streams for load tests.
+A `Scenario` is a synthetic database that a test changes step by step. The scenario yields the pgoutput stream
+of its transactions, and the rows that its tables hold after each commit. `pgoutput.synth.workload` generates
+large streams for load tests.
 """
 
 from pgoutput._extras import require

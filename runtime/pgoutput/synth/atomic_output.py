@@ -1,4 +1,4 @@
-"""Write files and folders atomically: the target appears only when it is complete."""
+"""Write files and folders atomically: a file or folder appears under its name only when complete."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def require_new_folder(path: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a locked temporary folder beside the target, and delete the folder on exit.
+    """Yield a locked temporary folder beside `target`; the end of the `with` block deletes the folder.
 
     Raises:
-        RecordingError: Another process is writing the same target.
+        RecordingError: Another process is writing `target`.
         OSError: The disk is full.
     """
     stage = target.with_name(f".{target.name}.partial")

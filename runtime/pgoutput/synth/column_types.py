@@ -31,7 +31,7 @@ _ALIASES: Final = {
     "time with time zone": "timetz",
     "time without time zone": "time",
 }
-"""SQL names of built-in types (gram.y) to their pg_type names."""
+"""Names of built-in types in pg_type, by their other SQL names (gram.y)."""
 
 _DECLARATION: Final = re.compile(r"\s*(.+?)(\s+key)?\s*", re.DOTALL)
 _TYPE: Final = re.compile(r"(.+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?\s*(\[\])?")
@@ -42,23 +42,24 @@ _MODIFIERS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "precision": lambda precision, _: precision,
     "numeric": lambda precision, scale: ((precision << 16) | (scale & 0x7FF)) + 4,
 }
-"""Functions from the numbers in parentheses to `atttypmod`, by the catalog's kind of modifier."""
+"""Functions that compute `atttypmod` from the two numbers of a declaration such as numeric(12,2), by kind of
+modifier (`modifier` in `pgoutput.catalog`)."""
 
 _DEFAULT_MODIFIERS: Final = {"char": 5, "character": 5, "bit": 1}
-"""`atttypmod` of type names with an implicit length: char means char(1)."""
+"""`atttypmod` by type name, for names with an implicit length: char means char(1)."""
 
 
 class ColumnType(msgspec.Struct, frozen=True):
     """The type of a column."""
 
     oid: int
-    """pg_attribute.atttypid."""
+    """OID of the type (pg_attribute.atttypid)."""
     modifier: int = -1
-    """pg_attribute.atttypmod."""
+    """Type modifier, -1 for none (pg_attribute.atttypmod)."""
     base_oid: int = 0
-    """OID of the built-in type that defines the text and binary format; text for enums."""
+    """OID of the built-in type whose text and binary format the values have; text for an enum."""
     base_modifier: int = -1
-    """Type modifier of `base_oid`: the column's own, or that of a domain's base type."""
+    """Type modifier for `base_oid`: equal to `modifier`, or that of a domain's base type."""
     type_message: Type | None = None
     """The Type message of a user-defined type; None for built-in types."""
     element_oid: int = 0
@@ -90,10 +91,10 @@ _TOASTABLE: Final = frozenset(
 
 
 class TypeRegistry:
-    """The types of a scenario: built-in and user-defined.
+    """The column types of a scenario: the built-in types, and the enums and domains that a test created.
 
     Args:
-        next_oid: Returns the OID for a new object.
+        next_oid: Function that returns the OID for a new type.
     """
 
     def __init__(self, next_oid: Callable[[], int]) -> None:
@@ -101,10 +102,10 @@ class TypeRegistry:
         self._user_types: dict[str, ColumnType] = {}
 
     def parse_declaration(self, text: str) -> tuple[ColumnType, bool]:
-        """Return a declared column type and whether the column is part of the primary key.
+        """Return the type in a column declaration, and whether the column is part of the primary key.
 
         Args:
-            text: Type as in CREATE TABLE, optionally followed by `key`: `int8 key`, `numeric(12,2)`,
+            text: Column type as in CREATE TABLE, optionally followed by `key`: `int8 key`, `numeric(12,2)`,
                 `text[]`, `app.mood`.
 
         Raises:
@@ -118,7 +119,7 @@ class TypeRegistry:
         return self.parse(match[1]), match[2] is not None
 
     def parse(self, text: str) -> ColumnType:
-        """Return the type with this name.
+        """Return the column type that a name such as `text[]` or `numeric(12,2)` denotes.
 
         Raises:
             ScenarioError: The type does not exist, or takes no type modifier.
@@ -152,7 +153,7 @@ class TypeRegistry:
         )
 
     def create_domain(self, name: str, base: str) -> None:
-        """Create a domain. Its Type message has the domain's OID and the name of the base type."""
+        """Create a domain. The domain's Type message has the domain's OID and the name of the base type."""
         split_qualified_name(name)
         base_type = self.parse(base)
         oid = self._next_oid()
@@ -171,7 +172,7 @@ class TypeRegistry:
 
 
 def split_qualified_name(name: str) -> tuple[str, str]:
-    """Return schema and name.
+    """Split a qualified name such as `public.orders` into schema and local name.
 
     Raises:
         ScenarioError: The schema or the name is missing.

@@ -24,11 +24,11 @@ _IDENTITIES: Final = {
 
 
 def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int = 0) -> tuple[Column, ...]:
-    """Return the columns that CREATE TABLE would create.
+    """Return the columns of a new table, or of ALTER TABLE ADD COLUMN, from their declared types.
 
     Args:
         declared: Column types by column name. A type followed by `key` marks a primary key column.
-        types: The known types.
+        types: The column types of the scenario.
         first: Attribute index of the first column, from 0.
 
     Raises:
@@ -52,7 +52,7 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
         wanted: `default`, `nothing` or `full`, or the columns of a unique index.
 
     Raises:
-        ScenarioError: The replica identity or a column does not exist.
+        ScenarioError: The replica identity is unknown, a column does not exist, or no column is given.
     """
     if isinstance(wanted, str):
         if wanted not in _IDENTITIES:
@@ -107,8 +107,8 @@ def alter_definition(
     """Return the table definition after ALTER TABLE.
 
     Args:
-        definition: The table definition.
-        types: The known types.
+        definition: The table definition before ALTER TABLE.
+        types: The column types of the scenario.
         add: Types of the new columns by column name.
         drop: Names of the columns to drop.
         rename: New column names by old column name.
@@ -117,7 +117,7 @@ def alter_definition(
         replica_identity: New replica identity; None keeps the replica identity.
 
     Raises:
-        ScenarioError: The server would refuse the change, or scenarios do not support the change.
+        ScenarioError: The server would refuse the change, or `Scenario` does not support the change.
     """
     dropped = {definition.column(old).name for old in drop}
     key_columns = definition.index_columns | {column.name for column in definition.columns if column.primary}

@@ -12,24 +12,24 @@ from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.transaction_manager import CommitEffects
 
 TableRow: TypeAlias = dict[str, str | None]
-"""Values of a row in text format by column name."""
+"""A row: its values in text format, by column name."""
 
 
 class CommittedState(msgspec.Struct, frozen=True):
     """Expected rows of all tables after one commit."""
 
     xid: int
-    """Transaction id."""
+    """Xid of the committed transaction."""
     gid: str | None
-    """Global identifier of the prepared transaction, or None."""
+    """Global identifier if the commit is a COMMIT PREPARED, otherwise None."""
     commit_lsn: int
     """LSN of the commit record."""
     end_lsn: int
-    """LSN of the end of the commit record."""
+    """End LSN of the commit record."""
     commit_time: int
     """Commit time in microseconds since 2000-01-01 00:00 UTC."""
     tables: dict[str, list[TableRow]]
-    """Rows of each table by full table name, in insertion order."""
+    """Rows of each table in insertion order, by table name with schema."""
 
 
 def committed_rows(table: ScenarioTable) -> list[TableRow]:
@@ -45,7 +45,7 @@ def committed_rows(table: ScenarioTable) -> list[TableRow]:
 
 
 def history(tables: Iterable[ScenarioTable], commits: Sequence[CommitEffects]) -> Iterator[CommittedState]:
-    """Yield the rows of all tables after each commit."""
+    """Yield the expected rows of all tables after each commit, in commit order."""
     leaves = [table for table in tables if not table.partitions]
     rows: dict[ScenarioTable, dict[int, Cells]] = {table: {} for table in leaves}
     definitions = {table: table.initial_definition for table in leaves}

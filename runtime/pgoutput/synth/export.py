@@ -23,7 +23,7 @@ _SERVER_VERSION: Final = "18.4"
 """Server version stated in capture files and recordings."""
 
 _NAME: Final = "synth"
-"""Name of the database, the slot and the publication."""
+"""Name of the database, slot and publication stated in capture files and recordings."""
 
 
 def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> None:
@@ -32,7 +32,7 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
     Args:
         scenario: The scenario.
         path: A file that does not exist yet; compressed if the name ends in .gz.
-        options: Options of `Scenario.stream`.
+        options: Keyword arguments of `Scenario.stream`.
 
     Raises:
         RecordingError: The file exists, or another process is writing it.
@@ -64,7 +64,7 @@ def write_recording(
         folder: A folder that does not exist or is empty.
         segment_bytes: Size of a segment's messages in bytes, after which a new segment starts; None for the
             recorder's default.
-        options: Options of `Scenario.stream`.
+        options: Keyword arguments of `Scenario.stream`.
 
     Raises:
         RecordingError: The folder is not empty, or another process is writing to it.

@@ -1,4 +1,4 @@
-"""Reads, writes and locks of table rows by one transaction."""
+"""Row reads, row writes and table locks of one transaction of a scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Undo: TypeAlias = Callable[[], None]
 
 
 class HeapAccess:
-    """The row reads, row writes and table locks of one transaction.
+    """Reads rows, writes rows and locks tables for one transaction of a scenario.
 
     Args:
         manager: Tracks the tables and rows that the transaction changes.
@@ -60,7 +60,7 @@ class HeapAccess:
             table.access_exclusive_holder = self._transaction
 
     def find_row(self, table: ScenarioTable, where: Mapping[str, Any]) -> tuple[ScenarioTable, Row, Cells]:
-        """Return the row with the given column values, its table or partition, and its cells.
+        """Find the row with these column values; return its table or partition, the row, and its cells.
 
         Raises:
             ScenarioError: No row matches, several different rows match, or another open transaction has
@@ -110,12 +110,12 @@ class HeapAccess:
                 yield row, visible
 
     def reserve_keys(self, leaf: ScenarioTable, cells: Cells, itself: Row | None = None) -> Undo:
-        """Reserve a row's unique keys for the transaction.
+        """Reserve the key values of a new row, so that no other open transaction can write the same key.
 
         Args:
             leaf: The table or partition that will store the row.
-            cells: The new row.
-            itself: The row version being updated, which may keep its keys; None for an insert.
+            cells: The cells of the new row.
+            itself: The row that is updated, which may keep its key values; None for an insert.
 
         Returns:
             A function that releases the new reservations.
@@ -156,7 +156,7 @@ class HeapAccess:
         return lambda: _restore_row(leaf, row, None, self._transaction)
 
     def replace_row(self, leaf: ScenarioTable, row: Row, cells: Cells | None) -> Undo:
-        """Replace a row's cells and return the function that undoes the change; None deletes the row."""
+        """Replace or delete (`cells` is None) a row, and return the function that undoes the change."""
         before, writer = row.current, row.writer
         row.current, row.writer = cells, self._transaction
         leaf.index_row(row)
@@ -164,7 +164,7 @@ class HeapAccess:
         return lambda: _restore_row(leaf, row, before, writer)
 
     def truncate(self, leaf: ScenarioTable, part: object) -> Undo:
-        """Delete all visible rows and return the function that undoes the truncation.
+        """Delete all rows that the transaction sees, and return the function that undoes the truncation.
 
         Args:
             leaf: The table or partition.
@@ -181,7 +181,7 @@ class HeapAccess:
         return undo
 
     def rewrite_columns(self, table: ScenarioTable, columns: Sequence[Column]) -> Undo:
-        """Convert the values of retyped columns, and return the function that undoes the conversion.
+        """Convert the values of columns whose type changed; return the function that undoes the conversion.
 
         Raises:
             ScenarioError: The new type cannot represent a value. No row has changed.

@@ -44,7 +44,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def non_default(self) -> dict[str, str]:
-        """Return the options that differ from their default, as text, without proto_version."""
+        """Return the values that differ from their default as text, by option name; without proto_version."""
         return {
             name: value if isinstance(value, str) else "on"
             for name in OPTIONS

@@ -1,4 +1,4 @@
-"""The server's output functions for Python dates, times, intervals and JSON documents."""
+"""Convert Python dates, times, intervals and JSON documents to the text that the server writes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def output_text(value: Any, name: str, modifier: int) -> Any:
 
     Args:
         value: The Python value, not None.
-        name: The name of the type.
-        modifier: `atttypmod`, the number of fractional digits to round times to; -1 for none.
+        name: Name of the column type in pg_type.
+        modifier: `atttypmod`, the number of fractional digits to which times are rounded; -1 to not round.
 
     Raises:
         ValueError: The type cannot represent the value, or the value is ambiguous, such as a timetz without a
@@ -101,7 +101,7 @@ def _since_midnight(value: time) -> int:
 
 
 def _rounded(microseconds: int, modifier: int) -> int:
-    """Round to the type modifier's precision, half away from zero (AdjustTimeForTypmod)."""
+    """Round microseconds to the type modifier's precision, half away from zero (AdjustTimeForTypmod)."""
     if not 0 <= modifier <= _FRACTION_DIGITS:
         return microseconds
     unit: int = 10 ** (_FRACTION_DIGITS - modifier)
@@ -141,4 +141,4 @@ _OUTPUT_FUNCTIONS: Final[Mapping[str, Callable[[Any, int], str]]] = {
     "json": _json,
     "jsonb": _jsonb,
 }
-"""Output functions by type name."""
+"""Functions that convert a Python value and a type modifier to text, by type name."""

@@ -26,19 +26,20 @@ from pgoutput.values import encode_binary
 from pgoutput.wire import UNCHANGED
 
 WriteMessage = Callable[[int, Message], None]
-"""Function that sends a message with the `wal_start` LSN of its XLogData."""
+"""Function that sends a message; the first argument is the `wal_start` of its XLogData."""
 
 INVALID_LSN: Final = 0
-"""LSN of messages that other messages of the same change follow (WalSndPrepareWrite, last_write false)."""
+"""`wal_start` of a message that another message of the same change follows (WalSndPrepareWrite, last_write
+false)."""
 
 
 class OutputPlugin:
-    """The pgoutput plugin's state for one connection.
+    """The pgoutput plugin of one connection, which turns decoded changes into messages.
 
     Args:
         options: Options of START_REPLICATION.
-        via_root: The publication's publish_via_partition_root.
-        write: Sends a message.
+        via_root: Whether the publication has publish_via_partition_root.
+        write: Function that sends a message.
     """
 
     def __init__(self, options: StreamOptions, via_root: bool, write: WriteMessage) -> None:
@@ -51,39 +52,39 @@ class OutputPlugin:
         """Xids of the streamed transactions in which a relation was sent, by relation OID (streamed_txns)."""
 
     def invalidate(self, oid: int) -> None:
-        """Send the relation's Relation message again before its next change (rel_sync_cache_relation_cb)."""
+        """Make the next change of a relation send its Relation message again (rel_sync_cache_relation_cb)."""
         self._sent_relations.discard(oid)
         self._sent_relations_in.pop(oid, None)
 
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Write Begin. The caller delays this until the transaction's first published change."""
+        """Write a Begin message. The caller does this at the transaction's first published change."""
         self._write_opening(lsn, messages.Begin(end.lsn, end.time, end.top), end.origin)
 
     def commit(self, end: TransactionEnd) -> None:
-        """Write Commit."""
+        """Write a Commit message."""
         self._write(end.end_lsn, messages.Commit(end.lsn, end.end_lsn, end.time))
 
     def begin_prepare(self, lsn: int, end: TransactionEnd) -> None:
-        """Write Begin Prepare, also for a transaction without published changes."""
+        """Write a Begin Prepare message, also for a transaction without published changes."""
         assert end.gid is not None
         self._write_opening(
             lsn, messages.BeginPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid), end.origin
         )
 
     def prepare(self, end: TransactionEnd) -> None:
-        """Write Prepare."""
+        """Write a Prepare message."""
         assert end.gid is not None
         self._write(end.end_lsn, messages.Prepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
 
     def commit_prepared(self, end: TransactionEnd) -> None:
-        """Write Commit Prepared."""
+        """Write a Commit Prepared message."""
         assert end.gid is not None
         self._write(end.end_lsn, messages.CommitPrepared(end.lsn, end.end_lsn, end.time, end.top, end.gid))
 
     def rollback_prepared(self, end: TransactionEnd) -> None:
-        """Write Rollback Prepared."""
+        """Write a Rollback Prepared message."""
         assert end.gid is not None
         lsns, times = (end.prepare_end_lsn, end.end_lsn), (end.prepare_time, end.time)
         self._write(end.end_lsn, messages.RollbackPrepared(*lsns, *times, end.top, end.gid))
@@ -91,23 +92,23 @@ class OutputPlugin:
     # Streamed transactions
 
     def stream_start(self, lsn: int, xid: int, first: bool, origin: ReplicationOrigin | None) -> None:
-        """Write Stream Start, followed by Origin in the first stream block of a transaction."""
+        """Write a Stream Start message, followed by Origin in the first stream block of a transaction."""
         # The origin's commit LSN is not known while the transaction is in progress.
         sent_origin = msgspec.structs.replace(origin, lsn=0) if origin is not None and first else None
         self._write_opening(lsn, messages.StreamStart(xid, first), sent_origin)
 
     def stream_stop(self, lsn: int) -> None:
-        """Write Stream Stop."""
+        """Write a Stream Stop message."""
         self._write(lsn, messages.StreamStop())
 
     def stream_abort(self, end: TransactionEnd, subxid: int) -> None:
-        """Write Stream Abort for a streamed transaction or one of its subtransactions."""
+        """Write a Stream Abort message for a streamed transaction or one of its subtransactions."""
         tail = (end.end_lsn, end.time) if self._options.streaming == "parallel" else (None, None)
         self._write(end.end_lsn, messages.StreamAbort(end.top, subxid, *tail))
         self._forget_stream(end.top)
 
     def stream_commit(self, end: TransactionEnd) -> None:
-        """Write Stream Commit.
+        """Write a Stream Commit message.
 
         Relation messages sent in the transaction now count as sent for all transactions.
         """
@@ -115,7 +116,7 @@ class OutputPlugin:
         self._sent_relations |= self._forget_stream(end.top)
 
     def stream_prepare(self, end: TransactionEnd) -> None:
-        """Write Stream Prepare."""
+        """Write a Stream Prepare message."""
         assert end.gid is not None
         self._write(end.end_lsn, messages.StreamPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
 
@@ -127,7 +128,7 @@ class OutputPlugin:
         Args:
             change: WAL record of the row change.
             streamed: Whether the change is part of a stream block.
-            begin: Called before the first message of the change is written.
+            begin: Function to call before the first message of the change is written.
         """
         definition = change.definition
         if not definition.published:
@@ -141,15 +142,15 @@ class OutputPlugin:
         self._write(change.lsn, message)
 
     def truncate(self, change: TruncateRecord, streamed: bool, begin: Callable[[], None]) -> None:
-        """Write Truncate (pgoutput_truncate).
+        """Write a Truncate message (pgoutput_truncate).
 
-        With publish_via_partition_root only root tables are listed, otherwise only partitions and plain
-        tables.
+        With publish_via_partition_root the message lists only root tables, otherwise only partitions and
+        plain tables.
 
         Args:
             change: WAL record of the TRUNCATE.
             streamed: Whether the change is part of a stream block.
-            begin: Called before the first message of the change is written.
+            begin: Function to call before the first message of the change is written.
         """
         xid = change.xid if streamed else None
         oids = []
@@ -170,7 +171,7 @@ class OutputPlugin:
         Args:
             record: WAL record of the logical message.
             streamed: Whether the message is part of a stream block.
-            begin: Called before a transactional message is written.
+            begin: Function to call before a transactional message is written.
         """
         if not self._options.messages:
             return
@@ -187,7 +188,10 @@ class OutputPlugin:
             self._write(lsn, messages.Origin(origin.lsn, origin.name))
 
     def _forget_stream(self, xid: int) -> set[int]:
-        """Forget a streamed transaction (cleanup_rel_sync_cache); return the relations sent in its blocks."""
+        """Forget a streamed transaction; return the OIDs of the relations that its stream blocks described.
+
+        Follows cleanup_rel_sync_cache.
+        """
         sent = {oid for oid, xids in self._sent_relations_in.items() if xid in xids}
         for oid in sent:
             self._sent_relations_in[oid].discard(xid)
@@ -196,7 +200,7 @@ class OutputPlugin:
     def _maybe_send_schema(
         self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
     ) -> None:
-        """Write Type and Relation messages if the client does not have them yet (maybe_send_schema)."""
+        """Write the Type and Relation messages of a table, unless the client has them (maybe_send_schema)."""
         if xid is None:
             is_sent = definition.oid in self._sent_relations
         else:
@@ -287,7 +291,7 @@ def _identity_cells(definition: TableDefinition, cells: Cells) -> Cells:
 
 
 def _unchanged_toast_columns(change: RowChange) -> set[Column]:
-    """Return the TOASTed columns that the UPDATE does not set; their values are not sent."""
+    """Return the columns with a TOASTed value that an UPDATE does not set. Such values are not sent."""
     assert change.new is not None
     return {
         column
@@ -297,10 +301,10 @@ def _unchanged_toast_columns(change: RowChange) -> set[Column]:
 
 
 def _logged_old_row(change: RowChange) -> Cells | None:
-    """Return the old row as logged with an update (ExtractReplicaIdentity), or None if nothing is logged.
+    """Return the old row that the WAL record of an update contains, or None (ExtractReplicaIdentity).
 
-    REPLICA IDENTITY FULL logs the whole row. Otherwise the key is logged if a key column changed or is
-    TOASTed.
+    With REPLICA IDENTITY FULL the record contains the whole row. Otherwise the record contains the key if a
+    key column changed or is TOASTed.
     """
     definition = change.definition
     assert change.old is not None

@@ -39,31 +39,31 @@ class _Txn(msgspec.Struct, eq=False):
     first_lsn: int
     """LSN of the transaction's first record."""
     changes: list[BufferedRecord] = []
-    """Records that have not been sent."""
+    """WAL records of the transaction that have not been sent."""
     size: int = 0
     """Size of the unsent changes, in bytes."""
     streamed_xids: set[int] = set()
-    """Xids of the (sub)transactions sent in stream blocks; contains the transaction's own xid after its first
-    block."""
+    """Xids of the subtransactions sent in stream blocks; after the first block also the transaction's own
+    xid."""
     invalidations: list[Invalidation] = []
-    """The transaction's own invalidations, including those of rolled-back subtransactions
+    """Relcache invalidations by this transaction, also in rolled-back subtransactions
     (txn->invalidations)."""
     rolled_back_xids: set[int] = set()
     """Xids of the subtransactions that were rolled back."""
     distributed_oids: set[int] = set()
-    """OIDs of tables that other transactions altered while this one was open
+    """OIDs of tables that other transactions altered while this transaction was open
     (txn->invalidations_distributed)."""
     prepared: bool = False
     """Whether the transaction is prepared and was decoded at PREPARE TRANSACTION."""
 
 
 class ReorderBuffer:
-    """Decodes the WAL for one connection.
+    """Decodes the WAL for one connection: collects each transaction's changes until they can be sent.
 
     Args:
         options: Options of START_REPLICATION.
         work_mem: `logical_decoding_work_mem`, in bytes.
-        via_root: The publication's publish_via_partition_root.
+        via_root: Whether the publication has publish_via_partition_root.
         after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
     """
 
@@ -122,7 +122,7 @@ class ReorderBuffer:
     # Records of open transactions
 
     def _get_txn(self, record: BufferedRecord) -> _Txn:
-        """Return the record's transaction, created at its first record (ReorderBufferTXNByXid)."""
+        """Return a record's transaction; create it if the record is its first (ReorderBufferTXNByXid)."""
         return self._txns.setdefault(record.top, _Txn(record.top, record.lsn))
 
     def _queue(self, record: BufferedRecord) -> None:
@@ -136,7 +136,10 @@ class ReorderBuffer:
             self._check_memory(record.lsn)
 
     def _check_memory(self, lsn: int) -> None:
-        """Stream the largest transactions until the memory limit is kept (ReorderBufferCheckMemoryLimit)."""
+        """Stream the largest transactions until unsent changes fit `work_mem`.
+
+        Follows ReorderBufferCheckMemoryLimit.
+        """
         while sum(txn.size for txn in self._txns.values()) > self._work_mem:
             largest = max(self._txns.values(), key=lambda txn: txn.size)
             if lsn < self._after_lsn:  # ReorderBufferCanStartStreaming
@@ -209,7 +212,10 @@ class ReorderBuffer:
         txn.distributed_oids.clear()
 
     def _commit_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Commit Prepared (ReorderBufferFinishPrepared), or all changes if two_phase is off."""
+        """Send Commit Prepared, or the whole transaction if two_phase is off.
+
+        Follows ReorderBufferFinishPrepared.
+        """
         if not self._options.two_phase:
             self._commit(txn, end)
             return
@@ -220,7 +226,10 @@ class ReorderBuffer:
         self._remove_committed(txn)
 
     def _rollback_prepared(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Send Rollback Prepared (ReorderBufferFinishPrepared), or abort if two_phase is off."""
+        """Send Rollback Prepared, or discard the transaction if two_phase is off.
+
+        Follows ReorderBufferFinishPrepared.
+        """
         if not self._options.two_phase:
             self._abort(txn, end)
             return
@@ -247,7 +256,7 @@ class ReorderBuffer:
         txn.size = sum(map(_record_bytes, txn.changes))
 
     def _is_skipped(self, end: TransactionEnd) -> bool:
-        """Return whether the transaction was acknowledged, or its origin is excluded.
+        """Return whether a transaction is not sent: it was acknowledged, or its origin is excluded.
 
         Follows SnapBuildXactNeedsSkip and FilterByOrigin.
         """
@@ -267,8 +276,8 @@ class ReorderBuffer:
     def _accept_invalidations(self, txn: _Txn) -> None:
         """Execute the invalidations that the commit sends to all processes (AcceptInvalidationMessages).
 
-        The walsender is assumed to receive them before it decodes the commit record. On a server this is a
-        race that the walsender rarely loses.
+        The walsender is assumed to receive these invalidations before it decodes the commit record. On a
+        server this order is usual but not guaranteed.
         """
         for record in txn.invalidations:
             if record.xid not in txn.rolled_back_xids:
@@ -277,10 +286,10 @@ class ReorderBuffer:
 
 
 class _CallOnce:
-    """Function wrapper that calls its function at the first call only.
+    """Callable that passes its first call to a function and ignores all later calls.
 
     Attributes:
-        done: Whether the function was called.
+        done: Whether the first call has happened.
     """
 
     def __init__(self, call: Callable[[], None]) -> None:

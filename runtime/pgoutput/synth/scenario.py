@@ -1,4 +1,4 @@
-"""Scripted synthetic databases and the streams that a server would send for them."""
+"""Scenarios: synthetic databases that a test controls, and the streams that a server would send for them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ MIN_WORK_MEM: Final = 64 << 10
 
 
 class Scenario:
-    """A scripted synthetic database and the streams that a server would send for it.
+    """A synthetic database that a test controls, and the streams that a server would send for the database.
 
     The database has one publication. An operation that no server would accept, such as a duplicate key or a
     row locked by another transaction, raises ScenarioError at once.
 
     Attributes:
         options: Default options of `stream`.
-        tables: All tables and partitions by their full name at creation.
-        wal: The write-ahead log.
+        tables: All tables and partitions, by their name with schema at creation.
+        wal: The simulated write-ahead log.
         publish_via_partition_root: Whether changes of partitions are published as changes of their root
             table.
         logical_decoding_work_mem: Memory limit of unsent changes, in bytes.
@@ -95,7 +95,7 @@ class Scenario:
 
     @property
     def end_lsn(self) -> int:
-        """End of the write-ahead log."""
+        """LSN of the end of the write-ahead log."""
         return self.wal.end_lsn
 
     # Schema
@@ -114,7 +114,7 @@ class Scenario:
         partitions: Mapping[str, Sequence[Any]] | None = None,
         **named: str,
     ) -> ScenarioTable:
-        """Create a table (CREATE TABLE) and add it to the publication.
+        """Create a table (CREATE TABLE), and add it to the publication unless `published` is false.
 
         Args:
             name: Schema and table name, such as `public.orders`.
@@ -127,7 +127,7 @@ class Scenario:
                 all rows.
             partition_by: Column whose values select the partition (PARTITION BY LIST).
             partitions: Column values of each partition, by partition name without schema.
-            named: More column types, for column names that are Python identifiers.
+            named: More column types, as keyword arguments named like the columns.
 
         Raises:
             ScenarioError: The server would refuse the table.
@@ -149,11 +149,11 @@ class Scenario:
         return self._register(ScenarioTable(definition))
 
     def enum(self, name: str) -> None:
-        """Create an enum type (CREATE TYPE … AS ENUM). Columns use its full name, or `name[]` for arrays."""
+        """Create an enum type (CREATE TYPE … AS ENUM), for columns of the type `name` or `name[]`."""
         self._types.create_enum(name)
 
     def domain(self, name: str, base: str) -> None:
-        """Create a domain (CREATE DOMAIN). Columns use its full name."""
+        """Create a domain (CREATE DOMAIN) over the type `base`, for columns of the type `name`."""
         self._types.create_domain(name, base)
 
     # Transactions
@@ -219,11 +219,11 @@ class Scenario:
     # Streams
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
-        """Yield the envelopes that a walsender would send.
+        """Yield the envelopes that a walsender would send for the scenario.
 
         Args:
             after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-            options: Fields of `StreamOptions` that replace those of the scenario.
+            options: Stream options (fields of `StreamOptions`) that replace those of the scenario.
 
         Raises:
             ValueError: The protocol version does not support an option.
@@ -239,11 +239,11 @@ class Scenario:
         yield PrimaryKeepalive(end_lsn, self.wal.time, False)
 
     def messages(self, *, after_lsn: int = 0, **options: Any) -> Iterator[AnyMessage]:
-        """Yield the decoded messages of `stream`.
+        """Yield the messages that a walsender would send for the scenario, decoded.
 
         Args:
             after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-            options: Fields of `StreamOptions` that replace those of the scenario.
+            options: Stream options (fields of `StreamOptions`) that replace those of the scenario.
 
         Raises:
             ValueError: The protocol version does not support an option.

@@ -17,7 +17,7 @@ from pgoutput.synth.column_types import ColumnType
 from pgoutput.synth.text_format import to_text
 
 Cells: TypeAlias = tuple[str | None, ...]
-"""Values of a row in text format by attribute index; shorter than the table if columns were added later."""
+"""Values of a row in text format, by attribute index. Columns added after the row was written are missing."""
 
 TOAST_THRESHOLD: Final = 2000
 """Size in bytes above which a value is TOASTed (TOAST_TUPLE_TARGET less the row header)."""
@@ -34,11 +34,10 @@ class Column(msgspec.Struct, frozen=True):
     """Whether the column is part of the primary key."""
 
     def is_toasted(self, text: str | None) -> bool:
-        """Return whether the value is TOASTed.
+        """Return whether a value of the column is stored out of line (TOASTed), because of its size.
 
-        An update that does not set a TOASTed value does not send the value.
-
-        Values are never compressed, as with SET STORAGE EXTERNAL.
+        The stream leaves out a TOASTed value that an update does not set. Values are never
+        compressed, as with SET STORAGE EXTERNAL.
         """
         if text is None or not self.type.is_toastable:
             return False
@@ -61,7 +60,7 @@ _COMPARABLE: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("text", "varchar"), str.encode),
     "bool": str,
 }
-"""Conversions from text to a value that compares like the server's, under the collation C; by type name."""
+"""Functions that convert text to a Python value that sorts as on the server (collation C), by type name."""
 
 
 def _numeric_sort_key(number: Decimal) -> tuple[bool, Decimal]:
@@ -78,7 +77,7 @@ class RowFilter(msgspec.Struct, frozen=True):
 
     @classmethod
     def create(cls, column: Column, operator: str, value: str) -> RowFilter:
-        """Return a row filter.
+        """Return a row filter, after checking the operator and the type of the column.
 
         Raises:
             ScenarioError: The operator is unknown, or row filters do not support the column's type.
@@ -99,7 +98,7 @@ class RowFilter(msgspec.Struct, frozen=True):
 
 
 class TableDefinition(msgspec.Struct, frozen=True, dict=True):
-    """A table's definition, valid until the next ALTER TABLE."""
+    """Columns, replica identity and publication settings of a table, until the next ALTER TABLE."""
 
     oid: int
     namespace: str
@@ -107,7 +106,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
     columns: tuple[Column, ...]
     replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     index_columns: frozenset[str] = frozenset()
-    """Columns of the unique index that is or was the replica identity."""
+    """Names of the columns of the unique index that is or was the replica identity; empty if none."""
     published: bool = True
     """Whether the table is part of the publication."""
     column_list: frozenset[str] | None = None
@@ -140,7 +139,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def unique_keys(self) -> tuple[tuple[Column, ...], ...]:
-        """The unique keys: the primary key and the index of the replica identity."""
+        """Columns of each unique key: the primary key, and the unique index of the replica identity."""
         primary = tuple(column for column in self.columns if column.primary)
         index = tuple(column for column in self.columns if column.name in self.index_columns)
         return tuple(dict.fromkeys(key for key in (primary, index) if key))
@@ -165,7 +164,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         )
 
     def type_messages(self) -> Iterator[Type]:
-        """Yield the Type messages that precede the Relation message.
+        """Yield the Type messages that precede the table's Relation message.
 
         There is one message per column of a user-defined type, even if columns share a type.
         """
@@ -186,7 +185,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         raise ScenarioError(f"{self.full_name} has no column {name}; it has {known}")
 
     def to_texts(self, values: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return column values in text format, by column name.
+        """Convert Python values to text format. `values` and the result are by column name.
 
         Raises:
             ScenarioError: A column does not exist, or its type cannot represent the value.
@@ -201,7 +200,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return texts
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return a row with some of its values replaced. Columns missing in the old row are NULL."""
+        """Return row `old` with the values `given` by column name. Columns missing in `old` are NULL."""
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text
@@ -228,5 +227,5 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
 
 
 def cell(cells: Cells, column: Column) -> str | None:
-    """Return a row's value of a column; None for NULL and for columns added after the row."""
+    """Return the value of one column in a row; None for NULL and for a column added after the row."""
     return cells[column.number] if column.number < len(cells) else None

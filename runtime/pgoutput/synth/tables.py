@@ -16,9 +16,9 @@ class Row(msgspec.Struct, eq=False):
     number: int
     """The row's key in `ScenarioTable.rows`."""
     committed: Cells | None
-    """Committed cells; None if the row is not committed or was deleted."""
+    """Committed cells; None if no insert of the row is committed, or a committed change deleted the row."""
     current: Cells | None
-    """Cells as the open transaction `writer` sees them; None if it deleted the row."""
+    """Cells as the open transaction `writer` sees them; None if the transaction deleted the row."""
     writer: object = None
     """The open transaction that changed the row, or None."""
 
@@ -35,7 +35,7 @@ class ScenarioTable:
         committed_definition: Committed definition, as seen by all other transactions.
         initial_definition: Definition at creation.
         root: The partitioned table that this table is a partition of, or None.
-        partitions: The partitions by name. A table with partitions stores no rows itself.
+        partitions: The partitions, by name without schema. A table with partitions stores no rows itself.
     """
 
     def __init__(self, definition: TableDefinition, root: ScenarioTable | None = None) -> None:
@@ -50,14 +50,16 @@ class ScenarioTable:
         self.rows: dict[int, Row] = {}
         """Rows by row number, in insertion order."""
         self.row_exclusive_holders: set[object] = set()
-        """Open transactions that have changed the table."""
+        """Open transactions that hold a ROW EXCLUSIVE lock on the table."""
         self.access_exclusive_holder: object = None
-        """Open transaction that has truncated or altered the table, or None; other transactions would wait.
-        """
+        """Open transaction that has truncated or altered the table, or None. Others cannot use the table."""
         self.truncated_in: object = None
         """Transaction or savepoint that last truncated the table (rd_newRelfilelocatorSubid), or None."""
         self.key_reservations: dict[tuple[tuple[Column, ...], Cells], object] = {}
-        """Open transactions by the keys they have written. Reservations are kept if the row changes again."""
+        """Open transactions, by the key columns and key values that they have written.
+
+        A reservation is kept even if the transaction changes the key of the row again.
+        """
         self._partition_by_value: dict[str | None, ScenarioTable] = {}
         self._by_key: dict[tuple[Column, ...], dict[Cells, list[Row]]] = {}
         self._next_row_number = 0
@@ -88,25 +90,25 @@ class ScenarioTable:
         return leaf
 
     def attach_partition(self, by: Column, leaf: ScenarioTable, values: Iterable[str | None]) -> None:
-        """Attach a partition for rows with these values in a column (PARTITION BY LIST)."""
+        """Attach partition `leaf` for rows with one of `values` in the column `by` (PARTITION BY LIST)."""
         self.partition_by = by
         self.partitions[leaf.definition.name] = leaf
         self._partition_by_value |= dict.fromkeys(values, leaf)
 
     def add_row(self, cells: Cells, writer: object) -> Row:
-        """Add and return a row inserted by a transaction."""
+        """Add a row that the open transaction `writer` inserts, and return the row."""
         row = self.rows[self._next_row_number] = Row(self._next_row_number, None, cells, writer)
         self._next_row_number += 1
         self.index_row(row)
         return row
 
     def release_keys(self, keys: Iterable[tuple[tuple[Column, ...], Cells]]) -> None:
-        """Release reserved keys."""
+        """Remove keys from `key_reservations`, so that other transactions can write the keys."""
         for key in keys:
             self.key_reservations.pop(key, None)
 
     def index_row(self, row: Row) -> None:
-        """Add the row's current keys to the key indexes."""
+        """Add a row to the key indexes, under its current key values."""
         if row.current is not None:
             for key in self.definition.unique_keys:
                 rows = self._key_index(key).setdefault(_key_values(row.current, key), [])
@@ -114,7 +116,7 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: tuple[Column, ...], values: Cells) -> list[Row]:
-        """Return the rows whose current or committed version has these key values."""
+        """Return the rows whose current or committed cells have these values in the columns of a key."""
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if any(_key_values(state, key) == values for state in _versions(row))]
         return list(rows)

@@ -1,4 +1,4 @@
-"""Python values to column values in text format, as the server's output functions write them."""
+"""Convert Python values to text format, as the server's output functions write it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _CONTEXT: Final = Context(prec=200_000)
 _LENGTH_HEADER: Final = 4
 _FLOAT4: Final = struct.Struct(">f")  # unlike "f", raises OverflowError for too large values
 _UNCHECKED_SEND: Final = frozenset(("none", "cash_send"))
-"""Send functions of types whose text is not checked: types without a binary format, and money, whose binary
-value depends on the currency."""
+"""Names of the send functions of types whose text is not checked: types without a binary format, and money,
+whose binary value depends on the currency."""
 _BOOLS: Final = {"t": "t", "true": "t", "f": "f", "false": "f"}
 
 
 def to_text(value: Any, type_: ColumnType) -> str | None:
     """Return a Python value in text format, as the server would write the value.
 
-    Strings are kept if the server could write them, and refused otherwise. Numbers get the scale of their
-    column, and char(n) values are padded. None is NULL.
+    A string must be text that the server could write for the type. Numbers get the scale of the type, and
+    char(n) values are padded. None stays None (NULL).
 
     Args:
         value: None, text, or the Python value that psycopg returns for the type.
@@ -64,7 +64,7 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
 def _check_text(text: str, type_oid: int) -> None:
     """Check that a server could write the text, by encoding the text in binary format.
 
-    Types whose binary value does not follow from their text are not checked.
+    The text is not checked if the binary format of the type does not follow from the text.
 
     Raises:
         ScenarioError: The type's input function would refuse the text.
@@ -111,12 +111,12 @@ _PYTHON_WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     dict: lambda value: json.dumps(value, ensure_ascii=False),
     list: lambda value: json.dumps(value, ensure_ascii=False),
 }
-"""Conversions to text by Python class. The first match is used, so bool precedes int, and datetime precedes
-date."""
+"""Functions that convert a Python value to text, by class. The first matching class is used, so bool precedes
+int, and datetime precedes date."""
 
 
 def _strict_number(value: Any) -> Any:
-    """Return a number or numeric text unchanged.
+    """Return a number or numeric text unchanged, after checking that PostgreSQL accepts it.
 
     Raises:
         ValueError: The value is a boolean, or text that Python's number parsers accept and PostgreSQL does
@@ -161,7 +161,7 @@ def _bool(value: Any, type_: ColumnType) -> str:
 
 
 def _numeric(value: Any, type_: ColumnType) -> str:
-    """Return numeric text (numeric_out), rounded to the column's scale (apply_typmod)."""
+    """Return a number as numeric text (numeric_out), rounded to the column's scale (apply_typmod)."""
     number = Decimal(repr(value) if isinstance(value, float) else _strict_number(value))
     if number.is_infinite() and type_.base_modifier >= 0:
         raise ValueError("numeric with a precision cannot store infinity")
@@ -178,7 +178,7 @@ def _numeric(value: Any, type_: ColumnType) -> str:
 
 
 def _varchar(value: Any, type_: ColumnType) -> str:
-    """Return text that fits a varchar column; its type modifier limits the number of characters."""
+    """Return a value as text, after checking that it fits the maximum length of the varchar or char type."""
     text = _from_python(value)
     length = type_.base_modifier - _LENGTH_HEADER
     if 0 <= length < len(text):
@@ -199,7 +199,8 @@ _TYPE_WRITERS: Final[Mapping[str, Callable[[Any, ColumnType], str]]] = {
     "float4": lambda value, _: format_float4(_FLOAT4.unpack(_FLOAT4.pack(float(_strict_number(value))))[0]),
     "float8": lambda value, _: format_float8(float(_strict_number(value))),
 }
-"""Conversions by type name, for types that check the value or have one canonical text."""
+"""Functions that convert a value to text, by name of the column type; only for types that restrict values or
+have one canonical text."""
 
 
 def _array_element(value: Any, type_: ColumnType) -> str:

@@ -29,9 +29,9 @@ _MAX_GID_BYTES: Final = 199
 
 
 class TransactionScope(ABC):
-    """Operations that a transaction and a savepoint have in common.
+    """Base class of `Transaction` and `Savepoint`, with the operations that both support.
 
-    As a context manager it commits the transaction or releases the savepoint, and rolls back on an exception.
+    The end of a `with` block commits the transaction or releases the savepoint; an exception rolls back.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TransactionScope(ABC):
         Args:
             table: The table. A row of a partitioned table is stored in the matching partition.
             values: Values by column name; missing columns are NULL.
-            columns: More values, for column names that are Python identifiers.
+            columns: More values, as keyword arguments named like the columns.
 
         Raises:
             ScenarioError: The server would refuse the row, or wait for another transaction.
@@ -94,14 +94,14 @@ class TransactionScope(ABC):
         self._insert(leaf, cells)
 
     def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Update the row that matches.
+        """Update one row.
 
         Args:
             table: The table.
             where: Column values that identify the row; None takes the values of the key columns from
                 `columns`.
-            columns: The new values. Other columns keep their value; TOASTed values among them are sent as
-                UNCHANGED.
+            columns: New values by column name. All other columns keep their values; the stream contains
+                UNCHANGED for such a value if it is TOASTed.
 
         Raises:
             ScenarioError: No row matches, several different rows match, the server would refuse the update,
@@ -126,12 +126,12 @@ class TransactionScope(ABC):
         self._write_row(leaf, old, new, frozenset(leaf.definition.column(name).number for name in given))
 
     def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
-        """Delete the row that has these values.
+        """Delete one row.
 
         Args:
             table: The table.
             where: Column values that identify the row.
-            columns: More column values that identify the row.
+            columns: More values that identify the row, as keyword arguments named like the columns.
 
         Raises:
             ScenarioError: No row matches, several different rows match, the server would refuse the delete,
@@ -148,8 +148,8 @@ class TransactionScope(ABC):
         Args:
             tables: All tables to truncate. A scenario has no foreign keys, so name the tables that CASCADE
                 would reach.
-            cascade: Whether the message has the CASCADE option.
-            restart_identity: Whether the message has the RESTART IDENTITY option.
+            cascade: Whether the Truncate message has the CASCADE option.
+            restart_identity: Whether the Truncate message has the RESTART IDENTITY option.
 
         Raises:
             ScenarioError: No table is given, or another transaction uses one of the tables.
@@ -221,7 +221,7 @@ class TransactionScope(ABC):
     def message(self, prefix: str, content: bytes | str) -> None:
         """Emit a transactional logical message (pg_logical_emit_message).
 
-        `Scenario.message` emits non-transactional ones.
+        `Scenario.message` emits a non-transactional logical message.
 
         Raises:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
@@ -235,17 +235,18 @@ class TransactionScope(ABC):
     def savepoint(self) -> Savepoint:
         """Create a savepoint (SAVEPOINT).
 
-        `release()` or leaving its `with` block releases it; `rollback()` rolls back to it.
+        `release()` or the end of a `with` block releases the savepoint. `rollback()` rolls back to the
+        savepoint.
 
         Raises:
-            ScenarioError: Another savepoint is open on this level.
+            ScenarioError: Another savepoint directly inside this transaction or savepoint is open.
         """
         self._open()
         self._open_savepoint = Savepoint(self._manager, self, self._origin)
         return self._open_savepoint
 
     def rollback(self) -> None:
-        """Roll back the transaction (ROLLBACK) or to the savepoint (ROLLBACK TO SAVEPOINT)."""
+        """Roll back the transaction (ROLLBACK), or roll back to the savepoint (ROLLBACK TO SAVEPOINT)."""
         if self._open_savepoint is not None and not self._open_savepoint.ended:
             self._open_savepoint.rollback()
         self._open()
@@ -325,7 +326,7 @@ class Savepoint(TransactionScope):
     def release(self) -> None:
         """Release the savepoint (RELEASE SAVEPOINT).
 
-        Its changes become part of the enclosing transaction or savepoint.
+        The changes after the savepoint become part of the enclosing transaction or savepoint.
         """
         self._open()
         parent = self._parent
@@ -340,7 +341,7 @@ class Savepoint(TransactionScope):
 
 
 class Transaction(TransactionScope):
-    """A transaction. As a context manager it commits, or rolls back on an exception.
+    """A transaction of a scenario. The end of a `with` block commits; an exception rolls back.
 
     Several transactions may be open at a time.
     """
@@ -355,7 +356,7 @@ class Transaction(TransactionScope):
     def prepare(self, gid: str) -> None:
         """Prepare the transaction (PREPARE TRANSACTION).
 
-        `Scenario.commit_prepared` or `Scenario.rollback_prepared` ends it.
+        `Scenario.commit_prepared` or `Scenario.rollback_prepared` ends the prepared transaction.
 
         Raises:
             ScenarioError: The gid is in use or invalid.
@@ -369,7 +370,7 @@ class Transaction(TransactionScope):
         self.ended = True
 
     def finish_prepared(self, kind: str) -> None:
-        """Write COMMIT PREPARED or ROLLBACK PREPARED; called by the scenario.
+        """Commit or roll back this prepared transaction; called by `Scenario`.
 
         Args:
             kind: `commit_prepared` or `rollback_prepared`.
@@ -393,7 +394,7 @@ class Transaction(TransactionScope):
 
 
 def encode_content(prefix: str, content: bytes | str) -> bytes:
-    """Return the content of a logical message as bytes.
+    """Return the content of a logical message as bytes, after checking prefix and content.
 
     Raises:
         ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.

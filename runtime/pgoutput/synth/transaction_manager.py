@@ -13,7 +13,7 @@ from pgoutput.synth.tables import Row, ScenarioTable
 from pgoutput.synth.wal import TransactionEnd, WriteAheadLog
 
 T = TypeVar("T")
-"""Class of the transactions that the manager tracks."""
+"""Class of the prepared transactions that the manager keeps."""
 
 
 class CommitEffects(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class CommitEffects(msgspec.Struct, frozen=True):
     rows: list[tuple[ScenarioTable, int, Cells | None]]
     """Changed rows as (table, row number, committed cells); the cells are None for a deleted row."""
     definitions: dict[ScenarioTable, TableDefinition]
-    """Definitions of the tables that the transaction used, as of the commit."""
+    """Definition at the commit of each table that the transaction used."""
 
 
 class TransactionManager(Generic[T]):
@@ -32,7 +32,7 @@ class TransactionManager(Generic[T]):
 
     Attributes:
         wal: The write-ahead log.
-        types: The known column types.
+        types: The column types of the scenario.
         commits: The effects of each commit, in commit order.
         prepared: The prepared transactions by gid.
 
@@ -61,7 +61,7 @@ class TransactionManager(Generic[T]):
         self._rows.setdefault(transaction, {})[row] = table
 
     def commit(self, transaction: object, record: TransactionEnd) -> None:
-        """Make a transaction's rows and table definitions the committed ones."""
+        """Commit the row changes and table definitions of a transaction, and add them to `commits`."""
         rows = []
         for row, table in self._rows.get(transaction, {}).items():
             if row.writer is transaction:  # rows of a rolled-back savepoint may have another writer

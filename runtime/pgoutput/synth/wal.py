@@ -62,7 +62,8 @@ class TruncateRecord(WalRecord, frozen=True, eq=False):
     """TRUNCATE of one or more tables."""
 
     definitions: tuple[tuple[TableDefinition, TableDefinition | None, bool], ...]
-    """Each table's definition, its root's definition or None, and whether the table is partitioned."""
+    """For each table: its definition, the definition of the root table if the table is a partition (otherwise
+    None), and whether the table is partitioned."""
     options: int
     """Bits of `TruncateOption`."""
 
@@ -76,25 +77,25 @@ class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
-    """Relcache invalidation of tables by ALTER TABLE or TRUNCATE: their definition may have changed."""
+    """Relcache invalidation by ALTER TABLE or TRUNCATE: definitions of the tables may have changed."""
 
     oids: tuple[int, ...]
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """End or PREPARE of a transaction, or rollback of a subtransaction."""
+    """Commit, rollback or PREPARE TRANSACTION of a transaction, or rollback of a subtransaction."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()
     """Xids of the subtransactions that end with this record, without those rolled back before."""
     gid: str | None = None
-    """Global identifier of a prepared transaction, or None."""
+    """Global identifier of the prepared transaction; None for an ordinary commit or rollback."""
     prepare_time: int = 0
     prepare_end_lsn: int = 0
 
 
 class Idle(WalRecord, frozen=True, eq=False):
-    """Period without changes, in which the walsender sends a keepalive."""
+    """Period without changes, in which the walsender sends a keepalive. Real WAL has no such record."""
 
 
 AnyWalRecord: TypeAlias = (
@@ -103,7 +104,7 @@ AnyWalRecord: TypeAlias = (
 
 
 class WriteAheadLog:
-    """Writes WAL records and assigns LSNs, xids, OIDs and times.
+    """Keeps the WAL records of a scenario, and assigns LSNs, xids, OIDs and times.
 
     Attributes:
         records: All records, in LSN order.
@@ -133,11 +134,11 @@ class WriteAheadLog:
         return self._oid
 
     def wait(self, seconds: float) -> None:
-        """Advance the clock."""
+        """Advance the clock of the scenario by a number of seconds."""
         self.time += round(seconds * 1_000_000)
 
     def write(self, kind: type[_R], size: int, /, **fields: Any) -> _R:
-        """Append and return a record.
+        """Append a new record to the log, and return the record.
 
         Args:
             kind: Class of the record.

@@ -1,4 +1,4 @@
-"""Test your own software: streams as a server would send them, streams with a fault, and a stand-in server.
+"""Tools to test software that reads streams: valid streams, streams with a fault, and a stand-in server.
 
 - `shop` returns an example scenario. `scenarios` is a Hypothesis strategy of random scenarios.
 - `Stream.of` returns the stream that a server sends for a scenario. `streams` is a strategy of such
@@ -6,7 +6,7 @@
 - `broken_streams` is a strategy of streams with one fault. `corruptions` is a strategy that applies a fault
   to one given stream, and `FAULTS` lists the faults.
 - `Server` serves a scenario or recording to real replication clients, in a process of its own.
-- pytest has the fixtures `pgoutput_stream` and `pgoutput_server` wherever this package is installed.
+- The pytest fixtures `pgoutput_stream` and `pgoutput_server` are available wherever pgoutput is installed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _MODULES: Final = {
     "Server": "server",
     "shop": "example",
 }
-"""Modules of the public names, imported on first use: pytest loads this package in every session."""
+"""Submodule that defines each public name. A submodule is imported at the first use of one of its names,
+because pytest imports this package in every session."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""An example scenario that contains the message types and special cases a stream reader must handle."""
+"""An example scenario with the message types and special cases that a program must handle."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pgoutput.synth import Scenario, ScenarioTable, TransactionScope
 from pgoutput.testing.options import ScenarioOptions
 
 _LARGE_LENGTH: Final = 3000
-"""Length of a text that is stored out of line (TOAST), and so is not sent when it does not change."""
+"""Number of characters of a text that is stored out of line (TOAST), so that updates of other columns do not
+send the text again."""
 
 _IMPORTED_ROWS: Final = 400
-"""Number of rows in each part of the large transaction, which is streamed if streaming is enabled."""
+"""Number of rows in each part of the shop's large transaction, which is streamed if streaming is enabled."""
 
 
 def shop(**options: Unpack[ScenarioOptions]) -> Scenario:
-    """Return a scenario of a small shop with customers and orders.
+    """Return an example scenario: a small shop with customers and orders.
 
     The scenario contains changed keys, NULLs, an unchanged TOASTed value, an enum, a table with REPLICA
-    IDENTITY FULL, an added column, TRUNCATE, rolled back subtransactions and transactions, logical messages,
+    IDENTITY FULL, an added column, TRUNCATE, rolled-back subtransactions and transactions, logical messages,
     a large transaction, and two prepared transactions.
 
     Args:

@@ -11,20 +11,20 @@ class ScenarioOptions(TypedDict, total=False):
     """Keyword arguments of `pgoutput.synth.Scenario`."""
 
     proto_version: int
-    """Protocol version of pgoutput."""
+    """Protocol version of the stream, 1 to 4."""
     streaming: Streaming
-    """Whether transactions in progress are streamed: off, on or parallel."""
+    """Whether large transactions are sent while in progress: `off`, `on` or `parallel`."""
     two_phase: bool
-    """Whether transactions are sent when they are prepared."""
+    """Whether prepared transactions are sent at PREPARE TRANSACTION."""
     binary: bool
     """Whether values are sent in binary format."""
     messages: bool
-    """Whether logical decoding messages are sent."""
+    """Whether logical messages (pg_logical_emit_message) are sent."""
     origin: Literal["any", "none"]
-    """Origin of the changes to send: any, or none for changes without a replication origin."""
+    """`any` sends all changes; `none` skips changes replicated from another node."""
     publish_via_partition_root: bool
     """Whether changes of partitions are published as changes of the partitioned table."""
     logical_decoding_work_mem: int
-    """Size of a transaction from which it is streamed, in bytes."""
+    """Memory limit of unsent changes, in bytes; if exceeded, the largest transaction is streamed."""
     seed: int
-    """Seed of LSNs, xids, OIDs and times."""
+    """Seed of the scenario's LSNs, xids, OIDs and times."""

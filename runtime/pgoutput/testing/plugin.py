@@ -1,6 +1,6 @@
 """pytest plugin with the fixtures `pgoutput_stream` and `pgoutput_server`.
 
-pytest loads the plugin in every session, so it imports other modules only when a fixture is used.
+pytest loads the plugin in every session, so the plugin imports other modules only when a fixture is used.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pgoutput.testing.server import Server
 
 MakeStream: TypeAlias = "Callable[..., Stream]"
-"""Type of the fixture `pgoutput_stream`."""
+"""Type of the function that the fixture `pgoutput_stream` returns."""
 
 StartServer: TypeAlias = "Callable[..., Server]"
-"""Type of the fixture `pgoutput_server`."""
+"""Type of the function that the fixture `pgoutput_server` returns."""
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +46,10 @@ def pgoutput_server() -> Iterator[StartServer]:
     """Return a function that starts a stand-in server for replication clients.
 
     `pgoutput_server(source=None, *, faults=None, user=None, password=None)` returns a
-    `pgoutput.testing.Server`, which runs in a process of its own until the test ends. Clients connect to its
-    `dsn`. The source is a `pgoutput.synth.Scenario`, or the path of a capture file or recording; the default
-    is `pgoutput.testing.shop`. The faults to inject are a `pgoutput.standin.Faults`.
+    `pgoutput.testing.Server`, which runs in a process of its own until the test ends. Clients connect to
+    the `dsn` of the server. `source` is a `pgoutput.synth.Scenario`, or the path of a capture file or
+    recording; the default is `pgoutput.testing.shop`. `faults` is a `pgoutput.standin.Faults` with the faults
+    to inject.
     """
     from pgoutput.testing import Server, shop
 

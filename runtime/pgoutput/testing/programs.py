@@ -1,7 +1,7 @@
 """Programs: sequences of database operations as data, to run them in a scenario and on a real server.
 
-`pgoutput.testing.random_programs` generates programs. A `Choices` makes its decisions: Hypothesis or a random
-number generator.
+`pgoutput.testing.random_programs` generates programs. The random decisions come from a `Choices`: Hypothesis
+or a random number generator.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ Values: TypeAlias = dict[str, str | None]
 
 
 class Choices(Protocol):
-    """A source of random decisions."""
+    """A source of random decisions for the generation of programs."""
 
     def pick(self, options: Sequence[T]) -> T:
-        """Return one of the options."""
+        """Return one of the options, chosen at random."""
 
     def integer(self, least: int, most: int) -> int:
-        """Return an integer from `least` to `most`, both included."""
+        """Return a random integer from `least` to `most`, both included."""
 
 
 class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """Definition of a table: the arguments of `Scenario.table`."""
+    """Definition of a table in a program: the arguments of `Scenario.table`."""
 
     name: str
     """Name of the table with its schema."""
     columns: dict[str, str]
-    """Type of each column, with the suffix " key" for columns of the primary key."""
+    """Column types by column name, with the suffix " key" for columns of the primary key."""
     replica_identity: str | tuple[str, ...] = "default"
     """Replica identity: default, full, nothing, or the columns of a unique index."""
     published: bool = True
     """Whether the publication contains the table."""
     column_list: tuple[str, ...] | None = None
-    """Published columns, or None for all columns."""
+    """Names of the published columns, or None for all columns."""
     where: tuple[str, str, str] | None = None
     """Row filter as column, operator and value, or None to publish all rows."""
     partition_by: str | None = None
-    """Partition key column, or None if the table is not partitioned."""
+    """Name of the partition key column, or None if the table is not partitioned."""
     partitions: dict[str, tuple[str, ...]] | None = None
     """Values of the partition key by name of the partition, or None if the table is not partitioned."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A step of a program."""
+    """A step of a program: one database operation on one connection."""
 
     connection: int
     """Number of the connection that executes the step."""
@@ -64,7 +64,7 @@ class Begin(Step, frozen=True):
     origin: str | None = None
     """Name of the replication origin, or None."""
     origin_lsn: int = 0
-    """LSN of the commit at the origin."""
+    """LSN of the transaction's commit on the origin node."""
 
 
 class End(Step, frozen=True):
@@ -105,36 +105,36 @@ class Insert(Step, frozen=True):
     """INSERT of one row."""
 
     table: str
-    """Name of the table in the program."""
+    """Name of the table, as in `TableDefinition.name`."""
     values: Values
-    """Values of the row."""
+    """Values of the row, by column name."""
 
 
 class Update(Step, frozen=True):
     """UPDATE of one row."""
 
     table: str
-    """Name of the table in the program."""
+    """Name of the table, as in `TableDefinition.name`."""
     where: Values
-    """Key values that identify the row."""
+    """Key values that identify the row, by column name."""
     values: Values
-    """New values of the changed columns."""
+    """New values of the changed columns, by column name."""
 
 
 class Delete(Step, frozen=True):
     """DELETE of one row."""
 
     table: str
-    """Name of the table in the program."""
+    """Name of the table, as in `TableDefinition.name`."""
     where: Values
-    """Key values that identify the row."""
+    """Key values that identify the row, by column name."""
 
 
 class Truncate(Step, frozen=True):
     """TRUNCATE."""
 
     tables: tuple[str, ...]
-    """Names of the tables in the program."""
+    """Names of the tables, as in `TableDefinition.name`."""
     cascade: bool
     """Whether the option CASCADE is given."""
     restart_identity: bool
@@ -145,7 +145,7 @@ class Alter(Step, frozen=True):
     """ALTER TABLE."""
 
     table: str
-    """Name of the table in the program."""
+    """Name of the table, as in `TableDefinition.name`."""
     changes: dict[str, Any]
     """Keyword arguments of `pgoutput.synth.TransactionScope.alter`."""
 
@@ -154,24 +154,24 @@ class Emit(Step, frozen=True):
     """Call of pg_logical_emit_message."""
 
     transactional: bool
-    """Whether the message is part of the transaction."""
+    """Whether the logical message is part of the transaction."""
     prefix: str
-    """Prefix of the message."""
+    """Prefix of the logical message."""
     content: str
-    """Content of the message."""
+    """Content of the logical message."""
 
 
 class Program(msgspec.Struct, frozen=True):
     """A sequence of database operations with the types and tables that they use."""
 
     enums: tuple[str, ...]
-    """Names of the enum types."""
+    """Names of the enum types, with their schemas."""
     domains: dict[str, str]
     """Base types of the domains, by name of the domain."""
     tables: tuple[TableDefinition, ...]
     """Definitions of the tables."""
     steps: tuple[Step, ...]
-    """Operations in order."""
+    """Database operations in the order of their execution."""
 
 
 class ProgramRunner:
@@ -179,9 +179,9 @@ class ProgramRunner:
 
     Attributes:
         scenario: The scenario.
-        tables: Tables of the scenario, by their names in the program.
-        open: Open transaction of each connection, followed by its open savepoints from outer to inner.
-        prepared: Connections that prepared a transaction, by global transaction identifier.
+        tables: Tables of the scenario, by `TableDefinition.name`.
+        open: Open transaction and its open savepoints from outer to inner, by number of the connection.
+        prepared: Number of the connection that prepared the transaction, by global identifier.
 
     Args:
         scenario: An empty scenario, in which the types and tables are created.
@@ -205,11 +205,11 @@ class ProgramRunner:
             self.tables[table.name] = created
 
     def declared(self, table: str, column: str) -> str:
-        """Return the current declared type of a column, without the suffix " key"."""
+        """Return the type of a column as declared or last altered, without the suffix " key"."""
         return self._declared[table][column].removesuffix(" key")
 
     def run_step(self, step: Step) -> None:
-        """Run a step.
+        """Run a step of the program in the scenario.
 
         Raises:
             ScenarioError: The step is not possible. The scenario is unchanged.

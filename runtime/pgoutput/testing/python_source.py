@@ -33,12 +33,12 @@ def _format_table(table: TableDefinition) -> str:
 
 
 def _variable(name: str) -> str:
-    """Return the variable for a table: its name without the schema."""
+    """Return the name of the Python variable for a table: the table name without the schema."""
     return name.rpartition(".")[2]
 
 
 def _format_non_defaults(arguments: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> str:
-    """Return the keyword arguments that differ from their defaults, each after a comma."""
+    """Return Python code of the keyword arguments that differ from their defaults, each after a comma."""
     defaults = defaults or {}
     return _format_arguments({name: value for name, value in arguments.items() if value != defaults[name]})
 
@@ -48,7 +48,7 @@ def _format_arguments(arguments: Mapping[str, Any]) -> str:
 
 
 class _StepFormatter:
-    """Formats the steps of a program, with a variable for each transaction and savepoint."""
+    """Formats the steps of a program as Python code, with a variable for each transaction and savepoint."""
 
     def __init__(self) -> None:
         self._variables = 0

@@ -45,7 +45,7 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
     f"{ENUM}[]": ("{sad,ok}", "{}"),
     DOMAIN: ("1", "77"),
 }
-"""Values of each type, in the server's text format."""
+"""Values in text format, by declared column type."""
 
 LABELS: Final = _VALUES[ENUM]
 
@@ -57,19 +57,20 @@ _WIDER_TYPES: Final = {"int2": "int4", "int4": "int8", "varchar(8)": "text"}
 _CONNECTIONS: Final = (0, 1, 2)
 _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
-"""Maximum number of columns besides the key columns."""
+"""Maximum number of random non-key columns of a table."""
 _MAX_STEPS: Final = 60
-"""Maximum number of random steps; the mean is about half. Steps that end open transactions follow."""
+"""Maximum number of random steps of a program; the mean is about half. The steps that end open transactions
+are not counted."""
 
 
 def generate_program(choices: Choices, scenario: Scenario) -> Program:
-    """Generate a program step by step and run it in the scenario.
+    """Generate a random program step by step, run each step in the scenario, and return the program.
 
     Steps that the scenario rejects are left out. The smallest choices give the simplest program, so that
     Hypothesis shrinks to simple programs.
 
     Args:
-        choices: Makes the random decisions.
+        choices: Source of the random decisions.
         scenario: An empty scenario.
     """
     tables = tuple(_tables(choices))
@@ -274,7 +275,8 @@ _TRANSACTION_STEPS: Final[tuple[Callable[[Choices, ProgramRunner, int, int], Ste
     _savepoint,
     _savepoint,
 )
-"""Steps inside a transaction. A step is repeated here in proportion to its frequency."""
+"""Functions that generate a step inside a transaction. A function is listed several times to be chosen more
+often."""
 
 
 def _table(choices: Choices, runner: ProgramRunner) -> tuple[str, ScenarioTable]:
@@ -282,7 +284,7 @@ def _table(choices: Choices, runner: ProgramRunner) -> tuple[str, ScenarioTable]
 
 
 def _where(choices: Choices, runner: ProgramRunner, connection: int, table: ScenarioTable) -> Values:
-    """Return the key values of a row that the transaction sees, or no values if there is none."""
+    """Return the key values of a random row, by column name; empty if the transaction sees no rows."""
     leaves = list(table.leaves())
     work = runner.open[connection][0]
     visible = [

@@ -20,14 +20,14 @@ from pgoutput.standin import Faults, RecordedSource, StandIn
 from pgoutput.synth import Scenario
 
 _SHUTDOWN_SECONDS: Final = 10.0
-"""Maximum wait for the process to end before it is killed, in seconds."""
+"""Maximum wait for the server's process to end before the process is killed, in seconds."""
 
 
 class Server:
     """A stand-in server in a process of its own, on a free port of 127.0.0.1. Use as a context manager.
 
-    The server listens while the context is active, and ends with this process at the latest. A scenario is
-    served in its state when the context is entered.
+    The server listens while the context is active, and ends with this process at the latest. Changes
+    of a scenario after the context is entered are not served.
 
     Attributes:
         dsn: Connection string (libpq keywords) of the server, including the password.
@@ -98,7 +98,7 @@ class Server:
         self._running.close()
 
     def _stop(self) -> None:
-        """End the process by closing its standard input. Kill the process if it does not end in time."""
+        """End the process by closing its standard input. Kill the process after `_SHUTDOWN_SECONDS`."""
         with self._process as process:
             assert process.stdin is not None
             process.stdin.close()
@@ -120,9 +120,10 @@ def _without_open_transactions(scenario: Scenario) -> Scenario:
 
 
 def main() -> None:
-    """Serve the source read from standard input until standard input is closed.
+    """Run the stand-in server of this process until standard input is closed.
 
-    The port and DSN, or an exception, are written to standard output.
+    The source and options are read from standard input. The port and DSN, or an exception, are written to
+    standard output.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     out = sys.stdout.buffer

@@ -27,20 +27,20 @@ _STREAM_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "messages": (False, True),
     "origin": tuple(OPTIONS["origin"]),
 }
-"""Options of the stream that a client can request, with their values."""
+"""Possible values of each stream option, by option name."""
 
 _SMALL_WORK_MEM: Final = 300
-"""Number of bytes that some transactions exceed and others do not."""
+"""Value of logical_decoding_work_mem, in bytes, that some random transactions exceed and others do not."""
 
 _DATABASE_OPTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "publish_via_partition_root": st.booleans(),
     "logical_decoding_work_mem": st.sampled_from((MIN_WORK_MEM, 0, _SMALL_WORK_MEM)),
     "seed": st.integers(0, (1 << 16) - 1),
 }
-"""Options of the scenario's database, with strategies of their values."""
+"""Hypothesis strategies of the values of the other options of `Scenario`, by option name."""
 
 _MIN_MESSAGES: Final = 2
-"""Minimum number of messages in a stream with a fault."""
+"""Minimum number of messages in a stream to which a fault is applied."""
 
 
 def scenarios(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Scenario]:
@@ -94,17 +94,17 @@ def broken_streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Corr
 
 
 class _HypothesisChoices:
-    """Random decisions drawn from Hypothesis."""
+    """A `Choices` whose random decisions are drawn from Hypothesis."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
 
     def pick(self, options: Sequence[T]) -> T:
-        """Return one of the options."""
+        """Return one of the options, chosen by Hypothesis."""
         return self._draw(st.sampled_from(options))
 
     def integer(self, least: int, most: int) -> int:
-        """Return an integer from `least` to `most`, both included."""
+        """Return an integer chosen by Hypothesis, from `least` to `most`, both included."""
         return self._draw(st.integers(least, most))
 
 

@@ -14,15 +14,15 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.versions import LATEST_RELEASED
 
 MAX_TABLES: Final = 500
-"""Maximum number of tables."""
+"""Maximum number of tables of a workload."""
 MIN_LARGE_CHANGES: Final = 100
-"""Minimum number of changes of a large transaction, which is split into several stream blocks."""
+"""Minimum number of changes of a large transaction, enough for several stream blocks."""
 
 MAX_TRANSACTION_BYTES: Final = 256 << 20
 """Maximum size of a transaction in bytes. A transaction is built in memory as a whole."""
 
 _MESSAGE_OVERHEAD_BYTES: Final = 90
-"""Approximate size of a message without its longest text values, in bytes."""
+"""Approximate maximum size of a message without its text values, in bytes."""
 
 
 class Mix(msgspec.Struct, frozen=True):
@@ -41,12 +41,12 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def mean(self) -> float:
-        """Mean of the range."""
+        """Mean of the integers in the range."""
         return (self.first + self.last) / 2
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """Definition of a workload. The generated stream is deterministic for a given definition.
+    """Definition of a large synthetic stream for load tests. The same definition gives the same stream.
 
     Raises:
         ValueError: A value is out of bounds, or the protocol version does not support `streaming`.
@@ -57,19 +57,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     transactions: int = 1_000
     """Number of transactions."""
     changes: Range = Range(10, 10)
-    """Number of changes in an ordinary transaction."""
+    """Bounds of the number of changes in a transaction that is not large."""
     mix: Mix = Mix()
     """Relative frequencies of inserts, updates and deletes."""
     value_sizes: Range = Range(10, 50)
-    """Size of text values, in bytes. Values of other types have their natural size."""
+    """Bounds of the size of text values, in bytes. The size of values of other types is not configurable."""
     large: float = 0.001
-    """Fraction of large transactions, from 0 to 1. With `streaming` they are sent in stream blocks while in
-    progress."""
+    """Fraction of all transactions that are large, from 0 to 1. If `streaming` is `on` or `parallel`, large
+    transactions are sent in stream blocks."""
     large_changes: int = 10_000
     """Number of changes in a large transaction."""
     rolled_back: float = 0.1
-    """Fraction of large transactions and of their savepoints that are rolled back, from 0 to 1. Used only
-    with `streaming`, because servers do not send rolled-back changes without it."""
+    """Fraction of large transactions and of their savepoints that are rolled back, from 0 to 1. Ignored if
+    `streaming` is `off`, because servers then do not send rolled-back changes."""
     proto_version: int = LATEST_RELEASED
     """Version of the logical replication protocol."""
     streaming: Streaming = "off"
@@ -118,17 +118,17 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mean_message_bytes(self) -> float:
-        """Approximate mean size of a message, in bytes."""
+        """Approximate mean size of the workload's messages, in bytes."""
         return _MESSAGE_OVERHEAD_BYTES / 2 + 2 * self.value_sizes.mean
 
     @property
     def mean_transaction_messages(self) -> float:
-        """Mean number of messages of a transaction."""
+        """Mean number of messages of the workload's transactions."""
         return 2 + (1 - self.large) * self.changes.mean + self.large * self.large_changes
 
     @property
     def source(self) -> Source:
-        """Source stated in the recording's metadata. The identifiers are synthetic."""
+        """Database, slot and stream options to state in a recording's metadata; the names are synthetic."""
         return Source(
             recording=str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}")),
             system_identifier="",

@@ -1,4 +1,4 @@
-"""Expected rows of a workload: the final rows of each table, as one Parquet file per table."""
+"""Write the expected rows of a workload: the final rows of each table, as one Parquet file per table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pgoutput.synth.workload.plan import IntArray
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, make_pools, make_tables
 
 _ROW_GROUP_ROWS: Final = 65_536
-"""Minimum number of rows in a row group, unless buffers are flushed early."""
+"""Number of buffered rows of one table at which the rows are written as a row group."""
 _WRITER_OPTIONS: Final[dict[str, Any]] = {
     "write_statistics": False,
     "compression": "none",
@@ -29,13 +29,13 @@ _WRITER_OPTIONS: Final[dict[str, Any]] = {
 because columns are dictionary-encoded with the row pool's values."""
 
 _MAX_BUFFERED_ROWS: Final = 1_000_000
-"""Maximum number of buffered rows of all tables, before all buffers are flushed."""
+"""Maximum number of buffered rows of all tables together. If exceeded, all buffered rows are written."""
 
 
 class ExpectedRowsWriter:
-    """Context manager that writes one Parquet file per table, such as `public.table_1.parquet`.
+    """Writes the expected rows of a workload, one Parquet file per table. Use as a context manager.
 
-    Files have the columns of their table as text. Rows are sorted by key.
+    A file such as `public.table_1.parquet` has the columns of its table as text. Rows are sorted by key.
     """
 
     def __init__(self, workload: Workload, folder: Path) -> None:
@@ -59,7 +59,7 @@ class ExpectedRowsWriter:
             sync_path(self._folder)
 
     def add(self, remaining_rows: Sequence[RemainingRows]) -> None:
-        """Add the rows that remain at the end of the next window, by table."""
+        """Add the rows that exist after the next window of transactions, one item per table."""
         for file, rows in zip(self._files, remaining_rows, strict=True):
             file.add(rows)
         self._buffered_rows += sum(len(rows.keys) for rows in remaining_rows)
@@ -84,7 +84,7 @@ class _TableFile:
         self._writer = pq.ParquetWriter(path, self._schema, use_dictionary=names, **_WRITER_OPTIONS)
 
     def add(self, remaining_rows: RemainingRows) -> None:
-        """Buffer rows, and write a row group once enough rows are buffered."""
+        """Buffer the rows, and write a row group if at least `_ROW_GROUP_ROWS` rows are buffered."""
         if not len(remaining_rows.keys):
             return
         self._keys.append(remaining_rows.keys)
@@ -93,7 +93,7 @@ class _TableFile:
             self.write()
 
     def write(self) -> None:
-        """Write the buffered rows as a row group."""
+        """Write the buffered rows of the table as a row group."""
         if not self._keys:
             return
         keys, pool_indices = np.concatenate(self._keys), np.concatenate(self._pool_indices)

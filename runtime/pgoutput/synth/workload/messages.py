@@ -1,4 +1,4 @@
-"""Build the messages of a window and the rows that remain at its end."""
+"""Build the messages of a window of transactions, and the rows that exist at the end of the window."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges,
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
 
 _CHANGE_CLASSES: Final = 6
-"""Number of change classes: inserts, updates and deletes of ordinary and of streamed transactions. Each class
-is encoded in one call."""
+"""Number of change classes: inserts, updates and deletes, each of ordinary and of streamed transactions. All
+changes of a class are encoded in one call."""
 
 
 class RemainingRows(msgspec.Struct, frozen=True):
-    """Rows of a table that exist at the end of a window, sorted by key."""
+    """Rows of a table that a window of transactions inserted and did not delete, sorted by key."""
 
     keys: IntArray
     pool_indices: IntArray
-    """Indices in the table's row pool of the cells after the key."""
+    """Index in the table's row pool of each row's non-key cells."""
 
 
 class WindowMessages(msgspec.Struct, frozen=True):
-    """The messages of a window in stream order, and the rows that remain."""
+    """The messages of a window of transactions in stream order, and the rows at the end of the window."""
 
     window: Window
     lsns: pa.Int64Array
@@ -49,11 +49,11 @@ class WindowMessages(msgspec.Struct, frozen=True):
     data: pa.BinaryArray
     """The encoded messages."""
     remaining_rows: list[RemainingRows]
-    """Rows that remain at the end of the window, by table."""
+    """Rows that exist at the end of the window, one item per table."""
 
 
 def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> WindowMessages:
-    """Return the messages of a window and the rows that remain at its end."""
+    """Return the messages of a window of transactions, and the rows at the end of the window."""
     random = np.random.default_rng([workload.seed, 2, window.number])
     clock = wal_clock(workload)
     begins, pieces = place_messages(window)
@@ -95,7 +95,7 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
 def _ordinary_changes(
     random: Random, window: Window, begins: IntArray, tables: Sequence[WorkloadTable], proto_version: int
 ) -> tuple[PlannedChanges, list[PlacedMessage]]:
-    """Return the changes of ordinary transactions and the first Relation messages."""
+    """Return the changes of a window's ordinary transactions, and the Relation messages before them."""
     sizes, first = window.change_counts, window.relation_count
     count = int(sizes.sum())
     positions = np.repeat(begins + 1 - (np.cumsum(sizes) - sizes), sizes) + np.arange(count)
@@ -116,7 +116,7 @@ def _envelopes(
     commits: IntArray,
     other_messages: Sequence[PlacedMessage],
 ) -> tuple[pa.Int64Array, IntArray]:
-    """Return the LSN and send time of each envelope.
+    """Return `wal_start` and send time of each XLogData envelope.
 
     The envelope of Begin has the LSN of the first change, and the envelope of Commit has the end LSN of the
     commit record (begin_cb_wrapper, commit_cb_wrapper).
@@ -133,7 +133,7 @@ def _envelopes(
 
 
 class _TableChanges(msgspec.Struct, frozen=True):
-    """The changes of one table in a window."""
+    """The changes of one table in a window of transactions."""
 
     pool: RowPool
     table: WorkloadTable
@@ -141,12 +141,12 @@ class _TableChanges(msgspec.Struct, frozen=True):
     changes: PlannedChanges
     rows: ChosenRows
     span: slice
-    """Slice of `rows` with the table's changes."""
+    """Slice of the arrays in `rows` that contains the changes of the table."""
 
     def build(
         self, random: Random, committed: IntArray, scopes: int
     ) -> tuple[list[pa.BinaryArray], IntArray, RemainingRows]:
-        """Return the table's messages, their positions, and the rows that remain."""
+        """Return the encoded messages of the table's changes, their positions, and the table's final rows."""
         kinds, order = self.rows.kinds[self.span], self.rows.order[self.span]
         classes = _change_classes(kinds, self.changes.xids[order] != 0)
         by_class = np.argsort(classes, kind="stable")
@@ -207,7 +207,7 @@ _STREAMED: Final = (2, 3, 5)
 
 
 def _change_classes(kinds: IntArray, streamed: IntArray) -> IntArray:
-    """Return the class of each change.
+    """Return for each change the number of its class; all changes of a class are encoded in one call.
 
     0 to 3: ordinary inserts, ordinary updates, streamed inserts, streamed updates. 4 and 5: ordinary and
     streamed deletes.

@@ -28,31 +28,31 @@ _BATCH_ROWS: Final = 65_536
 """Maximum number of rows per batch passed to the segment writer."""
 
 _SEGMENTS_PER_WINDOW: Final = 2
-"""Number of segments per window. A segment may end inside a transaction."""
+"""Number of segments for each window of transactions. A segment may end inside a transaction."""
 
 _RECEIVE_TIME_OFFSET: Final = EPOCH_UNIX_MICROSECONDS + 1_000
-"""Difference between receive time (Unix epoch) and send time (PostgreSQL epoch), in microseconds."""
+"""Microseconds to add to a send time (since 2000) to get the receive time (since 1970), 1 ms later."""
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-"""Two hexadecimal digits for each byte value."""
+"""For each byte value, the ASCII codes of its two hexadecimal digits as one integer."""
 
 _GZIP_LEVEL: Final = 1
 """Compression level of gzip; the fastest."""
 
 
 class Output(Protocol):
-    """Destination of a workload's windows."""
+    """A format and destination of a workload, which is written in windows of transactions."""
 
     @property
     def prepare(self) -> PrepareWindow:
-        """Function that encodes or writes a window; called in any order, also in other processes."""
+        """Function that encodes or writes a window; may be called in any order and in other processes."""
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the result of `prepare`; called in window order."""
+        """Write the bytes that `prepare` returned for the next window; called in stream order."""
 
 
 class SegmentOutput:
-    """Writes a recording."""
+    """Writes a workload as a recording."""
 
     def __init__(self, workload: Workload, folder: Path) -> None:
         self._workload = workload
@@ -62,7 +62,7 @@ class SegmentOutput:
         self._relations = tuple(encode_for(relation, workload.proto_version) for relation in relations)
 
     def prepare(self, built: WindowMessages) -> bytes:
-        """Write the segments of a window."""
+        """Write the segments of a window of transactions, and return no bytes."""
         window = built.window
         before = window.position - 1
         start = SessionStart(
@@ -86,29 +86,29 @@ class SegmentOutput:
 
 
 def segment_rows(messages: int) -> list[range]:
-    """Return the row range of each segment of a window."""
+    """Split a window with this number of messages into segments; return the range of rows of each segment."""
     cuts = [messages * i // _SEGMENTS_PER_WINDOW for i in range(_SEGMENTS_PER_WINDOW + 1)]
     return [range(start, stop) for start, stop in pairwise(cuts)]
 
 
 class CopyDataOutput:
-    """Writes CopyData messages with XLogData, as a walsender sends them."""
+    """Writes a workload as CopyData messages with XLogData, as a walsender sends them."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     @staticmethod
     def prepare(built: WindowMessages) -> pa.Buffer:
-        """Return the CopyData messages of a window."""
+        """Return the CopyData messages of a window of transactions, concatenated."""
         return _value_bytes(encode_copy_data(encode_xlog_data(built.lsns, built.times, built.data)))
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the CopyData messages of the next window."""
+        """Write the CopyData messages of the next window of transactions."""
         self._file.write(prepared)
 
 
 class CaptureFileOutput:
-    """Context manager that writes a capture file, compressed if the name ends in .gz."""
+    """Writes a workload as a capture file, compressed if the name ends in .gz. Use as a context manager."""
 
     def __init__(self, workload: Workload, path: Path) -> None:
         self._file = path.open("wb")
@@ -119,7 +119,7 @@ class CaptureFileOutput:
         self._file.write(_gzip_member(header) if compress else header)
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the lines of the next window."""
+        """Write the capture file lines of the next window of transactions."""
         self._file.write(prepared)
 
     def __enter__(self) -> CaptureFileOutput:
@@ -139,7 +139,7 @@ _NO_SEPARATOR: Final = pa.scalar(b"", pa.binary())
 
 
 def _encode_lines(compress: bool, built: WindowMessages) -> bytes | pa.Buffer:
-    """Return the capture file lines of a window."""
+    """Return the capture file lines of a window of transactions, compressed if `compress` is true."""
     sent = encode_xlog_data(built.lsns, built.times, built.data)
     offsets = np.frombuffer(sent.buffers()[1], np.int32, len(sent) + 1) * 2
     digits = _HEX[np.frombuffer(_value_bytes(sent), np.uint8)]
@@ -150,10 +150,10 @@ def _encode_lines(compress: bool, built: WindowMessages) -> bytes | pa.Buffer:
 
 
 def _gzip_member(lines: bytes | pa.Buffer) -> bytes:
-    """Return a gzip member. A gzip file may consist of several concatenated members."""
+    """Return lines as a gzip member. A gzip file may consist of several concatenated members."""
     return gzip.compress(lines, _GZIP_LEVEL, mtime=0)
 
 
 def _value_bytes(array: pa.BinaryArray) -> pa.Buffer:
-    """Return the concatenated values of an array without offset."""
+    """Return the concatenated values of an array. The array must not be a slice with an offset."""
     return array.buffers()[2]

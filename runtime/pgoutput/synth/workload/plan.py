@@ -28,10 +28,10 @@ Random: TypeAlias = np.random.Generator
 """NumPy random generator."""
 
 WINDOW_BYTES: Final = 32 << 20
-"""Approximate maximum size of a window's messages, in bytes."""
+"""Approximate maximum size of the messages in a window of transactions, in bytes."""
 
 WINDOW_MESSAGES: Final = 250_000
-"""Approximate maximum number of messages in a window."""
+"""Approximate maximum number of messages in a window of transactions."""
 
 _FIRST_XID: Final = 1_000
 _LAST_XID: Final = (1 << 32) - 1
@@ -54,21 +54,21 @@ _COMMIT_RECORD_BYTES: Final = 48
 
 
 class WalClock(msgspec.Struct, frozen=True):
-    """LSN and time of messages, computed from their position."""
+    """Computes the LSN and time of a message from its position in the stream."""
 
     bytes_per_message: int
-    """Size of each message's WAL record, in bytes."""
+    """Size of the WAL record behind each message, in bytes."""
 
     def lsn(self, position: Any) -> Any:
-        """Return the start LSN of the record at a position; accepts arrays."""
+        """Return the start LSN of the WAL record for the message at a position; accepts arrays."""
         return _START_LSN + position * self.bytes_per_message
 
     def end_lsn(self, position: Any) -> Any:
-        """Return the end LSN of the commit record at a position; accepts arrays."""
+        """Return the end LSN of the commit record for the message at a position; accepts arrays."""
         return self.lsn(position) + _COMMIT_RECORD_BYTES
 
     def time(self, position: Any) -> Any:
-        """Return the time at a position, in microseconds since 2000-01-01 00:00 UTC; accepts arrays."""
+        """Return the time of the message at a position, in microseconds since 2000; accepts arrays."""
         return _START_TIME + position * _MESSAGE_INTERVAL
 
 
@@ -76,18 +76,18 @@ class Block(msgspec.Struct, frozen=True):
     """A stream block of a streamed transaction."""
 
     next_transaction: int
-    """Index in the window of the ordinary transaction that follows the block."""
+    """Index of the ordinary transaction before which the block is sent, counted in its window."""
     changes: int
-    """Number of changes, including those of the savepoint."""
+    """Number of changes in the block, including the changes of its savepoint."""
     sends_relations: bool
-    """Whether the block has Relation messages: then its first changes cover each table once, each after the
-    table's Relation."""
+    """Whether the block has Relation messages. If so, the block begins with one Relation message and one
+    change for each table of the transaction."""
     savepoint_changes: int
-    """Number of changes at the end of the block that belong to the savepoint."""
+    """Number of changes at the end of the block that belong to its savepoint; 0 without savepoint."""
     savepoint_xid: int | None
-    """Xid of the savepoint, or None."""
+    """Xid of the block's savepoint (its subtransaction), or None without savepoint."""
     rolled_back: bool
-    """Whether the savepoint is rolled back right after the block."""
+    """Whether the block's savepoint is rolled back right after the block."""
 
 
 class StreamedTransaction(msgspec.Struct, frozen=True):
@@ -102,10 +102,10 @@ class StreamedTransaction(msgspec.Struct, frozen=True):
 
     @property
     def ending_xids(self) -> list[int]:
-        """Xids of the messages that end the transaction.
+        """Xids in the messages that end the transaction.
 
-        An aborted transaction has one Stream Abort per remaining savepoint and one for itself. A committed
-        transaction has one Stream Commit.
+        An aborted transaction ends with one Stream Abort for each savepoint that is not rolled back yet, and
+        one for the transaction. A committed transaction ends with one Stream Commit.
         """
         remaining = [
             one.savepoint_xid for one in self.blocks if one.savepoint_xid is not None and not one.rolled_back
@@ -118,10 +118,10 @@ class StreamedTransaction(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window: consecutive transactions that are generated together."""
+    """A window of a workload: consecutive transactions that are generated together."""
 
     number: int
-    """Number of the window, from 0."""
+    """Number of the window in the workload, from 0."""
     change_counts: IntArray
     """Number of changes of each ordinary transaction."""
     xids: IntArray
@@ -129,9 +129,9 @@ class Window(msgspec.Struct, frozen=True):
     streamed: tuple[StreamedTransaction, ...]
     """The streamed transactions, in the order in which they start."""
     relation_count: int
-    """Number of Relation messages; the first changes each follow the Relation of their table."""
+    """Number of Relation messages outside stream blocks: one per table in the first window, otherwise 0."""
     position: int
-    """Position of the first message."""
+    """Position of the window's first message in the stream."""
 
     @property
     def message_count(self) -> int:
@@ -143,16 +143,16 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def wal_clock(workload: Workload) -> WalClock:
-    """Return the LSNs and times of a workload."""
+    """Return the clock that assigns LSNs and times to the messages of a workload."""
     return WalClock(64 + 8 * int(workload.mean_message_bytes / 8))
 
 
 def plan_windows(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[Window]:
-    """Yield the windows of a workload.
+    """Split a workload into windows of consecutive transactions, and yield the windows.
 
     Args:
         workload: The workload.
-        window_messages: Approximate number of messages per window; windows with large messages have fewer.
+        window_messages: Approximate number of messages per window; fewer if messages are large.
     """
     messages_per_window = min(window_messages, WINDOW_BYTES / workload.mean_message_bytes)
     window_transactions = max(1, int(messages_per_window / workload.mean_transaction_messages))
@@ -192,7 +192,11 @@ def _plan_window(workload: Workload, number: int, first: int, count: int, positi
 def _plan_streamed(
     workload: Workload, random: Random, xid: int, next_transaction: int, last_transaction: int
 ) -> StreamedTransaction:
-    """Return a streamed transaction with random stream blocks between the given ordinary transactions."""
+    """Return a streamed transaction with random stream blocks.
+
+    The blocks are sent before ordinary transactions with an index from `next_transaction` to
+    `last_transaction`.
+    """
     count = int(random.integers(2, _MAX_BLOCKS, endpoint=True))
     tables = random.choice(workload.tables, size=min(_MAX_STREAMED_TABLES, workload.tables), replace=False)
     next_transactions = np.minimum(
@@ -217,18 +221,18 @@ def _plan_streamed(
 
 
 class PlacedPiece(msgspec.Struct, frozen=True):
-    """A stream block with its position, or the end of a streamed transaction."""
+    """A stream block, or the messages that end a streamed transaction, with their position in the stream."""
 
     streamed_index: int
     """Index of the transaction in `Window.streamed`."""
     block: Block | None
     """The stream block; None for the messages that end the transaction."""
     position: int
-    """Position of the first message."""
+    """Position of the first message of the block or end."""
 
 
 def place_messages(window: Window) -> tuple[IntArray, list[PlacedPiece]]:
-    """Return the positions of the Begin messages, and the placed pieces of streamed transactions."""
+    """Return the positions of a window's Begin messages, and the pieces of its streamed transactions."""
     pieces: list[tuple[int, int, Block | None, int]] = []
     for number, one in enumerate(window.streamed):
         pieces += [(block.next_transaction, number, block, one.message_count(block)) for block in one.blocks]

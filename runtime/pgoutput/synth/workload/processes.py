@@ -1,4 +1,4 @@
-"""Worker processes that generate the windows of a workload.
+"""Worker processes that generate a workload in windows of transactions.
 
 Processes are used because threads would contend for the GIL. A worker writes its windows to a pipe and blocks
 while the pipe is full, so only a few windows are in memory.
@@ -25,7 +25,7 @@ from pgoutput.synth.workload.plan import plan_windows
 from pgoutput.synth.workload.tables import make_tables
 
 PrepareWindow: TypeAlias = Callable[[WindowMessages], bytes | pa.Buffer]
-"""Function that encodes or writes a window. It must be picklable."""
+"""Picklable function that encodes or writes a window of transactions, and returns bytes still to write."""
 
 _KEEP_BYTES: Final = str(1 << 30)
 _ENVIRONMENT: Final = {
@@ -33,31 +33,31 @@ _ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": _KEEP_BYTES,
     "MALLOC_TRIM_THRESHOLD_": _KEEP_BYTES,
 }
-"""Environment of the workers. Freed memory is kept for the next window instead of being returned to the
-system."""
+"""Environment variables that make the worker processes keep freed memory for the next window of
+transactions, instead of returning the memory to the system."""
 
 
 class PreparedWindow(msgspec.Struct, frozen=True):
-    """A window that is encoded or written."""
+    """A window of transactions after a `PrepareWindow` function has encoded or written its messages."""
 
     content: bytes | pa.Buffer
-    """Bytes for the output's `write` method."""
+    """Bytes to pass to the `write` method of the output; empty if everything is written."""
     remaining_rows: list[RemainingRows]
-    """Rows that remain at the end of the window, by table."""
+    """Rows that exist at the end of the window, one item per table."""
 
 
 class WindowTask(msgspec.Struct, frozen=True):
-    """Task of one worker: every `step`th window, starting with window number `first`."""
+    """Task of one worker process: generate every `step`th window of a workload, from number `first` on."""
 
     workload: Workload
     window_messages: int
-    """Approximate number of messages per window."""
+    """Approximate number of messages per window of transactions."""
     prepare: PrepareWindow
     first: int = 0
     step: int = 1
 
     def run(self) -> Iterator[PreparedWindow]:
-        """Yield the prepared windows. A thread prepares one window while the next one is generated."""
+        """Yield the prepared windows. A thread prepares each window while the next window is generated."""
         tables = make_tables(self.workload.tables)
         with ThreadPoolExecutor(1) as pool:
             pending: Future[PreparedWindow] | None = None
@@ -76,10 +76,10 @@ class WindowTask(msgspec.Struct, frozen=True):
 
 @contextmanager
 def worker_processes(task: WindowTask, count: int) -> Iterator[Iterator[PreparedWindow]]:
-    """Yield an iterator over the prepared windows, in window order; exiting kills the processes.
+    """Context manager that yields an iterator over the prepared windows, and kills the processes on exit.
 
     Args:
-        task: The task to split between the processes.
+        task: The task for all windows, to split between the processes.
         count: Number of processes.
 
     Raises:
@@ -115,7 +115,7 @@ def _receive_in_order(task: WindowTask, processes: list[subprocess.Popen[bytes]]
 
 
 def main() -> None:
-    """Run the pickled task from standard input and write its pickled windows to standard output."""
+    """Read a pickled `WindowTask` from standard input, and write its prepared windows to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its workers
     task: WindowTask = pickle.load(sys.stdin.buffer)
     try:

@@ -1,9 +1,9 @@
-"""Choice of the row that each change affects.
+"""Choose the row that each change of a workload affects.
 
-Rows are inserted, updated while they exist, and deleted oldest first. A whole window is computed at once with
-NumPy. Changes that see each other's rows form a group: all ordinary transactions of a table, one streamed
-transaction, or one savepoint. Therefore a rollback never affects rows of other groups, and no transaction
-waits for a row lock.
+Rows are inserted, updated while they exist, and deleted oldest first. A whole window of transactions is
+computed at once with NumPy. Changes of a table that see each other's rows form a group: the changes of all
+ordinary transactions, of one streamed transaction, or of one savepoint. Therefore a rollback never affects
+rows of other groups, and no transaction waits for a row lock.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ DELETE: Final = 2
 
 
 class ChosenRows(msgspec.Struct, frozen=True):
-    """The changes of a window, sorted by group and by order within the group."""
+    """The changes of a window of transactions, sorted by group and by order within the group."""
 
     order: IntArray
     """Index of each change before sorting."""
     groups: IntArray
-    """Group of each change."""
+    """Group number of each change."""
     kinds: IntArray
     """Kind of each change: INSERT, UPDATE or DELETE."""
     rows: IntArray
     """Row number of each change. Rows are numbered by group, then in insertion order."""
     last_change: IntArray
-    """Index of the insert or update that wrote the row's last values, by row number."""
+    """Index, after sorting, of the insert or update that wrote the row's last values, by row number."""
     is_live: IntArray
     """Whether the row exists at the end of the window, by row number."""
 
@@ -43,9 +43,10 @@ def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int) -> Cho
 
     Args:
         random: Random generator.
-        groups: Group of each change.
-        mix: Relative frequencies of the kinds. If no row is left to update or delete, a row is inserted.
-        inserts: Number of changes at the start that must be inserts.
+        groups: Group number of each change, in stream order.
+        mix: Relative frequencies of inserts, updates and deletes. If no row is left to update
+            or delete, a row is inserted.
+        inserts: Number of changes at the start of the window that must be inserts.
     """
     kinds = _draw_kinds(random, len(groups), mix)
     kinds[:inserts] = INSERT
@@ -85,17 +86,17 @@ def _draw_kinds(random: Random, count: int, mix: Mix) -> IntArray:
 
 
 def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return for each index how many marks precede the index within its group."""
+    """Return for each change how many marked changes precede the change in its group."""
     before: IntArray = np.cumsum(marks) - marks
     before -= before[starts][group]
     return before
 
 
 def _excess_deletes(kinds: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return the deletes that find no row left in their group.
+    """Return a mask of the deletes for which no row is left in their group.
 
-    A delete is in excess if it brings inserts minus deletes of its group to a new minimum below zero. Without
-    excess deletes the difference is never negative.
+    These are the deletes that bring inserts minus deletes of the group to a new minimum below zero. Without
+    such deletes the difference is never negative.
     """
     steps = (kinds == INSERT).astype(np.int64) - (kinds == DELETE)
     levels = np.cumsum(steps)

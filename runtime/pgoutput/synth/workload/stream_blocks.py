@@ -1,4 +1,4 @@
-"""Messages of streamed transactions: stream blocks, rollbacks of savepoints, and ends."""
+"""Build the messages of streamed transactions: stream blocks, rollbacks of savepoints, and final messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgoutput.synth.workload.tables import WorkloadTable
 
 
 class PlacedMessage(msgspec.Struct, frozen=True):
-    """An encoded message with its position."""
+    """An encoded message with its position in the stream."""
 
     position: int
     data: bytes
@@ -24,39 +24,39 @@ class PlacedMessage(msgspec.Struct, frozen=True):
 
 
 class PlannedChanges(msgspec.Struct, frozen=True):
-    """Positions, tables and transactions of row changes, as parallel arrays."""
+    """Row changes as parallel arrays: position, table, visibility scope and xid of each change."""
 
     positions: IntArray
     """Position of each change's message."""
     tables: IntArray
     """Index of each change's table."""
     scopes: IntArray
-    """Visibility scope: changes see only rows of their own scope. 0 is shared by all ordinary transactions;
-    each streamed transaction and savepoint has its own."""
+    """Number of each change's visibility scope. A change sees only rows of its scope. All ordinary
+    transactions have scope 0; each streamed transaction and each savepoint has a scope of its own."""
     xids: IntArray
-    """Xid in the message; 0 outside stream blocks."""
+    """Xid in each change's message; 0 outside stream blocks."""
 
     @classmethod
     def uniform(cls, positions: IntArray, tables: IntArray, scope: int = 0, xid: int = 0) -> PlannedChanges:
-        """Return changes that share one scope and xid."""
+        """Return changes that all have the same visibility scope and xid."""
         scopes, xids = (np.full(len(positions), value, np.int64) for value in (scope, xid))
         return cls(positions, tables, scopes, xids)
 
     @classmethod
     def concatenate(cls, parts: Sequence[PlannedChanges]) -> PlannedChanges:
-        """Return the concatenated changes."""
+        """Return the changes of all parts, concatenated."""
         return cls(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
         )
 
 
 class StreamBlockBuilder:
-    """Builds the messages of the streamed transactions of a window.
+    """Builds the messages of the streamed transactions in a window of transactions.
 
     Attributes:
         changes: Row changes, in stream order.
-        other_messages: All other messages.
-        committed: Whether the changes of a scope are committed, by scope number.
+        other_messages: All messages of streamed transactions that are not row changes.
+        committed: Whether the changes of a visibility scope are committed, by scope number.
     """
 
     def __init__(self, workload: Workload, tables: Sequence[WorkloadTable], clock: WalClock) -> None:
@@ -69,7 +69,7 @@ class StreamBlockBuilder:
         self._scopes: dict[int, int] = {}
 
     def add(self, random: Random, streamed: StreamedTransaction, piece: PlacedPiece) -> None:
-        """Add a stream block or the end of a streamed transaction."""
+        """Add the messages of a stream block, or the messages that end a streamed transaction."""
         if piece.block is None:
             self._add_end(streamed, piece.position)
         else:

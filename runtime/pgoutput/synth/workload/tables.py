@@ -23,16 +23,16 @@ _OIDS_PER_TABLE: Final = 6
 """Distance between the OIDs of tables; a server also assigns OIDs to row types, TOAST tables and indexes."""
 
 _POOL_VALUES: Final = 4_096
-"""Maximum number of distinct values per column kind, and of rows per pool."""
+"""Maximum number of distinct values per column kind, and of rows per row pool."""
 
 _POOL_BYTES: Final = 8 << 20
-"""Approximate maximum size of the distinct text values, in bytes."""
+"""Approximate maximum size of all distinct values of the text column kind together, in bytes."""
 
 _ALL_POOLS_BYTES: Final = 64 << 20
 """Approximate maximum size of all row pools, in bytes. Each pool has at least `_MIN_POOL_ROWS` rows."""
 
 _MIN_POOL_ROWS: Final = 64
-"""Minimum number of rows in a pool."""
+"""Minimum number of rows in a row pool."""
 
 _WORDS: Final = (
     "order", "customer", "shipped", "delayed", "returned", "invoice", "paid", "open", "note", "call", "again",
@@ -41,11 +41,11 @@ _WORDS: Final = (
 _START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Earliest date and timestamp value."""
 _NULL_INTERVAL: Final = 16
-"""In nullable column kinds, one of this many values is NULL."""
+"""In column kinds with NULLs, one of this number of values is NULL."""
 
 
 class ColumnKind(msgspec.Struct, frozen=True):
-    """A kind of column: name, type and values."""
+    """A kind of non-key column of a workload's tables: name, type and random values."""
 
     name: str
     type: str
@@ -112,11 +112,11 @@ COLUMN_KINDS: Final = (
 
 
 class WorkloadTable(msgspec.Struct, frozen=True):
-    """A table with the int8 key `id`."""
+    """A table of a workload. The int8 column `id` is its primary key."""
 
     relation: Relation
     kinds: tuple[int, ...]
-    """Indices in `COLUMN_KINDS` of the columns after the key."""
+    """Index in `COLUMN_KINDS` of each column after the key."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -125,7 +125,7 @@ class WorkloadTable(msgspec.Struct, frozen=True):
 
 
 def make_tables(count: int) -> list[WorkloadTable]:
-    """Return the tables of a workload. The columns of a table depend on its number only."""
+    """Return the tables of a workload. The columns of a table depend only on the table's number."""
     return [_table(number) for number in range(count)]
 
 
@@ -142,7 +142,7 @@ def _table(number: int) -> WorkloadTable:
 
 @cache
 def _values(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
-    """Return the distinct values of each column kind, which rows are drawn from."""
+    """Return for each column kind the values that its columns can have."""
     workload = Workload(value_sizes=value_sizes, large=0)
     built = [
         kind.draw_values(np.random.default_rng([seed, 1, i]), workload) for i, kind in enumerate(COLUMN_KINDS)
@@ -154,14 +154,14 @@ class RowPool(msgspec.Struct, frozen=True):
     """Rows of a table without their keys; the rows of a workload are drawn from the pool."""
 
     columns: list[pa.StringArray]
-    """Column values in text format."""
+    """Values of each non-key column, in text format."""
     cells: Cells
-    """The same values, encoded as cells of a tuple."""
+    """The rows of the pool, each encoded as the cells of a tuple."""
 
 
 @lru_cache(maxsize=1)
 def make_pools(workload: Workload) -> list[RowPool]:
-    """Return a row pool for each table."""
+    """Return a row pool for each table of a workload."""
     values = _values(workload.value_sizes, workload.seed)
     affordable_rows = _ALL_POOLS_BYTES / workload.tables / workload.mean_message_bytes
     rows = max(_MIN_POOL_ROWS, min(_POOL_VALUES, int(affordable_rows)))
@@ -176,7 +176,7 @@ def make_pools(workload: Workload) -> list[RowPool]:
 
 
 def draw_indices(random: Random, size: int, count: int) -> Any:
-    """Return random indices below `size`.
+    """Return random indices from 0 to `size` - 1.
 
     Args:
         random: Random generator.

@@ -19,9 +19,10 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Callback that receives the numbers of transactions and messages written since its last call."""
 
 _PROCESSES: Final = 2
-"""Number of worker processes."""
+"""Number of worker processes that generate a large workload."""
 _SINGLE_PROCESS_MESSAGES: Final = 1_000_000
-"""Workloads with fewer messages are generated in this process, because starting workers would take longer."""
+"""Minimum number of messages for which worker processes are started. Generating fewer messages takes less
+time than starting processes."""
 
 EXPECTED_ROWS: Final = "expected_rows"
 """Name of the folder with the expected rows."""
@@ -35,8 +36,8 @@ def write_recording(
     Args:
         workload: The workload.
         folder: A folder that does not exist or is empty.
-        progress: Receives the numbers of transactions and messages written since its last call.
-        window_messages: Approximate number of messages per window.
+        progress: Callback that receives the numbers of transactions and messages written since its last call.
+        window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
         RecordingError: The folder is not empty, or another process is writing to it.
@@ -64,11 +65,11 @@ def write_capture_file(
     Args:
         workload: The workload.
         path: A file that does not exist yet; compressed if the name ends in .gz.
-        progress: Receives the numbers of transactions and messages written since its last call.
-        window_messages: Approximate number of messages per window.
+        progress: Callback that receives the numbers of transactions and messages written since its last call.
+        window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
-        RecordingError: The file or the folder exists, or another process is writing them.
+        RecordingError: The file or the folder exists, or another process is writing one of the two.
         OSError: The file or the folder cannot be written. No partial output is left.
     """
     expected_folder = path.with_name(
@@ -93,8 +94,8 @@ def write_copy_data(
     Args:
         workload: The workload.
         file: File to write to.
-        progress: Receives the numbers of transactions and messages written since its last call.
-        window_messages: Approximate number of messages per window.
+        progress: Callback that receives the numbers of transactions and messages written since its last call.
+        window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
         OSError: The file cannot be written.

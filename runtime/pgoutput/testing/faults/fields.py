@@ -44,7 +44,7 @@ def _end_lsn(stream: Stream, position: int) -> Messages | None:
 
 
 def _early_lsn(stream: Stream, position: int) -> Messages | None:
-    """Set the LSN of a message to 1, before the end of an earlier transaction."""
+    """Set the LSN of a message to 1, which is before the commit of an earlier transaction in the stream."""
     if not any(isinstance(place.message, m.Commit) for place in stream.places[:position]):
         return None
     match stream.places[position].message:
@@ -82,7 +82,7 @@ def _first_segment(stream: Stream, position: int) -> Messages | None:
 
 
 def _unknown_xid(stream: Stream, position: int) -> Messages | None:
-    """Set the xid to that of a transaction that has not been streamed."""
+    """Set the xid of a message about a streamed transaction to an xid without a streamed transaction."""
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in stream.places[position].streamed)
     match stream.places[position].message:
         case m.StreamStart(first_segment=False) | m.StreamCommit() | m.StreamPrepare():
@@ -107,7 +107,7 @@ def _xid_of_streamed(stream: Stream, position: int) -> Messages | None:
 
 
 def _earlier_xid(stream: Stream, position: int) -> Messages | None:
-    """Set the xid of a change or subtransaction to one that is not in its streamed transaction."""
+    """Set the xid of a message in a stream block, or the subxid of Stream Abort, to an unrelated xid."""
     place = stream.places[position]
     match place.message:
         case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
@@ -134,7 +134,10 @@ def _xid_added(stream: Stream, position: int) -> Messages | None:
 
 
 def _encoded_with_xid(stream: Stream, position: int, message: Any) -> Messages:
-    """Insert the xid into the encoded message, also in protocol version 1, which has no xid there."""
+    """Return the messages with `message.xid` inserted after the tag byte of the encoded message.
+
+    Encoding `message` would not do this in protocol version 1, whose messages have no xid.
+    """
     data = stream.messages[position]
     return stream.with_bytes(position, data[:1] + message.xid.to_bytes(4, "big") + data[1:])
 
@@ -176,7 +179,7 @@ def _gid_resolved(stream: Stream, position: int) -> Messages | None:
 
 
 def _resolved(place: Place) -> m.CommitPrepared | m.RollbackPrepared | None:
-    """Return the message if it commits or rolls back a transaction that was prepared in this stream."""
+    """Return a Commit Prepared or Rollback Prepared whose Prepare is in the stream, otherwise None."""
     message = place.message
     if isinstance(message, m.CommitPrepared | m.RollbackPrepared) and message.gid in place.prepared:
         return message

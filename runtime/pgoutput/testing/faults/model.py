@@ -1,4 +1,4 @@
-"""Streams, faults, and the context of each message that decides where a fault is possible."""
+"""Streams, faults, and the context of a message in its stream, which decides whether a fault is possible."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Place(msgspec.Struct, frozen=True):
     message: Message
     """The decoded message."""
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
-    """Message that opened the transaction or stream block that contains or ends here, or None."""
+    """Begin, Begin Prepare or Stream Start to which the message belongs, also as its end; None if outside."""
     streamed: frozenset[int]
-    """Xids of the streamed transactions that have not ended."""
+    """Xids of the streamed transactions that have not ended before the message."""
     prepared: Mapping[str, m.Prepare | m.StreamPrepare]
-    """Prepare messages of the prepared transactions, by global transaction identifier."""
+    """Prepare messages of the transactions that are still prepared, by global transaction identifier."""
 
     @property
     def block(self) -> int | None:
-        """Xid of the open stream block, or None outside of stream blocks."""
+        """Xid of the stream block that contains the message, or None outside of stream blocks."""
         return self.opener.xid if isinstance(self.opener, m.StreamStart) else None
 
 
 class Stream(msgspec.Struct, frozen=True, dict=True):
-    """A stream with the options that a client requested."""
+    """The encoded messages of a stream, with the stream options that the client requested."""
 
     messages: Messages
     """Encoded messages."""
     options: CheckOptions
-    """Options of the stream."""
+    """Stream options that the client requested."""
 
     @classmethod
     def of(cls, scenario: Scenario, *, after_lsn: int = 0, **options: Any) -> Stream:
@@ -50,12 +50,12 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             scenario: The scenario.
-            after_lsn: LSN up to which the client has confirmed the stream.
+            after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
             options: Stream options that replace those of the scenario, as for `Scenario.stream`.
 
         Raises:
             ValueError: The protocol version does not support an option.
-            ScenarioError: The scenario has no stream with these options.
+            ScenarioError: A value has no binary format.
         """
         requested = msgspec.structs.replace(scenario.options, **options)
         sent = scenario.stream(after_lsn=after_lsn, **options)
@@ -65,7 +65,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Decoded messages with the state of the stream before each.
+        """Each message of the stream, decoded, with the state of the stream before the message.
 
         Raises:
             DecodeError: A message cannot be decoded.
@@ -100,20 +100,20 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return tuple(places)
 
     def with_message(self, position: int, message: Message) -> Messages:
-        """Return the messages with the one at `position` replaced by `message`."""
+        """Return the encoded messages, with the message at `position` replaced by `message`."""
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
     def with_fields(self, position: int, **fields: Any) -> Messages:
-        """Return the messages with these fields of the one at `position` replaced."""
+        """Return the encoded messages, with these fields of the message at `position` replaced."""
         changed: Message = msgspec.structs.replace(self.places[position].message, **fields)
         return self.with_message(position, changed)
 
     def with_bytes(self, position: int, *data: bytes) -> Messages:
-        """Return the messages with the one at `position` replaced by any number of encoded messages."""
+        """Return the encoded messages, with the message at `position` replaced by any number of messages."""
         return (*self.messages[:position], *data, *self.messages[position + 1 :])
 
     def swapped(self, position: int) -> Messages | None:
-        """Return the messages with those at `position` and the next swapped, or None at the last message."""
+        """Return the encoded messages, with message `position` and the next swapped; None if last."""
         if position + 1 >= len(self.messages):
             return None
         one, other = self.messages[position : position + 2]
@@ -126,16 +126,16 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the fault."""
     doc: str
-    """Description of the fault, and when the result is valid by chance."""
+    """Description of the fault. If `certain` is false, also says when the stream is valid by chance."""
     apply: Callable[[Stream, int], Messages | None]
-    """Returns the messages with the fault at a position, or None if the fault is not possible there."""
+    """Function that returns the messages with the fault at a position; None if not possible there."""
     certain: bool = True
-    """Whether the result is always invalid. If not, it may be valid by chance, as a changed text value is."""
+    """Whether a stream with the fault is always invalid. If false, the stream may be valid by chance."""
     unit: Literal["message", "bit"] = "message"
-    """Unit of positions, which count from 0: messages, or bits of all messages in a row."""
+    """What a position counts, from 0: messages, or the bits of all messages."""
 
     def size(self, stream: Stream) -> int:
-        """Return the number of positions in a stream."""
+        """Return the number of positions in a stream, counted in `unit`."""
         if self.unit == "message":
             return len(stream.messages)
         return 8 * sum(map(len, stream.messages))
@@ -147,8 +147,8 @@ class Corruption(msgspec.Struct, frozen=True):
     fault: str
     """Name of the fault."""
     position: int
-    """Position of the fault: number of the message or of the bit, see `Fault.unit`."""
+    """Position of the fault, from 0: number of the message, or of the bit if `Fault.unit` is `bit`."""
     stream: Stream
     """The stream with the fault."""
     certain: bool
-    """Whether the stream is certainly invalid. If not, it may be valid by chance."""
+    """Whether the stream is certainly invalid. If false, the stream may be valid by chance."""

@@ -1,4 +1,4 @@
-"""Faults in relations, types and the tuples of changes."""
+"""Faults in Relation and Type messages, and in the tuples of Insert, Update and Delete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _unknown_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return the field name and cells of the first tuple of a change, or None."""
+    """Return field name and cells of the first tuple in a message; None for a message without tuples."""
     message = stream.places[position].message
     for field in ("key", "old", "new"):
         cells: TupleData | None = getattr(message, field, None)
@@ -54,9 +54,9 @@ def _old(stream: Stream, position: int) -> tuple[str, TupleData] | None:
 
 
 def _old_of_unpartitioned(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return the old or key tuple of a change, unless it is a row of a partition.
+    """Return the old or key tuple of a change; None without such a tuple or for a row of a partition.
 
-    The replica identity of a partition decides on the old tuple of its rows, not that of the published table.
+    The old tuple of such a row depends on the replica identity of the partition, not of the published table.
     """
     oid = getattr(stream.places[position].message, "relation_oid", None)
     for before in range(position, -1, -1):
@@ -148,7 +148,7 @@ def _identity(stream: Stream, position: int) -> Messages | None:
 
 
 def _columns(stream: Stream, position: int) -> Messages | None:
-    """Remove the last column of a relation whose rows follow."""
+    """Remove the last column of a Relation message if row changes of the relation follow."""
     if (relation := _relation(stream, position)) is None or not is_needed(stream, position, rows=True):
         return None
     return stream.with_fields(position, columns=relation.columns[:-1])

@@ -19,7 +19,7 @@ def _drop(stream: Stream, position: int) -> Messages:
 
 
 def _drop_one(stream: Stream, position: int, *kinds: type[Message]) -> Messages | None:
-    """Drop a message of these kinds, unless it is the last one: a stream may stop anywhere."""
+    """Drop a message of one of these classes; not the last message, because a stream may stop anywhere."""
     last = position + 1 == len(stream.messages)
     return None if last or not isinstance(stream.places[position].message, kinds) else _drop(stream, position)
 
@@ -29,12 +29,12 @@ def _drop_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
-    """Return whether the message is the first Relation of its OID and a later change uses it.
+    """Return whether a message is the first Relation of its OID and a later change needs the Relation.
 
     Args:
         stream: The stream.
         position: Position of the message.
-        rows: Whether the change must have rows, which excludes Truncate.
+        rows: Whether the later change must be an Insert, Update or Delete, not a Truncate.
     """
     relation = stream.places[position].message
     if not isinstance(relation, m.Relation):
@@ -100,7 +100,7 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def _close_early(stream: Stream, position: int) -> Messages | None:
-    """Move the end of a streamed transaction into its last stream block."""
+    """Move the message that ends a streamed transaction into the stream block right before the message."""
     message = stream.places[position].message
     if not isinstance(message, _ENDS) or not position:
         return None
@@ -112,7 +112,7 @@ def _close_early(stream: Stream, position: int) -> Messages | None:
 
 
 def _move_message_inside(stream: Stream, position: int) -> Messages | None:
-    """Move a non-transactional message into the transaction that follows it."""
+    """Move a non-transactional logical message into the transaction that follows the message."""
     message = stream.places[position].message
     if not isinstance(message, m.LogicalMessage) or message.flags & MessageFlag.TRANSACTIONAL:
         return None

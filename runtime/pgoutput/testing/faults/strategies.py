@@ -14,9 +14,9 @@ FAULTS: Final = (*sequence.FAULTS, *fields.FAULTS, *rows.FAULTS, *raw_bytes.FAUL
 
 
 def corruptions(stream: Stream) -> st.SearchStrategy[Corruption]:
-    """Return a strategy of the stream with one random fault at a random position.
+    """Return a strategy that applies one random fault at a random position of the stream.
 
-    A corruption with `certain` set is always invalid; any other may be valid by chance.
+    If `Corruption.certain` is true, the stream is invalid; otherwise the stream may be valid by chance.
 
     Args:
         stream: A valid stream of at least two messages.
@@ -38,7 +38,7 @@ def _corruptions_of_fault(fault: Fault, stream: Stream) -> st.SearchStrategy[Cor
 
 
 def _positions(fault: Fault, stream: Stream) -> range | list[int]:
-    """Return the positions of the stream where the fault is possible."""
+    """Return all positions of the stream at which the fault is possible."""
     if fault.unit == "bit":
         return range(fault.size(stream))
     found: dict[str, list[int]] = stream.__dict__.setdefault("_positions", {})  # cache
