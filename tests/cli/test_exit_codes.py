@@ -1,4 +1,4 @@
-"""Every exit code of docs/exit-codes.md."""
+"""The command line ends with each exit code that docs/exit-codes.md lists."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_130_ended_by_ctrl_c() -> None:
 
 
 def test_130_ended_by_sigterm() -> None:
-    """In every command, whatever it is doing."""
+    """SIGTERM ends every command with exit code 130, whatever the command is doing."""
     code = (
         "import os, signal, time; from pgoutput import cli; "
         "cli._run = lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(10)); cli.main()"

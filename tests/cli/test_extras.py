@@ -1,4 +1,4 @@
-"""A missing extra is named with the line that installs it; `pgoutput --version` needs no extra."""
+"""The error for a missing extra has the command that installs it; `pgoutput --version` needs no extra."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN = "sys.argv = ['pgoutput', *{arguments!r}]; from pgoutput.cli import main; m
 
 
 def run_without(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process that cannot import these packages."""
+    """Run Python code in a process that cannot import the given packages."""
     program = BLOCK.format(packages=packages) + code
     return subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
 

@@ -1,4 +1,4 @@
-"""The command `pgoutput replicate`."""
+"""The command `pgoutput replicate`: a recording is applied to Delta tables."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ RELATIONS = [
 
 
 def send(folder: Path, *changes: m.Message) -> None:
-    """Record a transaction in a new segment."""
+    """Add a segment with one transaction of the given changes to a recording."""
     lsn = 100 * (1 + sum(1 for _ in folder.iterdir()))
     messages = [*RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0)]
     record(folder, *messages, lsn=lsn)
@@ -149,7 +149,7 @@ def test_a_recording_that_was_begun_anew_is_refused(tmp_path: Path) -> None:
 
 
 def test_incomplete_tables_are_reported_on_every_run(tmp_path: Path) -> None:
-    """With --strict, nothing is written."""
+    """With --strict, the command fails, and writes nothing to the target."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(1, ("1", "v")), m.Insert(2, ("1", "v")))

@@ -64,7 +64,7 @@ def test_a_terminal_width_of_0_is_ignored(arguments: list[str]) -> None:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> dict[str, Path]:
-    """Write a capture file, a recording and a segment whose names are not valid UTF-8."""
+    """Write a capture file, a recording and a segment with names that are not UTF-8; return paths by kind."""
     folder = tmp_path / f"recording{BAD}"
     record_capture_file(CAPTURE, tmp_path / "recording")
     (tmp_path / "recording").rename(folder)
@@ -89,7 +89,7 @@ def test_capture_files_may_have_any_name(run: Run, odd: dict[str, Path], name: s
     ],
 )
 def test_segments_with_odd_names_are_one_line(run: Run, odd: dict[str, Path], name: str, kind: str) -> None:
-    """Arrow cannot open such a path."""
+    """Arrow cannot open a path that is not valid UTF-8; the error for such a path is one line."""
     done = run(name, odd[kind])
     path = str(odd[kind]).replace(BAD, r"\udcff")
     wanted = f"pgoutput: {path}: Arrow opens no path that is not valid UTF-8: rename the file or folder\n"

@@ -48,12 +48,12 @@ def guarded() -> Iterator[Server]:
 
 
 Command = Callable[..., tuple[object, str, str]]
-"""Runs `pgoutput record` with arguments; returns exit code, standard output and standard error."""
+"""Function that runs `pgoutput record`, and returns exit code, standard output and standard error."""
 
 
 @pytest.fixture
 def record_cli(lab: Lab, run: Run) -> Command:
-    """Return a function that runs `pgoutput record` in this process."""
+    """Return a function that runs `pgoutput record` on the test database, in this process."""
 
     def record_cli(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
         settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "out": lab.folder} | options

@@ -1,6 +1,6 @@
-"""A lab: a test database, recordings of it, and comparisons of recordings with the tables.
+"""A test database, its recordings, and comparisons of recordings with the tables of the database.
 
-Comparisons share no code with the recorder: they read the server's values on another connection, in text and
+Comparisons share no code with the recorder; they read the server's values on another connection, in text and
 in binary format.
 """
 
@@ -65,7 +65,7 @@ class Recording:
             raise failure
 
     def wait(self, kind: type[E], count: int = 1) -> E:
-        """Wait for a number of events of a class; return the last of them."""
+        """Wait until the recorder has reported `count` events of a class; return the last event."""
         wait_until(lambda: len(self.events_of(kind)) >= count or not self._thread.is_alive())
         if self._failure is not None:
             self.join()
@@ -140,7 +140,7 @@ class Lab:
         return psycopg.connect(self.dsn, autocommit=True, options=_SETTINGS)
 
     def reconnect(self) -> None:
-        """Replace the connection, after the server was restarted."""
+        """Replace the connection that `run` and `rows` use, after the server was restarted."""
         self._connection.close()
         self._connection = self.connect()
 
@@ -170,7 +170,7 @@ class Lab:
         return [row[0] for row in self.rows(query)]
 
     def recorder(self, *publications: str, **options: Any) -> Recorder:
-        """Return a recorder that creates its slot, and ends segments after 0.1 seconds."""
+        """Return a recorder that creates the test database's slot, and ends segments after 0.1 seconds."""
         settings: dict[str, Any] = {"create_slot": True, "segment_seconds": 0.1} | options
         place: dict[str, Any] = {"dsn": self.dsn, "slot": self.slot, "folder": self.folder}
         return Recorder(publications=publications or ("p",), **(place | settings))
@@ -182,7 +182,7 @@ class Lab:
         return [sys.executable, "-m", "pgoutput.cli", "record", *arguments, *options]
 
     def record(self, *publications: str, **options: Any) -> list[Event]:
-        """Record up to the current end of the WAL; return the events."""
+        """Record up to the current end of the WAL; return the events that the recorder reported."""
         events: list[Event] = []
         self.recorder(*publications, on_event=events.append, **options).run(until="now")
         return events
@@ -191,7 +191,7 @@ class Lab:
     def recording(
         self, *publications: str, run: dict[str, Any] | None = None, **options: Any
     ) -> Iterator[Recording]:
-        """Run a recorder in a thread until the context ends."""
+        """Run a recorder in a thread until the end of the `with` block."""
 
         def recorder(on_event: Callable[[Event], None]) -> Recorder:
             return self.recorder(*publications, on_event=on_event, **options)
@@ -205,7 +205,7 @@ class Lab:
         recording.stop()
 
     def segments(self, folder: Path | None = None) -> list[Metadata]:
-        """Return the metadata of the segments; check that none is missing."""
+        """Return the metadata of all segments of the recording; check that no segment is missing."""
         metadata = [read_metadata(path) for path in list_segments(folder or self.folder)]
         assert list(find_inconsistencies(metadata)) == []
         return metadata
@@ -220,7 +220,7 @@ class Lab:
         return tables
 
     def published(self, publication: str = "p") -> dict[int, tuple[str, str]]:
-        """Return the published tables by OID: their quoted names, and SQL for FROM."""
+        """Return each published table's quoted name, and SQL that names it after FROM, by OID."""
         query = f"""SELECT DISTINCT relid::int8, relid::regclass::text,
             CASE relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || relid::regclass
             FROM pg_get_publication_tables('{publication}') JOIN pg_class c ON c.oid = relid"""
@@ -234,13 +234,14 @@ class Lab:
         where: dict[str, str] | None = None,
         columns: dict[str, list[str]] | None = None,
     ) -> Tables:
-        """Check that the tables of the recording equal the server's tables; return them.
+        """Check that the tables of the recording equal the server's tables; return the recorded tables.
 
         Args:
-            folder: Folder of the recording; None for the folder of the lab.
+            folder: Folder of the recording; None for `Lab.folder`.
             publication: Publication of the tables.
-            where: Row filters, by table.
-            columns: Column lists, by table. Other tables are compared without their generated columns.
+            where: Row filters as SQL conditions, by quoted name of the table.
+            columns: Column lists, by quoted name of the table. Tables without a list are compared without
+                generated columns.
         """
         tables = self.replay(folder)
         published = self.published(publication)
@@ -266,7 +267,7 @@ class Lab:
         return tables
 
     def _columns(self, oid: int, listed: list[str] | None) -> tuple[list[str], str]:
-        """Return the names of the published columns, and SQL for their values.
+        """Return the names of the published columns of a table, and SQL for their values.
 
         Args:
             oid: OID of the table.
@@ -294,7 +295,7 @@ def _as_text(cell: object, binaries: dict[bytes | None, bytes | None]) -> object
 
     Args:
         cell: Cell in text or binary format.
-        binaries: Values in text format, by the value in binary format.
+        binaries: Each value in text format, by the same value in binary format.
     """
     assert cell is not UNCHANGED
     if isinstance(cell, str):
@@ -306,7 +307,7 @@ def _as_text(cell: object, binaries: dict[bytes | None, bytes | None]) -> object
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait until a condition is true."""
+    """Wait until a condition is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true"

@@ -21,12 +21,12 @@ def table(lab: Lab) -> Lab:
 
 
 def reasons(segments: list[Metadata]) -> dict[str, str]:
-    """Return the reasons of the incomplete tables of a recording, by name."""
+    """Return why tables of a recording are incomplete, by name of the table."""
     return {one.name: one.reason for one in segments[-1].incomplete}
 
 
 def changes(segments: list[Metadata]) -> list[str]:
-    """Return the changes of publications in the metadata of segments."""
+    """Return the texts of all publication changes in the metadata of segments."""
     return [text for one in segments for change in one.publication_changes for text in change.changes]
 
 
@@ -99,7 +99,7 @@ def test_a_recording_without_a_snapshot_reports_earlier_rows_as_missing(table: L
 
 
 def test_a_table_added_again_while_the_catalogs_are_read_is_incomplete(table: Lab) -> None:
-    """The queries' snapshot lacks the row of pg_publication_rel, but the server's function has the table."""
+    """The table is in pg_get_publication_tables(), but not in pg_publication_rel as the snapshot sees it."""
     with Connection(table.dsn) as connection:
         before = read_catalog(connection, ["p"])
         table.run("ALTER PUBLICATION p DROP TABLE t", "INSERT INTO t VALUES (1)")
@@ -152,7 +152,7 @@ def test_a_table_that_gets_another_publication_stays_complete(table: Lab) -> Non
 
 
 def test_a_table_recorded_through_another_publication_is_incomplete(table: Lab) -> None:
-    """The other publication may have added the table after the slot's position."""
+    """The second recording uses another publication, which was given the table after the slot's LSN."""
     table.run("CREATE TABLE u (id int)", "CREATE PUBLICATION q FOR TABLE u")
     table.record(snapshot=True)
     table.run("INSERT INTO t VALUES (1)", "ALTER PUBLICATION q ADD TABLE t", "INSERT INTO t VALUES (2)")
@@ -300,7 +300,7 @@ def test_an_existing_snapshot_is_reported_when_another_is_requested(table: Lab) 
 
 
 def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab, record_cli: Command) -> None:
-    """Since PostgreSQL 16, the server opens each published table to list them."""
+    """Since PostgreSQL 16, listing the published tables waits for locks on each of these tables."""
     table.record()
     with table.connect() as other:
         other.execute("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE")

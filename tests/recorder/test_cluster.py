@@ -24,7 +24,7 @@ def other_server() -> Iterator[Server]:
 
 @pytest.fixture
 def both(lab: Lab, other_server: Server) -> Iterator[str]:
-    """Return a DSN of two servers, whose databases have the same name, and rows `server` or `other`."""
+    """Return a DSN of two servers. Tables have the row `server` on one, and `other` on the other server."""
     lab.run("CREATE PUBLICATION p FOR ALL TABLES")
     with other_server.connect() as connection:
         connection.execute(f"CREATE DATABASE {lab.name}")
@@ -53,7 +53,7 @@ def test_a_pinned_dsn_names_the_connected_server(both: str, other_server: Server
 
 
 def test_all_connections_of_a_session_go_to_one_server(lab: Lab, both: str) -> None:
-    """Six tables are copied on five connections; each connection could choose a server at random."""
+    """The DSN has load_balance_hosts=random: each connection could choose a server at random."""
     lab.recorder(dsn=f"{both} load_balance_hosts=random", snapshot=True).run(until="now")
     names = [row["name"] for table in lab.replay().values() for row in table]
     assert names in (["server"] * 6, ["other"] * 6)

@@ -19,7 +19,7 @@ from tests.standin.streams import Repeated
 
 
 class Failing(Repeated):
-    """A stream that an error ends after 50 messages."""
+    """A stream of the stand-in server that ends with an error after 50 messages."""
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
         for number, one in enumerate(super().stream(after_lsn=after_lsn, **options)):
@@ -30,7 +30,7 @@ class Failing(Repeated):
 
 @contextmanager
 def streaming(server: StandIn) -> Iterator[Connection]:
-    """Connect, and wait until the whole stream has arrived."""
+    """Start to stream on a new connection, and wait until the whole stream has arrived, unread."""
     create_slot(server.dsn)
     with Connection(server.dsn, replication=True) as connection:
         connection.start_replication(COMMAND)

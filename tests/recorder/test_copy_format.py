@@ -83,7 +83,7 @@ def test_rows_in_text_format(found: tuple[int, list[Row]]) -> None:
     st.booleans(),
 )
 def test_rows_in_binary_format(found: tuple[list[bool], list[Row]], together: bool) -> None:
-    """The server sends the header with the first row, or alone."""
+    """The header of COPY's binary format arrives together with the first row, or alone."""
     stay, rows = found
     sent = [as_binary(row) for row in rows]
     sent = [HEADER + sent[0], *sent[1:]] if together else [HEADER, *sent]

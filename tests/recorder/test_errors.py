@@ -29,7 +29,7 @@ DROP = "drop it with SELECT pg_drop_replication_slot('{0}')"
 
 @pytest.fixture
 def refused(record_cli: Command) -> Refused:
-    """Return a function that runs `pgoutput record`, checks that it fails, and returns its error."""
+    """Return a function that runs `pgoutput record`, checks that the command fails, and returns the error."""
 
     def refused(*arguments: str, exit_code: int = 3, **options: str | Path) -> str:
         code, out, err = record_cli("--until=now", *arguments, **options)
@@ -92,7 +92,7 @@ def test_the_environment_does_not_change_value_formats(lab: Lab, monkeypatch: py
 
 
 def test_a_server_whose_wal_ends_before_the_recording_is_refused(refused: Refused, table: Lab) -> None:
-    """The server was restored: it would skip the transactions up to the recorded LSN."""
+    """A server restored from a backup would not send new transactions up to the recorded LSN."""
     table.record()
     with Folder(table.folder) as folder:
         assert folder.state is not None

@@ -34,7 +34,7 @@ def standby(primary: Server) -> Iterator[Standby]:
 
 @pytest.fixture
 def lab(primary: Server, standby: Standby, tmp_path: Path) -> Iterator[Lab]:
-    """Make a lab with a recorded table, whose failover slot is usable on the standby."""
+    """Make a test database with a recorded table; its failover slot is usable on the standby."""
     with Lab(primary, tmp_path) as lab:
         prepare(lab)
         synchronize(lab, standby)
@@ -68,7 +68,7 @@ def synchronize(lab: Lab, standby: Standby) -> None:
 
 
 def fail_over(lab: Lab, standby: Standby) -> None:
-    """Promote the standby, and connect the lab to it."""
+    """Promote the standby; `lab` then uses it as its server."""
     standby.promote()
     lab.server = standby
     lab.reconnect()
@@ -77,7 +77,7 @@ def fail_over(lab: Lab, standby: Standby) -> None:
 def fail_over_behind_acknowledged(lab: Lab, standby: Standby) -> int:
     """Promote the standby while its WAL ends before the acknowledged LSN; return that LSN.
 
-    The standby lacks WAL without transactions only.
+    The WAL that the standby lacks contains no transactions.
     """
     standby.catch_up()
     standby.cut_off()
@@ -151,7 +151,7 @@ def test_a_standby_that_has_all_recorded_transactions_is_recorded_after_its_prom
 
 
 def test_positions_without_transactions_may_be_ahead_of_the_standby(lab: Lab, standby: Standby) -> None:
-    """WAL without published changes is acknowledged too; after the failover, other WAL has its LSNs."""
+    """WAL without published changes is acknowledged too; the standby writes other WAL at the same LSNs."""
     acknowledged = fail_over_behind_acknowledged(lab, standby)
     lab.record()
     lab.assert_equal()
@@ -173,7 +173,7 @@ def test_positions_without_transactions_may_be_ahead_of_a_standby_that_has_outgr
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[tuple[Lab, Standby]]:
-    """Make a lab and a standby, with a primary that the test may crash."""
+    """Make a test database on its own primary, which the test may crash, and a standby."""
     with Server() as primary, Standby(primary) as standby, Lab(primary, tmp_path) as lab:
         prepare(lab)
         synchronize(lab, standby)
@@ -218,7 +218,7 @@ def test_a_running_recorder_ends_if_the_next_host_lacks_recorded_transactions(
 
 
 def dsn_of_both(lab: Lab, standby: Standby) -> str:
-    """Return a DSN of both servers, which leads to the one that accepts writes."""
+    """Return a DSN of primary and standby that connects to the server that accepts writes."""
     hosts = f"{lab.server.folder},{standby.folder}"
     return f"host={hosts} user=postgres dbname={lab.name} target_session_attrs=read-write"
 
@@ -228,7 +228,7 @@ def dsn_of_both(lab: Lab, standby: Standby) -> str:
 
 @pytest.fixture
 def restored(tmp_path: Path) -> Iterator[Lab]:
-    """Make a lab on its own server, with a backup made after the first rows were recorded."""
+    """Make a test database on its own server, with a backup made after the first rows were recorded."""
     with Server() as server, Lab(server, tmp_path) as lab:
         prepare(lab)
         with stopped(lab):
@@ -259,7 +259,7 @@ def test_a_server_restored_to_before_recorded_transactions_is_refused(restored: 
 
 
 def test_a_server_restored_with_the_same_statements_again_is_refused(restored: Lab) -> None:
-    """LSNs and transaction IDs are equal; only the commit times differ."""
+    """LSNs and transaction IDs equal those in the recording; only the commit times differ."""
     insert(restored, 11, 31, "recorded")
     restored.record()
     with stopped(restored):

@@ -21,7 +21,7 @@ WHOSE = (PARALLEL.slot, PARALLEL.system_identifier, PARALLEL.database)
 
 
 def test_removed_segments_are_noticed(tmp_path: Path) -> None:
-    """The acknowledged LSN lies after the segments, so that only their number shows the loss."""
+    """The acknowledged LSN is greater than all LSNs in segments, so that only their number shows the loss."""
     writer = SegmentWriter(tmp_path, PARALLEL, FIRST)
     for lsn in (10, 20):
         transaction = (Begin(lsn, 0, 1), Commit(lsn, lsn + 1, 0))
@@ -59,7 +59,7 @@ def test_removed_segments_are_noticed(tmp_path: Path) -> None:
 def test_a_change_saved_while_the_state_is_saved_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread saves that a segment is stored, while the disk is slow."""
+    """The disk is slow, and a second thread changes the state while the first thread still saves a change."""
     old, new = (
         PublicationChange(publication="p", after_lsn=1, before_lsn=2, time=time, changes=())
         for time in (1, 2)

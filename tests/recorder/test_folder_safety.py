@@ -15,7 +15,7 @@ from tests.recorder.lab import Lab, wait_until
 def test_a_folder_moved_or_removed_while_recording_ends_the_recorder(
     lab: Lab, tmp_path: Path, removed: bool
 ) -> None:
-    """The files of a second recorder in a new folder of the same name are kept."""
+    """The recorder does not touch files that another recorder writes to a new folder of the same name."""
     lab.run("CREATE TABLE t (id int)", "CREATE PUBLICATION p FOR TABLE t")
     with pytest.raises(RecordingError, match="the folder was moved or removed"), lab.recording() as one:  # noqa: PT012
         one.wait(Connected)

@@ -26,7 +26,7 @@ def table(lab: Lab) -> Lab:
 
 
 def recreate_publication(lab: Lab, first: int) -> int:
-    """Drop and recreate the publication, with rows before, between and after; return the LSN between."""
+    """Insert rows before, between and after DROP and CREATE PUBLICATION; return the LSN after DROP."""
     lab.run(f"INSERT INTO t VALUES ({first})", "DROP PUBLICATION p")
     lost_lsn = lab.lsn()
     lab.run(

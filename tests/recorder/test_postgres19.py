@@ -18,7 +18,7 @@ class PostgreSQL19(Repeated):
 
 
 def record(server: StandIn, folder: Path) -> int:
-    """Record up to the end of the WAL; return the number of messages."""
+    """Record up to the end of the WAL; return the number of recorded messages."""
     Recorder(server.dsn, "lake", ["p"], folder, create_slot=True, retry_for=0).run(until="now")
     with RecordingReader(folder) as segments:
         return sum(1 for _ in segments.records())

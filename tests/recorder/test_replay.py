@@ -25,7 +25,7 @@ OPTIONS = {
         "4-all": RecorderOptions(two_phase=True, messages=True, binary=True, streaming="parallel"),
     },
 }
-"""Options, by the first server version that supports them."""
+"""Recorder options, by the first server version that supports them, then by test ID."""
 POSSIBLE = {name: one for since, some in OPTIONS.items() if since <= VERSION for name, one in some.items()}
 
 

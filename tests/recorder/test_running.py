@@ -32,7 +32,7 @@ PROTOCOLS = {10: 1, 14: 2, 15: 3, 16: 4}
 
 @pytest.fixture
 def table(lab: Lab) -> Lab:
-    """Make a table without a key, in which a duplicate row is visible."""
+    """Make a table without a key, so that a row that is recorded twice is visible."""
     lab.run(
         "CREATE TABLE t (id int, a text)",
         "ALTER TABLE t REPLICA IDENTITY NOTHING",
@@ -62,7 +62,7 @@ def is_confirmed(lab: Lab, lsn: int) -> bool:
 
 
 def saved_lsn(folder: Path) -> int:
-    """Return the LSN up to which the files say that everything is stored."""
+    """Return the LSN up to which everything is stored, according to the files of a recording."""
     state = msgspec.json.decode((folder / "_recording.json").read_bytes(), type=State)
     segments = list(folder.glob("[0-9]*"))
     last = [read_metadata(max(segments)).end_lsn] if segments else []
@@ -234,7 +234,7 @@ def test_a_lost_acknowledgement_duplicates_nothing(lab: Lab) -> None:
 
 
 def test_transactions_recorded_with_other_publications_are_not_compared(table: Lab) -> None:
-    """After a crash of the server, the slot may lie before segments of other publications."""
+    """After a crash of the server, the slot may lie before segments recorded with other publications."""
     table.run("CREATE PUBLICATION q FOR TABLE elsewhere")
     table.record()
     statements = ("INSERT INTO t VALUES (1)", "INSERT INTO elsewhere VALUES (1)")
@@ -315,7 +315,7 @@ def start(lab: Lab, *arguments: str) -> subprocess.Popen[str]:
 
 
 def events_until(process: subprocess.Popen[str], name: str, messages: int) -> list[dict[str, Any]]:
-    """Return the events up to one with this name and at least so many messages."""
+    """Read the JSON events of a recorder up to an event of this name with at least `messages` messages."""
     events: list[dict[str, Any]] = []
     assert process.stdout is not None
     for line in process.stdout:

@@ -1,6 +1,6 @@
 """Passwords and certificates: checks, and replacement while recording.
 
-TLS is tested with the stand-in server: the PostgreSQL of the wheel is built without it.
+TLS is tested with the stand-in server: the PostgreSQL server of these tests is built without TLS.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_a_password_that_is_rotated_while_recording(rotating: Lab, tmp_path: Pat
 
 
 class Authority:
-    """Issues certificates for `localhost`, and starts stand-ins that have them."""
+    """Issues certificates for `localhost`, and starts stand-in servers that use them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -80,7 +80,7 @@ class Authority:
 
 
 def record(dsn: str, folder: Path) -> int:
-    """Record up to the end of the WAL; return the number of messages."""
+    """Record up to the end of the WAL; return the number of recorded messages."""
     Recorder(dsn, "lake", ["p"], folder, create_slot=True).run(until="now")
     with RecordingReader(folder) as segments:
         return sum(1 for _ in segments.records())
@@ -126,7 +126,7 @@ def test_channel_binding(tmp_path: Path) -> None:
 
 
 def test_channel_binding_detects_another_certificate(tmp_path: Path) -> None:
-    """A machine in the middle has a trusted certificate, but another than the server's."""
+    """A machine in the middle has a trusted certificate, which differs from the server's certificate."""
     authority = Authority(tmp_path / "authority")
     with authority.server(binds_to=b"another certificate") as server:
         dsn = f"{server.dsn} host=localhost sslmode=verify-full sslrootcert={authority.root}"

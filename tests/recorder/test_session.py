@@ -42,7 +42,7 @@ SOURCE = Source(
 
 
 class FakeConnection:
-    """A connection whose server sends the messages that the test gives."""
+    """Replaces `Connection`: the test supplies the messages that the server sends."""
 
     more = False
     ended = False
@@ -62,7 +62,7 @@ class FakeConnection:
 
     @property
     def unheard(self) -> bool:
-        """Whether messages were not received yet."""
+        """Whether the session has not yet received all messages of the server."""
         return bool(self._said)
 
     def receive(self) -> list[bytes]:
@@ -86,12 +86,12 @@ class FakeConnection:
 
 
 class Lab:
-    """A session that runs in a thread.
+    """A session on a fake connection, running in a thread.
 
     Attributes:
         saved: LSNs that the session has saved before acknowledging them.
         stored: Paths of the stored segments.
-        disk: Set while saving an LSN is not blocked.
+        disk: Event that the test clears to block the saving of LSNs.
     """
 
     def __init__(self, folder: Path, **options: Any) -> None:
@@ -136,7 +136,7 @@ class Lab:
 
     @property
     def heard(self) -> list[int]:
-        """The acknowledged LSNs, in order."""
+        """The LSNs that the session has acknowledged, in order."""
         return [status.flushed_lsn for status in self.connection.heard]
 
 
@@ -162,7 +162,7 @@ def at_work(folder: Path, **options: Any) -> Iterator[Lab]:
 
 
 def transaction(lsn: int) -> list[Message]:
-    """Return an empty transaction that ends at an LSN."""
+    """Return the messages of an empty transaction that ends at an LSN."""
     return sent(Begin(lsn - 10, 0, 7), Commit(lsn - 10, lsn, 0))
 
 
@@ -226,7 +226,7 @@ def test_a_keepalive_inside_a_transaction_does_not_advance_the_slot(tmp_path: Pa
 
 
 def fill(lab: Lab) -> int:
-    """Send transactions until the session waits for the disk; return the end LSN of the received ones."""
+    """Send transactions until the session waits for the disk; return the last received end LSN."""
     for lsn in range(200, 10_000, 100):
         lab.connection.say(*transaction(lsn))
         deadline = time.monotonic() + 0.5

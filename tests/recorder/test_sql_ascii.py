@@ -81,7 +81,7 @@ def test_a_publication_whose_name_is_not_utf_8(lab: Lab, record_cli: Command) ->
 def test_a_database_whose_name_is_not_utf_8(
     ascii_lab: Lab, record_cli: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only PGDATABASE or a service file can name it: psycopg takes a DSN as text."""
+    """Only PGDATABASE or a service file can name such a database: psycopg takes a DSN as text."""
     monkeypatch.setenv("PGDATABASE", "d\udcff")
     with ascii_lab.connect() as connection:
         connection.execute(b"CREATE DATABASE \"d\xff\" ENCODING 'SQL_ASCII' TEMPLATE template0")

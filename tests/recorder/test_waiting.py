@@ -48,7 +48,7 @@ def test_a_slot_waits_for_a_prepared_transaction_and_for_a_session(table: Lab) -
 
 
 def test_waiting_for_a_transaction_is_printed(table: Lab, record_cli: Command) -> None:
-    """A role without privileges sees process and transaction ID, but not the state."""
+    """A role without privileges sees process and ID of the awaited transaction, but not its state."""
     xid = prepare(table, "g")
     code, _, err = record_cli("--create-slot", "--for=2.5")
     assert code == 0
@@ -107,7 +107,7 @@ def test_retries_at_the_start_end_after_the_given_time(record_cli: Command, tmp_
 
 
 def test_retries_end_after_the_time_since_the_last_stream(table: Lab) -> None:
-    """`retry_for` counts from the end of the last stream."""
+    """`retry_for` counts from the first error after the last stream, not from the start of the recorder."""
     with pytest.raises(ConnectionLost), table.recording(retry_for=1) as recording:  # noqa: PT012
         recording.wait(Progress)  # comes after a second
         began = time.monotonic()

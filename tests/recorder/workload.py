@@ -6,7 +6,7 @@ from tests.recorder.lab import Lab
 
 
 def create(lab: Lab) -> None:
-    """Create the tables, and the publication `p` of all of them."""
+    """Create the tables of the workload, and the publication `p` FOR ALL TABLES."""
     generated = ", twice int GENERATED ALWAYS AS (id * 2) STORED" if lab.version >= 12 else ""
     lab.run(
         "CREATE TYPE mood AS ENUM ('sad', 'it''s \"ok\"', 'happy')",
@@ -54,7 +54,7 @@ def work(lab: Lab, first: int = 1) -> None:
     """Make changes of every kind.
 
     Args:
-        lab: The lab.
+        lab: Test database with the tables of `create`.
         first: First of 20 keys that the changes use; at most 49.
     """
     one, two, three = first, first + 1, first + 2
@@ -167,7 +167,7 @@ def work(lab: Lab, first: int = 1) -> None:
 
 
 def finish(lab: Lab, first: int = 1) -> None:
-    """Commit the transaction that `work` has left prepared; drop its replication origin."""
+    """Commit the transaction that `work` has left prepared; drop the replication origin of `work`."""
     lab.run(
         f"COMMIT PREPARED '{lab.name} {first} c'",
         f"SELECT pg_replication_origin_drop('{lab.name} {first}')",

@@ -1,4 +1,4 @@
-"""The command line `pgoutput`: the only package that parses arguments or prints."""
+"""The command line `pgoutput`. No other package of the project parses arguments or prints."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pgoutput.errors import PgoutputError, ReplicationError
 
 
 def main() -> None:
-    """Run `pgoutput` with the arguments of the process.
+    """Run the command `pgoutput` with the arguments in `sys.argv`.
 
-    An error is printed as one line on standard error. The exit code is then 3 for an error of a server, 2 for
-    other errors, and 130 after SIGINT or SIGTERM.
+    An error is printed as one line on standard error. The exit code is 3 for an error of the replication
+    connection or its server, 2 for any other error, and 130 after SIGINT or SIGTERM.
     """
     _open_standard_streams()
     if not os.environ.get("COLUMNS", "1").strip("0"):
@@ -63,10 +63,10 @@ def _run_command() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open the standard streams that the caller closed.
+    """Open /dev/null in place of each standard stream that the parent process closed.
 
-    Otherwise a file that is opened later gets the number of standard output, and printed text is written into
-    it. Writing to a closed standard output fails; text for a closed standard error is discarded.
+    Otherwise a file that is opened later would get file descriptor 1, and printed text would be written into
+    that file. Writing to the replaced standard output fails; text for standard error is discarded.
     """
     for number, name, mode in (
         (0, "stdin", os.O_RDONLY),
@@ -79,7 +79,7 @@ def _open_standard_streams() -> None:
 
 
 def _flush_stdout() -> None:
-    """Flush standard output; on failure redirect it, so that Python's flush at exit does not fail again."""
+    """Flush standard output; after an error redirect it, so that Python's flush at exit succeeds."""
     try:
         sys.stdout.flush()
     except OSError:

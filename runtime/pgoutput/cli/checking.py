@@ -31,25 +31,28 @@ RESUMED: Final = frozenset(
         "type-before-relation",
     )
 )
-"""Rules that a continued recording does not obey: the recorder leaves out messages that are stored already,
-except Relation messages, and a keyframe stands for the messages before a segment."""
+"""Names of the rules that are not checked in a session that continues a recording.
+
+The recorder leaves out messages that are stored already, except Relation messages. A keyframe replaces the
+messages before a segment.
+"""
 
 SNAPSHOT: Final = RESUMED | {"commit-order", "end-beyond-start", "xid-normal"}
-"""Rules that the segments of a snapshot do not obey; the recorder itself makes their transactions."""
+"""Names of the rules that are not checked in a snapshot, whose transactions the recorder makes itself."""
 
 
 class _Session(NamedTuple):
-    """Records of one session, and how to check them."""
+    """Part of a stream to check: a capture file, or one segment of a recording."""
 
     options: CheckOptions
     disabled_rules: Collection[str]
     starts: bool
-    """Whether the session starts here; False for its further segments."""
+    """Whether a session starts with this part; False for further segments of the same session."""
     records: Iterator[Record]
 
 
 def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
-    """Print the violations in a stream; return whether there are none.
+    """Print each message of a stream that violates a rule; return whether the stream obeys all rules.
 
     Raises:
         RecordingError: The stream cannot be read.
@@ -85,7 +88,7 @@ def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
 
 
 def show_rules(console: Console, json: bool) -> None:
-    """Print every rule, with an example that obeys it and one that violates it."""
+    """Print every rule, with an example stream that obeys the rule and one that violates it."""
     for rule in RULES:
         examples = {"legal": rule.legal, "illegal": rule.illegal}
         if json:
@@ -115,7 +118,7 @@ def _sessions(stream: StoredStream) -> Iterator[_Session]:
 
 
 def _segments(recording: RecordingReader) -> Iterator[_Session]:
-    """Yield the segments of a recording; the metadata of each has the options of its session."""
+    """Yield each segment of a recording, with the check options from its metadata."""
     from pgoutput.recording import RecordingReader, read_metadata
 
     session: int | None = None
@@ -136,13 +139,13 @@ def _segments(recording: RecordingReader) -> Iterator[_Session]:
 
 
 def _options(stream: Header | Source, options: Mapping[str, Any], known: bool) -> CheckOptions:
-    """Return the options to check a stream with.
+    """Return the check options for a stream with these options of START_REPLICATION.
 
     Args:
-        stream: Description of the stream.
-        options: Options of START_REPLICATION.
-        known: Whether a client sent these options. The options of a synthetic stream do not tell whether it
-            has binary values and logical messages.
+        stream: Protocol version and settings of the stream.
+        options: Options of START_REPLICATION, by name.
+        known: Whether a client sent `options` to a server. For a synthetic stream, `options` does not tell
+            whether the stream has binary values and logical messages.
     """
     return CheckOptions(
         proto_version=stream.proto_version,
@@ -154,7 +157,7 @@ def _options(stream: Header | Source, options: Mapping[str, Any], known: bool) -
 
 
 def _is_on(value: object) -> bool:
-    """Return whether an option of START_REPLICATION is on (defGetBoolean)."""
+    """Return whether the value of a START_REPLICATION option means true, as defGetBoolean reads it."""
     return str(value).lower() in ("true", "on", "1")
 
 
@@ -167,7 +170,7 @@ def _as_json(one: Message | bytes) -> object:
 
 
 def _line(one: Message | bytes) -> str:
-    """Return a message of an example as one line of JSON."""
+    """Return a message from a rule's example as one line of JSON."""
     fields = _as_json(one)
     assert isinstance(fields, dict)
     return printable(msgspec.json.encode(fields).decode())

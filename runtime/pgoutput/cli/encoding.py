@@ -20,7 +20,7 @@ from pgoutput.stream import StreamDecoder, encode_for
 
 
 def to_line(decoded: DecodedRecord) -> bytes:
-    """Return a message as a line of JSON; an XLogData has its message in the field `data`."""
+    """Return a message as a line of JSON; for an XLogData, the field `data` has the contained message."""
     inner = None if decoded.message is None else to_json(decoded.message)
     if decoded.envelope is None:
         return msgspec.json.encode(inner) + b"\n"
@@ -31,9 +31,9 @@ def to_line(decoded: DecodedRecord) -> bytes:
 
 
 def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
-    """Yield the lines of a capture file with the messages of a file of JSON lines.
+    """Convert a file of JSON lines, one per message, to a capture file; yield the lines of the capture file.
 
-    Each message is encoded and decoded again, so that the capture file can be decoded.
+    Each encoded message is decoded again, which ensures that the capture file can be decoded.
 
     Args:
         file: A file with a JSON object per message, as `to_line` writes; `-` is standard input.
@@ -41,7 +41,7 @@ def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[by
         streaming: Option `streaming` of the stream.
 
     Raises:
-        RecordingError: A line is not a message, or its message is out of place in the stream.
+        RecordingError: A line is not a message, or the message is out of place in the stream.
     """
     header = Header(proto, {"streaming": streaming}, slot_two_phase=True)
     try:

@@ -18,13 +18,13 @@ _LINE_BYTES = 8
 """Number of bytes on a line of the dump."""
 
 _PATH_WIDTH = 24
-"""Width of the column for field paths, in characters; longer paths exceed it."""
+"""Width of the column for field paths, in characters; a longer path is not cut."""
 
 
 def show(console: Console, stream: StoredStream, record: Record) -> None:
-    """Print the fields of a record with their bytes: of its envelope, then of its message.
+    """Print an annotated hex dump of a record: the fields of the envelope, then the fields of the message.
 
-    A message that cannot be decoded is printed up to the error.
+    If a message cannot be decoded, the bytes after the last valid field have no annotation.
 
     Raises:
         RecordingError: The message cannot be decoded, and the stream does not skip bad messages.
@@ -46,7 +46,10 @@ def show(console: Console, stream: StoredStream, record: Record) -> None:
 
 
 def _pieces(stream: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
-    """Yield the pieces of a record, each with the offset of its message in the record, in bytes."""
+    """Yield the fields of a record's envelope and message, as pieces of bytes.
+
+    Each piece comes after the offset in the record, in bytes, at which its envelope or message starts.
+    """
     data = record.data
     if record.channel != "data":
         yield from (
@@ -74,7 +77,7 @@ def _lines(data: bytes, start: int, piece: Piece) -> Iterator[Text]:
 
 
 def _dump(data: bytes, start: int, end: int) -> Iterator[str]:
-    """Yield lines of offset and hex digits; an empty piece has one line without hex digits."""
+    """Yield the hex dump of `data[start:end]` as lines; an empty range gives one line without hex digits."""
     width = 3 * _LINE_BYTES
     for pos in range(start, max(end, start + 1), _LINE_BYTES):
         yield f"  {pos:06x}  {data[pos : min(pos + _LINE_BYTES, end)].hex(' '):{width}} "

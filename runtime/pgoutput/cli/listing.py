@@ -1,4 +1,4 @@
-"""The command `pgoutput segments`: tables of a recording's segments, relations and incomplete tables."""
+"""The command `pgoutput segments`: prints a recording's segments, schema versions and incomplete tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def show(console: Console, folder: Path, json: bool) -> None:
     """Print the segments of a recording, its schema versions, publication changes and incomplete tables.
 
     Raises:
-        RecordingError: The recording has no segments, a segment cannot be read, or one is missing.
+        RecordingError: The recording has no segments, a segment cannot be read, or a segment is missing.
     """
     last = last_acknowledged(locate(folder))
     segments = [read_metadata(path) for path in list_segments(folder)]
@@ -75,7 +75,7 @@ def _segments(segments: list[Metadata]) -> Table:
 
 
 def _relations(segments: list[Metadata]) -> Table:
-    """Return the schema versions of the relations, in the order of the stream."""
+    """Return a table to print: the schema versions of all relations, in the order of the stream."""
     table = _table("relation", "OID", "version", "segment", "position", "columns")
     versions: dict[int, tuple[int, dict[str, object]]] = {}
     for segment in segments:
@@ -93,7 +93,7 @@ def _relations(segments: list[Metadata]) -> Table:
 
 
 def _publication_changes(segments: list[Metadata]) -> Table:
-    """Return the changes of publications, in the order in which the recorder found them."""
+    """Return a table to print: changes of publications, in the order in which the recorder found them."""
     table = _table("publication", "after", "before", "noticed", "changes")
     for segment in segments:
         for one in segment.publication_changes:
@@ -104,7 +104,7 @@ def _publication_changes(segments: list[Metadata]) -> Table:
 
 
 def _incomplete(segments: list[Metadata]) -> Table:
-    """Return the tables that are incomplete at the end of the recording."""
+    """Return a table to print: the tables that are incomplete at the end of the recording."""
     table = _table("incomplete table", "since", "reason")
     for one in segments[-1].incomplete:
         name = f"{_shown(one.namespace) or 'pg_catalog'}.{_shown(one.name)}"
@@ -113,7 +113,7 @@ def _incomplete(segments: list[Metadata]) -> Table:
 
 
 def _table(*names: str) -> Table:
-    """Return an empty table with these columns."""
+    """Return an empty table to print, with these column headings."""
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name)
@@ -126,7 +126,7 @@ def _name(version: SchemaVersion) -> str:
 
 
 def _shown(name: str | dict[str, str]) -> str:
-    """Return a name of a Relation message for a terminal; bytes that are not valid UTF-8 become escapes."""
+    """Return a name as printable text; control characters and invalid UTF-8 become escapes."""
     if not isinstance(name, str):
         name = bytes.fromhex(name["text_hex"]).decode("utf-8", "backslashreplace")
     return printable(name)

@@ -1,4 +1,4 @@
-"""Safe text for a terminal: control characters of a stream or file name are printed as escapes."""
+"""Safe text for a terminal: control characters in streams and file names are printed as escapes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def printable(text: str) -> str:
 
 
 def complain(text: str) -> None:
-    """Print one line on standard error."""
+    """Print an error or warning as one line on standard error."""
     print(f"pgoutput: {printable(text)}", file=sys.stderr)
 
 
 def version_line() -> str:
-    """Return the version of the package, and whether it runs compiled."""
+    """Return the version of the package, and whether the package uses its compiled kernel."""
     return f"pgoutput {__version__}, {HOW}"

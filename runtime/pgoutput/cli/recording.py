@@ -1,4 +1,4 @@
-"""The command `pgoutput record`: its events on the terminal, and its end by a signal."""
+"""The command `pgoutput record`: prints the recorder's events, and stops the recorder at a signal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def record(
     log: Literal["text", "json"],
     **options: Any,
 ) -> None:
-    """Record a slot, and print events; SIGINT and SIGTERM end the recording with all stored.
+    """Record a replication slot, and print the recorder's events.
+
+    SIGINT and SIGTERM stop the recorder, which first stores all received messages.
 
     Args:
         dsn: Connection string of libpq.
@@ -68,12 +70,12 @@ def record(
         publications: Names of the publications to record.
         out: Folder of the recording.
         until: LSN to end at, `now` for the current end of the WAL, None for no end.
-        seconds: Time to end after, None for no end.
-        log: Format of the events.
-        options: The other arguments of `Recorder`.
+        seconds: Number of seconds after which the recorder ends, None for no end.
+        log: Whether events are printed as readable text or as JSON.
+        options: Further keyword arguments of `Recorder`.
 
     Raises:
-        PgoutputError: The server or the folder cannot be recorded from or to.
+        PgoutputError: The server cannot be recorded, or the folder cannot be used for the recording.
         OSError: A file cannot be written.
     """
     console = Console(stderr=True, highlight=False)
@@ -104,7 +106,7 @@ def _print_json(event: Event) -> None:
 
 
 def event_line(event: Event) -> str:
-    """Return an event as a readable line."""
+    """Return an event of the recorder as a line of readable text."""
     return _LINES[type(event)].format(event)
 
 
@@ -146,11 +148,14 @@ def _stopped(event: Stopped) -> str:
 
 
 class _Line(NamedTuple):
-    """How events of a kind are printed."""
+    """How `pgoutput record` prints the events of one class."""
 
     format: Callable[[Any], str]
     stays: Literal["always", "in logs", "no"]
-    """Whether the line stays on standard error; other lines are replaced by the next event's."""
+    """When the line stays on standard error: always, only if it is no terminal, or never.
+
+    A line that does not stay is replaced by the line of the next event.
+    """
 
 
 _LINES: Final[dict[type[Event], _Line]] = {

@@ -1,4 +1,4 @@
-"""The command `pgoutput replicate`: its output, and its end by a signal."""
+"""The command `pgoutput replicate`: prints what was applied, and ends at a signal."""
 
 from __future__ import annotations
 
@@ -29,17 +29,20 @@ from pgoutput.spark import replicate as start_query
 from pgoutput.wire import format_lsn
 
 SEGMENTS_PER_BATCH = 128
-"""Number of segments per batch; small, so that progress is visible and a crash repeats little work."""
+"""Largest number of segments per micro-batch.
+
+The number is small, so that progress is visible and little work is repeated after a crash.
+"""
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 
 
 class Output:
-    """The output of a run, on standard error.
+    """The messages and totals of one run of `pgoutput replicate`, printed on standard error.
 
     Attributes:
         totals: Number of applied changes, by relation and operation.
-        failed: OIDs of the relations whose tables failed.
+        failed: OIDs of the relations that have a failed table.
     """
 
     def __init__(self) -> None:
@@ -49,7 +52,10 @@ class Output:
         self._incomplete: set[tuple[int, str]] = set()
 
     def add(self, applied: TableResult) -> None:
-        """Count applied changes; print once why a table may differ from its source, or why it failed."""
+        """Add the changes applied to a table to `totals`; print why the table may differ or has failed.
+
+        The failure of a table is printed once in a run.
+        """
         relation = f"{applied.namespace}.{applied.name}"
         for operation, changes in applied.changes.items():
             self.totals[relation, operation] += changes
@@ -62,10 +68,10 @@ class Output:
             self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
 
     def warn_incomplete(self, recording: Recording, *, strict: bool) -> None:
-        """Print each table whose recording lacks rows, once.
+        """Print the incomplete tables of a recording that were not printed before.
 
         Raises:
-            RecordingError: `strict` is given, and the recording lacks rows of a table.
+            RecordingError: `strict` is True, and the recording has incomplete tables.
         """
         tables = recording.last.incomplete if recording.last else ()
         for one in tables:
@@ -84,20 +90,20 @@ class Output:
 
 
 def replicate(segments: str, target: str, *, follow: bool, history: bool, strict: bool) -> None:
-    """Apply the new changes of a recording to the tables of a target, and print how many there were.
+    """Apply the new changes of a recording to the tables of a target, and print the number of changes.
 
-    Exits with code 1 if tables failed, and with 130 after a signal.
+    Exits with code 1 if a table failed, and with 130 after a signal.
 
     Args:
         segments: Folder or URI of the recording.
         target: Folder or URI of the replica.
-        follow: Whether to wait for new segments instead of ending.
+        follow: Whether to wait for new segments after the last segment, instead of ending.
         history: Whether to keep all versions of a row.
         strict: Whether to refuse a recording with incomplete tables.
 
     Raises:
-        PgoutputError: The recording cannot be read, the target is not its replica, or `strict` is given and
-            the recording has incomplete tables.
+        PgoutputError: The recording cannot be read, the target holds the replica of another recording,
+            or `strict` is True and the recording has incomplete tables.
     """
     logging.disable()  # py4j logs tracebacks of errors that are reported below
     recording = Recording(segments, may_be_empty=follow)
@@ -172,7 +178,7 @@ def _run(
 
 
 def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
-    """Print the number of changes per table and operation."""
+    """Print the number of applied changes for each relation and operation."""
     table = Table(box=box.SIMPLE)
     table.add_column("relation")
     for operation in OPERATIONS:
@@ -192,7 +198,11 @@ def _segments_read(query: StreamingQuery) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """Return the text of the innermost error of this package, else of Java or Python, else the first line."""
+    """Return the cause of a Spark error as one line, from the text of the error.
+
+    The cause is the innermost error of this package, else the innermost exception of Java or Python, else the
+    first line of the text.
+    """
     text = str(error)
     for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)"):
         found = [cause for cause in re.findall(pattern, text, re.MULTILINE) if "Traceback" not in cause]

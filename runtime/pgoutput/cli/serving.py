@@ -1,4 +1,4 @@
-"""The command `pgoutput serve`: its arguments, and its end by a signal."""
+"""The command `pgoutput serve`: reads the arguments, and runs the stand-in server until a signal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pgoutput.standin import Faults, RecordedSource, Source, StreamFactory, pars
 
 
 def find_source(recording: Path | None, scenario: str | None) -> Source | StreamFactory:
-    """Return the recording or scenario to serve.
+    """Return the recording or scenario that the stand-in server is to serve.
 
     Args:
-        recording: Value of --from.
-        scenario: Value of --scenario.
+        recording: Value of the option --from, or None.
+        scenario: Value of the option --scenario, or None.
 
     Raises:
-        typer.BadParameter: Not exactly one of both is given, or the scenario cannot be imported.
+        typer.BadParameter: Both options or neither are given, or the scenario cannot be imported.
         RecordingError: The recording cannot be served.
     """
     if (recording is None) == (scenario is None):
@@ -37,10 +37,10 @@ def find_source(recording: Path | None, scenario: str | None) -> Source | Stream
 
 
 def find_faults(texts: list[str]) -> Faults:
-    """Return the faults of --fault.
+    """Return the faults that the values of the option --fault name.
 
     Raises:
-        typer.BadParameter: A text does not name a fault.
+        typer.BadParameter: A value does not name a fault.
     """
     try:
         return parse_faults(texts)
@@ -49,10 +49,10 @@ def find_faults(texts: list[str]) -> Faults:
 
 
 def find_password(user: str | None, file: Path | None) -> str | None:
-    """Return the password of the only user: the first line of the file, else PGPASSWORD.
+    """Return the password of `user`: the first line of `file`, else PGPASSWORD. None if `user` is None.
 
     Raises:
-        typer.BadParameter: A user has no password, or the file has no user.
+        typer.BadParameter: `user` is given without a password, or `file` without `user`.
         OSError: The file cannot be read.
     """
     if user is None:
@@ -66,10 +66,10 @@ def find_password(user: str | None, file: Path | None) -> str | None:
 
 
 def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """Return a TLS context with the server's certificate and key.
+    """Return a TLS context with the server's certificate and key; None without a certificate.
 
     Raises:
-        typer.BadParameter: The files have no certificate with its key.
+        typer.BadParameter: The files do not contain a certificate and its key, or only `key` is given.
     """
     if certificate is None:
         if key is not None:
@@ -84,7 +84,7 @@ def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | Non
 
 
 def run(source: Source | StreamFactory, host: str, user: str | None, **options: Any) -> None:
-    """Print the connection parameters in one line, and serve until SIGINT or SIGTERM.
+    """Run the stand-in server until SIGINT or SIGTERM; print its connection parameters in one line.
 
     Raises:
         OSError: The server cannot listen on the address.

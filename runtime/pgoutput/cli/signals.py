@@ -1,4 +1,4 @@
-"""Signals that end a long-running command in good order."""
+"""SIGINT and SIGTERM: a long-running command finishes its current work, then ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from types import FrameType
 
 
 def stop_at_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first SIGINT or SIGTERM; a second signal ends the process at once."""
+    """Install signal handlers that call `stop` at the first SIGINT or SIGTERM.
+
+    A second signal of the same number ends the process at once.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

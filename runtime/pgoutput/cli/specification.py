@@ -14,10 +14,10 @@ from pgoutput._layout import Cell, Field, Message
 
 
 def as_json(version: int) -> bytes:
-    """Return a protocol version as a JSON object: messages with fields in wire order, and tuples.
+    """Return the layouts of the messages and tuples of a protocol version as JSON; fields are in wire order.
 
-    A field that is a list has the fields of its elements in `fields`. A field that excludes others has the
-    names of all alternatives in `one_of`.
+    For a list, `fields` has the fields of an element. If a message has only one of several fields, each of
+    these fields has the names of all alternatives in `one_of`.
     """
     protocol = _protocols.VERSIONS[version]
     messages = [_message(message) for message in protocol.messages]
@@ -27,7 +27,7 @@ def as_json(version: int) -> bytes:
 
 
 def show(console: Console, version: int) -> None:
-    """Print the messages of a protocol version with their fields and tuples as readable text."""
+    """Print the layouts of the messages and tuples of a protocol version as readable text."""
     protocol = _protocols.VERSIONS[version]
     console.print(f"[bold]Protocol version {version}[/], servers {protocol.server}. {escape(protocol.doc)}")
     for message in protocol.messages:

@@ -1,4 +1,4 @@
-"""The command `pgoutput synth`: its arguments and its progress bar."""
+"""The command `pgoutput synth`: parses the arguments, and shows a progress bar."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_NUMBER: Final = 1e15
-"""Largest number of an option; a larger one is a typing error."""
+"""Largest value of a number option; a larger value is refused as a typing error."""
 
 
 def parse_number(option: str, text: str) -> int:
-    """Return the whole number that an option has, written as 1000 or 1e3.
+    """Parse the value of an option as a whole number, written as 1000 or 1e3.
 
     Raises:
         typer.BadParameter: The text is not a whole number, or out of range.
@@ -48,10 +48,10 @@ def parse_number(option: str, text: str) -> int:
 
 
 def parse_range(option: str, text: str) -> Range:
-    """Return the range that an option has: a number, or two numbers with a hyphen between.
+    """Parse the value of an option as a range: a number, or two numbers with a hyphen between.
 
     Raises:
-        typer.BadParameter: The text is neither, or the range is empty.
+        typer.BadParameter: The text is neither a number nor a range, or the range is empty.
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -63,10 +63,10 @@ def parse_range(option: str, text: str) -> Range:
 
 
 def parse_mix(text: str) -> Mix:
-    """Return the frequencies of --mix; a kind of change that is not named has frequency 0.
+    """Parse the value of --mix: how frequent each kind of change is; 0 for a kind that `text` does not name.
 
     Raises:
-        typer.BadParameter: The text is not a list of kinds and numbers.
+        typer.BadParameter: The text is not a list of KIND=NUMBER, separated by commas.
     """
     kinds = Mix.__struct_fields__
     frequencies: dict[str, float] = dict.fromkeys(kinds, 0.0)
@@ -83,7 +83,7 @@ def parse_mix(text: str) -> Mix:
 
 
 def make_workload(**options: Any) -> Workload:
-    """Return the workload with these options.
+    """Return a workload with the values of the command's options.
 
     Raises:
         typer.BadParameter: An option is out of range.
@@ -95,7 +95,7 @@ def make_workload(**options: Any) -> Workload:
 
 
 def synthesize(workload: Workload, out: str) -> None:
-    """Write a workload, with a progress bar if standard error is a terminal.
+    """Write the stream of a workload to `out`, with a progress bar if standard error is a terminal.
 
     SIGINT and SIGTERM end the command and remove its partial output.
 

@@ -18,7 +18,7 @@ _MAX_CHARACTERS: Final = 60
 
 
 def line(decoded: DecodedRecord, decoder: StreamDecoder) -> Text:
-    """Return the number, name and fields of a message, or of its envelope if the envelope has no message."""
+    """Return a line with number, name and fields of a message, or of an envelope without a message."""
     message = decoded.message or decoded.envelope
     assert message is not None
     name = type(message).__name__

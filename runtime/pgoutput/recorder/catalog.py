@@ -1,4 +1,4 @@
-"""The catalogs of a server: what publications publish at one time.
+"""The catalogs of a server: which tables, columns and rows its publications send at one time.
 
 The stream itself does not describe publications. The recorder reads the catalogs repeatedly, and compares the
 results with `compare_catalogs`.
@@ -19,23 +19,24 @@ from pgoutput.recorder.server_errors import LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
 
 Membership: TypeAlias = tuple[int | str, str | None, str | None]
-"""How a publication names a table: identity of the catalog rows, column list, row filter.
+"""How a publication names a table: an identity, the column list and the row filter.
 
-The identity is made of OIDs; it changes when the table is removed from the publication and added again.
+The identity is made of OIDs of catalog rows. It changes when the table is removed from the publication and
+added again.
 """
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """A row of pg_publication."""
+    """A publication, as its row in pg_publication describes it."""
 
     name: str
     """Name of the publication."""
     oid: int
-    """OID of the publication; a publication that is dropped and created again has another."""
+    """OID of the publication; a publication that is dropped and created again has another OID."""
     row_version: str
-    """xmin of the row; changes whenever the row is updated."""
+    """xmin of the row in pg_publication; changes whenever the row is updated."""
     settings: dict[str, Any]
-    """Other columns of the row, by name, as far as the server's version has them."""
+    """Values of the other columns of pg_publication that the server's version has, by column name."""
 
     @property
     def has_all_tables(self) -> bool:
@@ -44,22 +45,22 @@ class Publication(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """A row of pg_attribute: a column of a published table."""
+    """A column of a published table, as its row in pg_attribute describes it."""
 
     number: int
-    """attnum; changes if the column is dropped and added again."""
+    """Number of the column (attnum); changes if the column is dropped and added again."""
     row_version: str
-    """xmin of the row; changes whenever the row is updated."""
+    """xmin of the row in pg_attribute; changes whenever the row is updated."""
     type_oid: int
     """OID of the column's type."""
     type_modifier: int
-    """Type modifier, or -1 for none."""
+    """Type modifier of the column (atttypmod), or -1 for none."""
     base_type_oid: int
-    """OID of the type of a domain or of an array's elements; for other types, the type itself."""
+    """OID of a domain's base type or an array's element type; for other types, the same as `type_oid`."""
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
-    """A published table."""
+    """A published table, as the catalogs describe it."""
 
     oid: int
     """OID of the table."""
@@ -70,12 +71,14 @@ class CatalogTable(msgspec.Struct, frozen=True):
     columns: dict[str, Column]
     """Columns of the table, by name."""
     memberships: dict[str, Membership]
-    """Memberships by publication, for each publication that names the table, its schema or an ancestor of the
-    partition."""
+    """How publications name the table, by name of the publication.
+
+    Has only publications that name the table, its schema, or a partitioned table above the table.
+    """
     publications: tuple[str, ...]
     """Names of all publications that publish the table."""
     file: int
-    """relfilenode; changes if the table is rewritten or truncated."""
+    """Number of the table's file (relfilenode); changes if the table is rewritten or truncated."""
 
     @property
     def full_name(self) -> str:
@@ -84,18 +87,18 @@ class CatalogTable(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """What the recorded publications publish, as of one query of the catalogs."""
+    """The server's catalogs at one time: the recorded publications, and the tables that they send."""
 
     lsn: int
-    """End of the server's WAL before the query."""
+    """End of the server's WAL before the catalogs were read."""
     greatest_oid: int
-    """Greatest OID of all relations. Later relations have greater OIDs, until OIDs wrap around."""
+    """Greatest OID of all relations. Relations created later have greater OIDs, until OIDs wrap around."""
     publications: tuple[Publication, ...]
     """The recorded publications."""
     tables: dict[int, CatalogTable]
     """Published tables, by OID."""
     enums: dict[int, dict[int, str]]
-    """Labels of the database's enums, by OID of the type, then by OID of the row in pg_enum."""
+    """Labels of the database's enum types, by OID of the type, then by OID of the label's row in pg_enum."""
 
 
 _LSN: Final = """\
@@ -134,15 +137,24 @@ WITH RECURSIVE found AS (
     WHERE relkind = 'p'
 )
 SELECT identity, named, prpubid, columns, condition FROM found ORDER BY identity"""
-"""Query that adds the partitions of the named tables; xmin shows whether a partition was attached again."""
+"""Query that adds the partitions of the tables that a query of `_MEMBERSHIPS` returns.
+
+The identity of a partition contains an xmin, which changes if the partition is detached and attached again.
+"""
 
 _LOCK_TIMEOUT: Final = 5
-"""Seconds to wait for a lock: since PostgreSQL 16, pg_get_publication_tables opens each table."""
+"""Seconds to wait for a lock on a published table.
+
+Since PostgreSQL 16, pg_get_publication_tables opens, and therefore locks, each table.
+"""
 
 _WRITERS: Final = """\
 SELECT 1 FROM pg_locks WHERE relation = {oid} AND mode = 'RowExclusiveLock'
 UNION ALL SELECT 1 WHERE pg_is_in_recovery()"""
-"""Query that returns a row if a table may be written to; a standby does not know the locks of its primary."""
+"""Query that returns a row if a transaction may be writing to a table.
+
+On a standby, the query always returns a row: a standby does not know the locks of its primary.
+"""
 
 _QUOTED_NAME: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -150,14 +162,14 @@ WHERE c.oid = {oid}"""
 
 
 def read_catalog(connection: Connection, publications: Sequence[str]) -> Catalog:
-    """Return what publications publish now.
+    """Read the catalogs: publications, and the tables that they publish now.
 
     Args:
         connection: Connection to the server.
         publications: Names of the publications.
 
     Raises:
-        ConnectionLost: A transaction holds a published table exclusively, or the connection was lost.
+        ConnectionLost: A transaction has locked a published table exclusively, or the connection was lost.
         ReplicationError: The server refuses the queries.
     """
     lsn = parse_lsn(str(connection.query(_LSN)[0][0]))
@@ -175,7 +187,7 @@ def read_catalog(connection: Connection, publications: Sequence[str]) -> Catalog
 
 
 def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Catalog:
-    """Return what publications publish, in the transaction of the connection.
+    """Read the catalogs in the transaction that the connection is in.
 
     Args:
         connection: Connection in a transaction with isolation level REPEATABLE READ.
@@ -225,7 +237,7 @@ def _read_publications(connection: Connection, names: Sequence[str]) -> tuple[Pu
 def _read_memberships(
     connection: Connection, publications: dict[int, str]
 ) -> dict[int, dict[str, Membership]]:
-    """Return the memberships of tables in publications, by OID of the table and name of the publication.
+    """Return how publications name tables, by OID of the table, then by name of the publication.
 
     Args:
         connection: Connection to the server.
@@ -248,16 +260,16 @@ def _read_memberships(
 
 
 def _parse_columns(text: str | None) -> dict[str, Column]:
-    """Return the columns of a table from JSON; bytes that are not valid UTF-8 are replaced."""
+    """Parse the columns of a table from JSON, by column name; bytes that are not valid UTF-8 are replaced."""
     valid = (text or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return msgspec.json.decode(valid, type=dict[str, Column])
 
 
 def is_empty(connection: Connection, oid: int) -> bool:
-    """Return whether a table has no rows, so that the stream will have all its rows.
+    """Return whether a table has no rows yet, so that the stream will contain all its rows.
 
-    The result is False if another transaction writes to the table, if the role may not read it, or if it was
-    dropped.
+    The result is False if another transaction writes to the table, if the role may not read the table, or if
+    the table was dropped.
 
     Args:
         connection: Connection to the server.

@@ -19,7 +19,7 @@ from pgoutput.recording import IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
 
 _PUBLISHED_OPERATIONS: Final = "pubinsert", "pubupdate", "pubdelete", "pubtruncate"
-"""Columns of pg_publication that decide which operations are sent."""
+"""Columns of pg_publication that decide which operations (insert, update and so on) are sent."""
 
 _SETTINGS: Final = {
     "pubinsert": "inserts",
@@ -30,27 +30,27 @@ _SETTINGS: Final = {
     "pubgencols": "generated columns",
     "puballtables": "all tables",
 }
-"""Columns of pg_publication that decide what is sent, with their names in texts."""
+"""Names, for texts, of the publication settings that decide what is sent, by column of pg_publication."""
 
 
 class PublicationRecreated(ReplicationError):
-    """A publication was dropped and created again; the stream lacks the changes in between."""
+    """A publication was dropped and created again; the stream lacks the changes made in between."""
 
 
 class CatalogChanges(msgspec.Struct, frozen=True):
     """Differences between two readings of the catalogs."""
 
     publications: tuple[PublicationChange, ...]
-    """Changes of publications."""
+    """Publications that were altered, with texts that describe the changes."""
     incomplete: tuple[IncompleteTable, ...]
-    """Tables whose recording lacks rows or changes because of the differences."""
+    """Tables that became incomplete because of the differences."""
 
 
 def check_publication_oids(before: Catalog, after: Catalog) -> None:
-    """Check that no publication was dropped and created again.
+    """Check that no publication was dropped and created again between two readings of the catalogs.
 
     Raises:
-        PublicationRecreated: A publication has another OID than before.
+        PublicationRecreated: A publication has another OID in `after` than in `before`.
     """
     known = {one.name: one for one in before.publications}
     for one in after.publications:
@@ -72,11 +72,11 @@ def compare_catalogs(
     """Return the differences between two readings of the catalogs.
 
     Args:
-        before: The earlier reading.
-        after: The later reading.
-        time: Time of the later reading, in microseconds since 2000.
+        before: The catalogs as read earlier.
+        after: The catalogs as read later.
+        time: Time at which `after` was read, in microseconds since 2000.
         connection: Connection to the server, to check whether added tables are empty.
-        copied: OIDs of tables whose rows a snapshot has copied after the earlier reading.
+        copied: OIDs of tables whose rows a snapshot has copied since `before` was read.
     """
     comparison = _Comparison(before, after)
     incomplete = dict(comparison.altered_tables())
@@ -106,7 +106,7 @@ def compare_catalogs(
 def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[IncompleteTable, ...]:
     """Return the tables that are incomplete because a recording begins without a snapshot.
 
-    A table without rows is not incomplete.
+    These are all published tables that have rows already; the recording of an empty table is complete.
 
     Args:
         catalog: The catalogs, read after the slot's consistent point.
@@ -128,8 +128,8 @@ def _incomplete(table: CatalogTable, lsn: int, reason: str) -> IncompleteTable:
 def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Catalog) -> bool:
     """Return whether a table was published since it was created, so that the stream has all its changes.
 
-    That holds for a new table of a publication FOR ALL TABLES, unless the table was unlogged at first: then
-    its relfilenode has changed.
+    The result is True for a new table of a publication FOR ALL TABLES, unless the table was unlogged at
+    first. The relfilenode of such a table has changed.
     """
     all_tables = {one.name for one in before.publications if one.has_all_tables}
     is_covered = any(one.has_all_tables and one.name in all_tables for one in after.publications)
@@ -137,7 +137,7 @@ def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Ca
 
 
 def _existing_relations(connection: Connection, oids: Sequence[int]) -> list[int]:
-    """Return the OIDs of relations that still exist."""
+    """Return the given OIDs, without the OIDs of relations that were dropped."""
     if not oids:
         return []
     rows = connection.query(f"SELECT oid FROM pg_class WHERE oid IN ({', '.join(map(str, oids))})")
@@ -148,7 +148,7 @@ class _Comparison:
     """Comparison of two readings of the catalogs.
 
     Attributes:
-        texts: Texts that describe what was altered, by publication.
+        texts: Texts that describe what was altered, by name of the publication.
     """
 
     def __init__(self, before: Catalog, after: Catalog) -> None:
@@ -159,7 +159,7 @@ class _Comparison:
         self._compare_memberships()
 
     def altered_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
-        """Yield the tables of both readings that are incomplete: OID, table and reason."""
+        """Yield OID, table and reason of each incomplete table that both readings of the catalogs contain."""
         reasons = {one.name: self._settings_reason(one) for one in self._after.publications}
         for oid, table in self._after.tables.items():
             old = self._before.tables.get(oid)
@@ -175,7 +175,10 @@ class _Comparison:
                 yield oid, (table, reason)
 
     def _settings_reason(self, publication: Publication) -> str | None:
-        """Return a text about altered settings of a publication, or None; note the text in `texts`."""
+        """Return a text that describes the altered settings of a publication, or None if none was altered.
+
+        The text is also added to `texts`.
+        """
         old = next((one for one in self._before.publications if one.name == publication.name), None)
         if old is None or old.row_version == publication.row_version:
             return None
@@ -192,7 +195,7 @@ class _Comparison:
         return f"the publication {publication.name} was {text} {self._since}"
 
     def _compare_memberships(self) -> None:
-        """Describe tables that were added, removed or altered in publications, in `texts`."""
+        """Add texts to `texts` that describe which tables were added, removed or altered in publications."""
         before, after = self._before.tables, self._after.tables
         for oid in before.keys() | after.keys():
             old, new = before.get(oid), after.get(oid)
@@ -210,7 +213,7 @@ class _Comparison:
         self.texts = {name: texts for name, texts in sorted(self.texts.items()) if texts}
 
     def _membership_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text about altered column lists and row filters of a table, or None."""
+        """Return a text that describes altered column lists and row filters of a table, or None."""
         texts = [
             text
             for name in sorted({*old.publications} & {*new.publications})
@@ -219,9 +222,10 @@ class _Comparison:
         return f"{', '.join(texts)} {self._since}" if texts else None
 
     def _coverage_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text about publications that began or ceased to publish a table, or None.
+        """Return a text that names publications that began or ceased to publish a table, or None.
 
-        A publication is ignored if another recorded publication published the same in both readings.
+        A publication is ignored if another recorded publication published the same changes of the table in
+        both readings of the catalogs.
         """
         had, has = {*old.publications}, {*new.publications}
         publications = {one.name: one for one in (*self._after.publications, *self._before.publications)}
@@ -248,7 +252,7 @@ class _Comparison:
         return f"{', '.join(texts)} {self._since}: changes may be missing" if texts else None
 
     def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text about columns whose existing values changed without being sent, or None."""
+        """Return a text that names columns whose existing values changed without being sent, or None."""
         reasons: dict[str, list[str]] = {}
         for name in sorted(old.columns.keys() & new.columns.keys()):
             was, now = old.columns[name], new.columns[name]
@@ -274,9 +278,9 @@ class _Comparison:
 def _is_rewritten(was: Column, now: Column) -> bool:
     """Return whether ALTER COLUMN … TYPE may have changed the values of a column but not its type.
 
-    Nothing in the stream reports such a statement. It updates the column's row in pg_attribute, and rewrites
-    the table. VACUUM FULL, CLUSTER and TRUNCATE also rewrite a table, and SET NOT NULL also updates the row;
-    only both together are reported.
+    The stream does not report such a statement. The statement updates the column's row in pg_attribute, and
+    rewrites the table. VACUUM FULL, CLUSTER and TRUNCATE also rewrite a table, and SET NOT NULL also updates
+    the row. This function checks the row; the caller also checks that the table was rewritten.
     """
     same_type = (was.type_oid, was.type_modifier) == (now.type_oid, now.type_modifier)
     return same_type and was.row_version != now.row_version
@@ -285,8 +289,8 @@ def _is_rewritten(was: Column, now: Column) -> bool:
 _NO_MEMBERSHIP: Final = None, None, None
 """Membership of a table that its publication does not name, as in FOR ALL TABLES.
 
-A table that was added while the catalogs were read also has none: the snapshot of the queries lacks its row,
-but pg_get_publication_tables reads the server's caches, which are newer.
+A table that was added while the catalogs were read has this membership too: the snapshot of the queries lacks
+the table's row in pg_publication_rel, but pg_get_publication_tables reads the newer caches of the server.
 """
 
 

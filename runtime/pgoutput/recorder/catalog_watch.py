@@ -22,19 +22,22 @@ from pgoutput.recorder.timelines import Timeline, read_timelines
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _MIN_PAUSE: Final = 2.0
-"""Smallest number of seconds between two readings."""
+"""Smallest number of seconds between two readings of the catalogs."""
 
 _PAUSE_FACTOR: Final = 20
-"""Ratio of a pause to the duration of a reading, to limit the load on servers with many tables."""
+"""Ratio of the pause after a reading of the catalogs to the duration of the reading.
+
+The pause limits the load on servers with many tables.
+"""
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):
-    """A reading of the catalogs that differs from the one before."""
+    """The catalogs after a change, and the change."""
 
     catalog: Catalog
-    """The reading."""
+    """The catalogs as read after the change."""
     changes: CatalogChanges
-    """Differences from the reading before."""
+    """Differences from the catalogs as read before the change."""
 
 
 class TimelineChanged(ConnectionLost):
@@ -42,17 +45,17 @@ class TimelineChanged(ConnectionLost):
 
 
 class CatalogWatch:
-    """A thread that reads the catalogs on a connection of its own; a context manager.
+    """A thread that reads the server's catalogs repeatedly, on its own connection; a context manager.
 
     Attributes:
-        wal_lsn: End of the server's WAL at the last reading; None while the server does not answer.
+        wal_lsn: End of the server's WAL when the catalogs were last read; None while the server does not
+            answer.
 
     Args:
         dsn: DSN of the server that streams, and of no other server.
         publications: Names of the recorded publications.
-        before: The reading of the catalogs to compare with first.
-        timelines: History of the server's WAL if the server is a standby, whose timeline may change; else
-            None.
+        before: The catalogs as read before the thread starts; the first reading is compared with them.
+        timelines: Timeline history of a standby, to notice when its timeline changes; None for a primary.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class CatalogWatch:
         self.wal_lsn: int | None = None
         self._condition = Condition()
         self._requested = self._answered = 0
-        """Number of readings that `read_now` has requested, and number of them that are done."""
+        """Number of calls of `read_now`, and number of those calls for which the catalogs have been read."""
         self._stopped = False
         self._updates: list[CatalogUpdate] = []
         self._error: ReplicationError | None = None
@@ -82,7 +85,7 @@ class CatalogWatch:
         self._thread.join(_MIN_PAUSE)  # not longer: the server may not answer
 
     def take_updates(self) -> list[CatalogUpdate]:
-        """Return the updates since the last call.
+        """Return the changes of the catalogs that the thread has found since the last call.
 
         Raises:
             ReplicationError: A publication was dropped and created again.
@@ -95,13 +98,13 @@ class CatalogWatch:
             return updates
 
     def read_now(self, timeout: float) -> bool:
-        """Wait for a reading that begins after this call.
+        """Make the thread read the catalogs now, and wait until the catalogs were read.
 
         Args:
             timeout: Largest number of seconds to wait.
 
         Returns:
-            Whether the reading was done in time.
+            Whether the catalogs were read within `timeout` seconds.
         """
         with self._condition:
             self._requested += 1
@@ -126,7 +129,7 @@ class CatalogWatch:
                 self._pause(_MIN_PAUSE)
 
     def _read(self, connection: Connection) -> None:
-        """Read the catalogs, note an update, and pause."""
+        """Read the catalogs once, save changes for `take_updates`, and pause."""
         with self._condition:
             requested = self._requested
         began = time.monotonic()

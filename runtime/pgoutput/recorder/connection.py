@@ -19,7 +19,7 @@ from pgoutput.recorder.events import Notice
 from pgoutput.recorder.server_errors import error_of_attempt, error_of_result, result_field, result_text
 
 Row: TypeAlias = tuple[str | None, ...]
-"""A row of a query: values as text, None for NULL."""
+"""A row of a query's result: values as text, None for NULL."""
 
 _SETTINGS: Final = {
     "client_encoding": "UTF8",
@@ -34,40 +34,41 @@ _SETTINGS: Final = {
     "row_security": "off",
     "client_min_messages": "notice",
 }
-"""Settings of every connection.
+"""Server settings of every connection, by name.
 
 The first six fix the text format of values, in the stream and in the snapshot alike (libpqrcv_connect sets
-the first four). The others, as in pg_dump: no time limits, and an error if a policy would hide rows; and all
-notices.
+the first four). As in pg_dump, the next four disable time limits, and make a query fail if row security
+would hide rows. The last makes the server send all notices.
 """
 
 _TIMEOUTS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
-"""Further time limits to switch off, by the first server version that has the setting."""
+"""Settings of further time limits to disable, by the first major server version that has the setting."""
 
 _CANCELED: Final = b"57014"
 _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
 """SQLSTATE and C function of the warning that the server skips a missing publication (pgoutput.c).
 
-Servers send it since PostgreSQL 18; older servers end the stream. Both are the same in every language.
+Servers send this warning since PostgreSQL 18; older servers end the stream. SQLSTATE and function are the
+same in every language of the server.
 """
 
 _COPY_STATES: Final = (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH)
 
 _RECEIVE_BYTES: Final = 1 << 20
-"""Bytes of messages that `receive` returns at a time; the last message may exceed them."""
+"""Largest number of bytes that one call of `receive` returns; only the last message may exceed the limit."""
 
 _SMALL_READ: Final = 1000
-"""Number of bytes of a small read, after which the next read is delayed."""
+"""Number of bytes below which a read counts as small; the next read is then delayed."""
 
 _DELAY_SECONDS: Final = 0.00002
 """Delay after a small read, in seconds.
 
-A busy server sends each message by itself. One read for several messages takes a fifth of the time of a read
-for each message.
+A busy server sends each message by itself. One read of several messages takes a fifth of the time of one
+read for each message.
 """
 
 _POLL_SECONDS: Final = 0.25
-"""Largest number of seconds between two calls of `stop`."""
+"""Largest number of seconds between two calls of `stop` while the connection waits for the server."""
 
 
 class Interrupted(Exception):
@@ -82,14 +83,14 @@ class Connection:
     """A connection to one database of a server; a context manager.
 
     Attributes:
-        more: Whether received messages are buffered, so that `receive` must be called without waiting.
+        more: Whether libpq may have buffered messages; then call `receive` without waiting for the socket.
         ended: Whether the server has ended the stream.
 
     Args:
         dsn: Connection string of libpq: keywords and values, or a URI.
-        replication: Whether to accept the commands of the streaming replication protocol too.
-        stop: Returns whether to stop waiting for the server.
-        on_notice: Called with each notice and warning of the server, once for each text.
+        replication: Whether the connection also accepts commands of the streaming replication protocol.
+        stop: Called while the connection waits for the server; returns whether to stop waiting.
+        on_notice: Called with notices and warnings of the server; only once for notices of the same text.
 
     Raises:
         ConnectionLost: The connection was refused, but may be accepted later.
@@ -156,9 +157,9 @@ class Connection:
 
     @property
     def pinned_dsn(self) -> str:
-        """The DSN with only the host, address and port of this connection.
+        """The DSN, with the host, address and port of only the server that this connection has reached.
 
-        Further connections of a session use it to reach the same server if the DSN lists several servers.
+        Further connections of a session use this DSN: the original DSN may list several servers.
         """
         libpq = self._libpq
         place = {"host": libpq.host, "hostaddr": libpq.hostaddr, "port": libpq.port}
@@ -175,10 +176,10 @@ class Connection:
         return self._libpq.server_version
 
     def query(self, query: str | sql.Composable, *, stop: Callable[[], bool] = _never) -> list[Row]:
-        """Run a query, or a command of the replication protocol, and return its rows as text.
+        """Run a query or a command of the replication protocol; return the rows, with values as text.
 
         Args:
-            query: The query. A composed query must have text in valid UTF-8.
+            query: The query. If it is composed with psycopg.sql, its text must be valid UTF-8.
             stop: Returns whether to cancel the query.
 
         Raises:
@@ -193,7 +194,7 @@ class Connection:
         ]
 
     def copy_out(self, statement: str) -> Iterator[bytes]:
-        """Yield the rows of COPY … TO STDOUT, in the format of the statement.
+        """Run COPY … TO STDOUT, and yield the rows as bytes in the format that the statement requests.
 
         Raises:
             ConnectionLost: The connection was lost.
@@ -218,7 +219,7 @@ class Connection:
         self._end_of_copy()
 
     def start_replication(self, command: str) -> None:
-        """Begin to stream with a START_REPLICATION command.
+        """Run a START_REPLICATION command, after which the server streams.
 
         Raises:
             ConnectionLost: The connection was lost, or the slot is in use.
@@ -230,8 +231,8 @@ class Connection:
     def receive(self) -> list[bytes]:
         """Return the contents of the CopyData messages that have arrived, without waiting.
 
-        Sets `more` and `ended`. Messages that arrived before an error are returned first; then every use of
-        the connection raises the error.
+        Sets `more` and `ended`. Messages that arrived before an error are returned first; after that, every
+        use of the connection raises the error.
 
         Raises:
             ConnectionLost: The connection was lost.
@@ -262,7 +263,7 @@ class Connection:
         self.more = room <= 0
 
     def _take_buffered(self, received: list[bytes], room: int) -> int:
-        """Append messages that libpq has buffered, up to `room` bytes; return the room that is left."""
+        """Append up to `room` bytes of messages buffered by libpq; return the unused part of `room`."""
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)
@@ -278,9 +279,9 @@ class Connection:
         return room
 
     def _handle_notice(self, result: pq.abc.PGresult) -> None:
-        """Report a notice; note the error if the notice says that a publication is missing.
+        """Pass a notice to `on_notice`; end the connection with an error if a publication is missing.
 
-        libpq reads messages in order: messages of later calls of `get_copy_data` were sent after the notice.
+        libpq reads messages in order: messages that `get_copy_data` returns later were sent after the notice.
         """
         severity = result_field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
         sqlstate = result_field(result, pq.DiagnosticField.SQLSTATE)
@@ -362,7 +363,7 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
     """Return the parameters of a DSN, by name.
 
     Raises:
-        ValueError: The DSN cannot be parsed; the text does not quote it.
+        ValueError: The DSN cannot be parsed. The error does not quote the DSN, which may have a password.
     """
     try:
         return conninfo_to_dict(dsn)

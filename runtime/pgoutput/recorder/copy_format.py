@@ -23,7 +23,7 @@ def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[byte
     """Yield the rows of a COPY in batches.
 
     Args:
-        data: Output of COPY, a row at a time.
+        data: Output of COPY, one row per element.
         is_binary: Whether the output is in binary format, with a header and a trailer.
     """
     rows: list[bytes] = []
@@ -39,10 +39,10 @@ def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[byte
 
 
 def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, width: int) -> Columns:
-    """Return the cells of rows by column, for `pgoutput.columns.encode_inserts`.
+    """Return the cells of COPY rows by column, as `pgoutput.columns.encode_inserts` takes them.
 
     Args:
-        rows: Rows of COPY.
+        rows: Rows as COPY writes them.
         binary_columns: For rows in binary format, whether each column has cells in binary format; the other
             columns were copied as text. None for rows in text format.
         width: Number of columns.
@@ -58,7 +58,7 @@ def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, w
 
 
 def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
-    """Return the cells of rows in text format, row by row (CopyAttributeOutText)."""
+    """Return the cells of rows in COPY's text format, row after row (CopyAttributeOutText)."""
     data = np.frombuffer(b"".join(rows), np.uint8)
     ends = np.flatnonzero((data == ord("\t")) | (data == ord("\n")))  # values have both as escapes only
     starts = np.concatenate(([0], ends + 1))[:-1]
@@ -77,7 +77,7 @@ def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
-    """Return the cells of rows in binary format, row by row (CopyOneRowTo)."""
+    """Return the cells of rows in COPY's binary format, row after row (CopyOneRowTo)."""
     rows = [row[2:] for row in rows]  # without the number of columns
     data = np.frombuffer(b"".join(rows), np.uint8)
     at = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]
@@ -92,7 +92,7 @@ def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
 
 
 def _without_header_and_trailer(data: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the rows of the binary format without its header and trailer."""
+    """Return the rows from COPY's output in binary format, without header and trailer."""
     rows = iter(data)
     first = next(rows)  # the header, which ends with the size of its extension in four bytes, and maybe a row
     start = len(_SIGNATURE) + 8 + int.from_bytes(first[len(_SIGNATURE) + 4 :][:4])

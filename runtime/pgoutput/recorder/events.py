@@ -26,20 +26,23 @@ class Connected(Event, frozen=True, kw_only=True):
     proto_version: int
     """Version of the logical replication protocol."""
     options: dict[str, str]
-    """Other options of START_REPLICATION."""
+    """Options of START_REPLICATION except the protocol version and publications, by name."""
     start_lsn: str
     """LSN after which transactions are recorded."""
 
 
 class Waiting(Event, frozen=True, kw_only=True):
-    """The creation of the slot waits for the end of a transaction. Reported again when the cause changes."""
+    """The creation of the slot waits for the end of a transaction.
+
+    Reported again when the awaited transaction or its state changes.
+    """
 
     xid: int | None
     """ID of the transaction; None on a standby that waits until the primary logs its running transactions."""
     gid: str | None
     """Global identifier of a prepared transaction; None for other transactions."""
     database: str | None
-    """Database of the transaction."""
+    """Database in which the transaction runs."""
     pid: int | None
     """Server process of a transaction that is not prepared; None for a prepared transaction."""
     user: str | None
@@ -102,7 +105,7 @@ class Notice(Event, frozen=True, kw_only=True):
     """The server has sent a notice or a warning. Each text is reported once per connection."""
 
     severity: str
-    """WARNING, NOTICE, INFO, LOG or DEBUG, in any language of the server's messages."""
+    """WARNING, NOTICE, INFO, LOG or DEBUG, whatever the language of the server's messages."""
     sqlstate: str
     """SQLSTATE code, five characters."""
     message: str
@@ -117,14 +120,14 @@ class SnapshotKept(Event, frozen=True, kw_only=True):
 
 
 class TableIncomplete(Event, frozen=True, kw_only=True):
-    """The recording lacks rows or changes of a table. Reported when it is found, and at each start."""
+    """The recording lacks rows or changes of a table. Reported when the loss is found, and at each start."""
 
     table: str
     """Name of the table, with its schema."""
     lsn: str
     """End of the server's WAL when the loss was found."""
     reason: str
-    """Cause of the loss."""
+    """Text that describes why rows or changes are missing."""
 
 
 class PublicationAltered(Event, frozen=True, kw_only=True):
@@ -140,7 +143,7 @@ class Reconnecting(Event, frozen=True, kw_only=True):
     """The connection was lost or refused; another attempt follows after a pause."""
 
     reason: str
-    """Text of the error."""
+    """Text of the error that ended the connection or refused it."""
     seconds: float
     """Length of the pause, in seconds."""
 
@@ -152,4 +155,4 @@ class Stopped(Event, frozen=True, kw_only=True):
     """Number of messages that were received since the recorder was started."""
     acknowledged_lsn: str | None
     """LSN up to which everything was acknowledged; None if the recorder was stopped before a stream began.
-    Then neither a slot nor a partial snapshot is left."""
+    In that case, neither a new slot nor a partial snapshot is left."""

@@ -35,13 +35,13 @@ _T = TypeVar("_T")
 
 
 class State(msgspec.Struct, kw_only=True):
-    """State of a recording beside its segments: the file _recording.json.
+    """What is saved about a recording outside its segments: the content of the file _recording.json.
 
     Readers of Parquet folders skip files whose names begin with an underscore.
     """
 
     recording: str = msgspec.field(default_factory=lambda: str(uuid4()))
-    """UUID of the recording, which all its segments have."""
+    """UUID of the recording, which the metadata of all its segments has."""
     slot: str
     """Name of the replication slot."""
     system_identifier: str
@@ -49,13 +49,13 @@ class State(msgspec.Struct, kw_only=True):
     database: str
     """Name of the database."""
     timelines: tuple[Timeline, ...] = ()
-    """History of the WAL that was recorded, the current timeline last; empty before the first session."""
+    """Timelines of the WAL that was recorded, the current timeline last; empty before the first session."""
     server_start: str = ""
-    """SessionStart time of the server of the last session, from pg_postmaster_start_time()."""
+    """Start time of the server that streamed in the last session, from pg_postmaster_start_time()."""
     acknowledged_lsn: int | None = None
-    """LSN that the server may know as stored; None before the first acknowledgement."""
+    """LSN up to which the recorder may have acknowledged; None before the first acknowledgement."""
     last_segment: int = 0
-    """Number of the last segment whose end the server may know as stored; 0 for none."""
+    """Number of the last segment that may be acknowledged already; 0 for none."""
     snapshot: Literal["none", "running", "complete"] = "none"
     """Whether the recording has a snapshot; `running` if it was begun and not finished."""
     incomplete: tuple[IncompleteTable, ...] = ()
@@ -67,11 +67,11 @@ class State(msgspec.Struct, kw_only=True):
 class Folder:
     """The folder of a recording, locked against other recorders; a context manager.
 
-    Its methods may be called from several threads.
+    The methods may be called from several threads.
 
     Attributes:
         path: Path of the folder.
-        directory: The folder, held open.
+        directory: The opened folder; unlike `path`, the same folder after it was moved.
         state: State of the recording; None for a new recording.
         catalog: Last saved reading of the server's catalogs; None for a new recording.
 
@@ -119,7 +119,7 @@ class Folder:
         self.directory.close()
 
     def check_in_place(self) -> None:
-        """Check that the path still leads to the folder.
+        """Check that the path still leads to the folder that was opened.
 
         Raises:
             RecordingError: The folder was moved, removed or replaced.
@@ -131,7 +131,7 @@ class Folder:
             )
 
     def state_for(self, slot: str, system_identifier: str, database: str) -> State:
-        """Return the state of the recording of this slot; a new state for a new recording.
+        """Return the state of the recording, checked against slot and server, or a new state.
 
         Raises:
             RecordingError: The folder has the recording of another slot or server, or segments are missing.
@@ -156,7 +156,7 @@ class Folder:
         return self.state
 
     def save(self, state: State) -> None:
-        """Replace the state, and write it to the disk.
+        """Replace the state of the recording, and write the new state to the disk.
 
         Raises:
             RecordingError: The folder was moved or removed.
@@ -166,11 +166,11 @@ class Folder:
             self._save(state)
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the state, and write it to the disk.
+        """Change fields of the state of the recording, and write the new state to the disk.
 
         Args:
-            changes: New values of fields. A function is called with the state and returns the value; no other
-                thread changes the state meanwhile.
+            changes: New values, by field. A function is called with the old state and returns the new value;
+                no other thread changes the state during the call.
 
         Raises:
             RecordingError: The folder was moved or removed.
@@ -187,7 +187,7 @@ class Folder:
         self.state = state
 
     def save_catalog(self, catalog: Catalog) -> None:
-        """Write a reading of the catalogs to the disk, to compare the next reading with.
+        """Write the catalogs as last read to the disk, to compare them with the catalogs as read next.
 
         Raises:
             RecordingError: The folder was moved or removed.
@@ -207,7 +207,7 @@ class Folder:
             return None
 
     def stored_lsn(self, state: State) -> int:
-        """Return the LSN up to which all published transactions are stored."""
+        """Return the LSN up to which all published transactions are known to be stored."""
         return max(state.acknowledged_lsn or 0, self.recorded_lsn())
 
     def recorded_lsn(self) -> int:
@@ -216,7 +216,7 @@ class Folder:
         return 0 if last is None else last.end_lsn
 
     def next_start(self, lsn: int) -> SessionStart:
-        """Return where the next session continues the recording.
+        """Return session number, segment number, position and LSN at which the next session starts.
 
         Args:
             lsn: LSN to begin at if the recording has no segment.
@@ -250,7 +250,7 @@ class Folder:
         return State(slot=state.slot, system_identifier=state.system_identifier, database=state.database)
 
     def publish_snapshot(self) -> None:
-        """Rename the folder of the finished snapshot, so that readers see it."""
+        """Give the folder of the finished snapshot its final name, under which readers find it."""
         self.check_in_place()
         sync_path(self.path / _PARTIAL_SNAPSHOT)
         self.directory.rename(_PARTIAL_SNAPSHOT, SNAPSHOT)
@@ -264,7 +264,7 @@ class Folder:
             raise RecordingError(text) from None
 
     def _visible_names(self) -> list[str]:
-        """Return the names of visible files, which a new recording does not have."""
+        """Return the names of files, except hidden files and the saved catalogs; none in a new recording."""
         return [name for name in self.directory.names() if name[0] != "." and name != _CATALOG_FILE]
 
     def _names_of_recording(self) -> list[str]:

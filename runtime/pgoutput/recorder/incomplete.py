@@ -1,4 +1,4 @@
-"""IncompleteTable tables and changes of publications, noted in the folder of a recording."""
+"""Incomplete tables and changes of publications, saved in the folder of a recording."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pgoutput.recording import IncompleteTable
 
 
 def save_changes(folder: Folder, catalog: Catalog, changes: CatalogChanges) -> None:
-    """Write the catalogs and their changes to the folder of a recording.
+    """Write changes of the catalogs, then the catalogs, to the folder of a recording.
 
-    The changes are written first: after a crash in between, they are found again.
+    After a crash between the two writes, the next comparison of the catalogs finds the changes again.
 
     Raises:
         RecordingError: The folder was moved or removed.
@@ -32,7 +32,7 @@ def save_changes(folder: Folder, catalog: Catalog, changes: CatalogChanges) -> N
 
 
 def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> RecordingError:
-    """Return the error for incomplete tables of a recording in strict mode."""
+    """Return the error that strict mode raises for incomplete tables of a recording."""
     tables = "; ".join(f"{one.namespace or 'pg_catalog'}.{one.name}: {one.reason}" for one in incomplete)
     return RecordingError(
         f"{path}: the recording lacks rows of some tables ({tables}): record them anew in another folder "
@@ -43,7 +43,7 @@ def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> Recor
 def _merged(
     known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
 ) -> tuple[IncompleteTable, ...]:
-    """Return known and found tables, each once, with its first and its last reason."""
+    """Return known and newly found incomplete tables, each table once with its first and last reason."""
     merged = {one.oid: one for one in known}
     for one in found:
         old = merged.get(one.oid)

@@ -17,10 +17,10 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
     proto_version: int | None = None
     """Protocol version; None for the newest version that the server supports."""
     streaming: Streaming | None = None
-    """Whether large transactions are sent while in progress; None for the most that the protocol version
-    supports."""
+    """Whether large transactions are sent while in progress; None for the most advanced value that the
+    protocol version supports."""
     two_phase: bool = False
-    """Whether transactions are sent when they are prepared. The slot must have the same flag."""
+    """Whether transactions are sent when they are prepared. The slot's flag two_phase must be equal."""
     binary: bool = False
     """Whether values are sent in binary format, if their type has one."""
     messages: bool = False
@@ -77,14 +77,14 @@ def _most_streaming(proto_version: int) -> str:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of a `Recorder` that hold for all its sessions."""
+    """Arguments of a `Recorder` that are the same for all its sessions."""
 
     slot: str
     """Name of the replication slot."""
     publications: tuple[str, ...]
     """Names of the publications to record."""
     options: RecorderOptions
-    """Options of the stream."""
+    """Stream options to request from the server."""
     create_slot: bool
     """Whether to create the slot of a new recording if it does not exist."""
     failover: bool
@@ -92,8 +92,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: bool
     """Whether to begin a new recording with a snapshot."""
     strict: bool
-    """Whether to refuse to record with incomplete tables."""
+    """Whether an incomplete table ends the recorder with an error."""
     segment_bytes: int
-    """Size of the messages at which a segment ends, in bytes."""
+    """Total size of messages at which a segment ends, in bytes."""
     segment_seconds: float
-    """Age at which a segment ends if it has something to acknowledge, in seconds."""
+    """Age in seconds at which a segment ends; later if it has only unfinished transactions."""

@@ -22,20 +22,20 @@ from pgoutput.recorder.connection import Connection, Row
 
 
 class PublishedTable(msgspec.Struct):
-    """A published table."""
+    """A published table: the messages that describe it, and the SQL that copies its rows."""
 
     relation: Relation
     """Relation message of the table."""
     types: tuple[Type, ...]
     """Type messages of the columns whose types are not built in."""
     storage: str | None
-    """relfilenode; a rewritten table has no rows for snapshots from before the rewrite."""
+    """relfilenode. Changes if the table is rewritten; earlier snapshots then see no rows."""
     lock: str
     """SQL that locks the table against changes of its columns."""
     query: str
     """COPY statement that reads the published rows and columns."""
     binary: tuple[bool, ...] | None
-    """Whether COPY gives the column in binary format, for each column; None for a COPY in text format."""
+    """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
 
     @property
     def name(self) -> str:
@@ -52,8 +52,8 @@ _PUBLISHED: Final[dict[int, LiteralString]] = {
 }
 """Queries for published relations, by the first server version that supports the query.
 
-A table of several publications is returned several times. The column list is NULL for all columns if the
-server does not list them.
+The result has a row for each publication of a table. The column list (attrs) is NULL if all columns are
+published and the server does not list them.
 """
 
 _TABLES: Final = """\
@@ -95,7 +95,7 @@ def published_tables(
     Args:
         connection: Connection to the server.
         publications: Names of the publications.
-        binary: Whether to copy values in binary format, if pgoutput sends their types so.
+        binary: Whether to copy values in binary format if their type has one.
 
     Raises:
         ReplicationError: The publications have different column lists for a table, or the server refuses the
@@ -109,13 +109,13 @@ def published_tables(
 
 
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
-    """Return SQL for the columns relid, attrs and qual of the tables that publications publish."""
+    """Return a query for published tables: OID (relid), column list (attrs) and row filter (qual)."""
     names = sql.SQL(", ").join(map(sql.Literal, publications))
     return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
 
 
 def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTable:
-    """Return a table from rows of `_TABLES`, one row for each publication of the table."""
+    """Build a table from the result of the query `_TABLES`: one row for each publication of the table."""
     oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
     column_lists = {row[7] for row in rows}
     if len(column_lists) > 1:
@@ -151,19 +151,19 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
 
 
 def _as_text(quoted: str) -> str:
-    """Return SQL for a column's value as text; pgoutput also sends types without binary format as text."""
+    """Return SQL that converts a column to text, as pgoutput does for types without binary format."""
     return f"CASE WHEN {quoted} IS NOT NULL THEN pg_catalog.format('%s', {quoted}) END"
 
 
 def _of_version(connection: Connection, by_version: Mapping[int, LiteralString]) -> LiteralString:
-    """Return the value of the newest version that is not newer than the server."""
+    """Return the value in `by_version` for the newest version that is not newer than the server."""
     return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
 
 
 def _columns(
     connection: Connection, oid: str, identity: str, attrs: str | None
 ) -> list[tuple[RelationColumn, str, bool]]:
-    """Return the published columns, each with its quoted name and whether its type has a binary format."""
+    """Return published columns of a table, each with quoted name and whether its type has a binary format."""
     if attrs is not None:
         published = f"a.attnum IN ({', '.join(attrs.split()) or 'NULL'})"
     elif connection.server_version >= 120_000:

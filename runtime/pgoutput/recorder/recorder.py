@@ -26,7 +26,7 @@ from pgoutput.recording import SEGMENT_BYTES
 from pgoutput.wire import parse_lsn, shown_text
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
-"""Beginning of a URI; pathlib leaves one slash of `://`."""
+"""Pattern for the start of a URI, with one slash: pathlib removes the second slash of `://`."""
 
 
 class Recorder:
@@ -41,10 +41,10 @@ class Recorder:
         create_slot: Whether to create the slot of a new recording if it does not exist.
         failover: Whether to create the slot with the flag failover, so that standbys keep it (PostgreSQL 17).
         snapshot: Whether to begin a new recording with a copy of the published tables.
-        strict: Whether to refuse to record with incomplete tables, whose recording lacks rows or changes.
-        segment_bytes: Size of the messages at which a segment ends, in bytes.
-        segment_seconds: Age at which a segment ends if it has something to acknowledge, in seconds.
-        retry_for: Time after the first error of an outage within which a stream must begin, in seconds; 0 to
+        strict: Whether an incomplete table ends the recorder with an error.
+        segment_bytes: Total size of messages at which a segment ends, in bytes.
+        segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
+        retry_for: Seconds that an outage may last, from its first error until the server streams again; 0 to
             never reconnect.
         on_event: Called with each event, from several threads.
 
@@ -97,21 +97,21 @@ class Recorder:
         """Time at which `run` returns, by time.monotonic(); None for no end."""
 
     def stop(self) -> None:
-        """Make `run` store and acknowledge everything received, and return.
+        """Make `run` store and acknowledge all received messages, and then return.
 
         May be called from any thread, and from a signal handler.
         """
         self._stop.set()
 
     def run(self, *, until: int | str | None = None, seconds: float | None = None) -> None:
-        """Record until an end is reached, or until `stop` is called.
+        """Record until `until` or `seconds` is reached, or until `stop` is called.
 
         A connection that is lost or refused is made again after a pause of up to half a minute.
 
         Args:
-            until: LSN, as a number or text: return when everything up to it is stored. `now` is the end of
-                the server's WAL when the server is first reached. None for no end. Messages that arrive
-                together with the last one are stored too.
+            until: LSN as a number or text; `run` returns when everything up to it is stored. `now` is the end
+                of the server's WAL when the server is first reached. None for no end. Messages that arrive
+                together with the last message are stored too.
             seconds: Time after which to return, in seconds; None for no end.
 
         Raises:
@@ -177,7 +177,7 @@ def _check_path(folder: str) -> None:
 
 
 def _with_advice(error: OSError, folder: Path) -> OSError:
-    """Return the error of a full disk with folder and advice, and any other error as it is."""
+    """Add the folder and advice to the error of a full disk; return any other error unchanged."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return error
     text = "what was acknowledged is stored: make room, and start again to go on from there"

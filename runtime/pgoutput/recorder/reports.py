@@ -27,7 +27,7 @@ _PROGRESS_SECONDS: Final = 1.0
 
 
 class Reporter:
-    """The events of a recorder, built from its state and passed to `on_event`.
+    """Builds the events of a recorder, passes them to `on_event`, and counts messages over all sessions.
 
     Args:
         on_event: Called with each event, from several threads; None discards the events.
@@ -36,25 +36,25 @@ class Reporter:
     def __init__(self, on_event: Callable[[Event], None] | None) -> None:
         self._on_event = on_event
         self._messages = 0
-        """Number of messages of all sessions."""
+        """Number of messages received in all sessions."""
         self._earlier_messages = 0
-        """Number of messages of the sessions before the current one."""
+        """Number of messages received in the sessions before the current session."""
         self._acknowledged_lsn: int | None = None
         self._has_reported_incomplete = False
 
     def report(self, event: Event) -> None:
-        """Report an event."""
+        """Pass an event to `on_event`."""
         if self._on_event is not None:
             self._on_event(event)
 
     def report_known_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
-        """Report the incomplete tables of a recording when the first session begins, and not again."""
+        """Report the incomplete tables of a recording at the first call; later calls do nothing."""
         if not self._has_reported_incomplete:
             self._has_reported_incomplete = True
             self._report_incomplete(tables)
 
     def report_changes(self, changes: CatalogChanges) -> None:
-        """Report altered publications and incomplete tables."""
+        """Report publications that were altered, and tables that became incomplete."""
         for change in changes.publications:
             self.report(PublicationAltered(publication=change.publication, changes=change.changes))
         self._report_incomplete(changes.incomplete)
@@ -65,7 +65,7 @@ class Reporter:
             self.report(TableIncomplete(table=name, lsn=format_lsn(one.lsn), reason=one.reason))
 
     def session_begins(self, start: PreparedSession) -> None:
-        """Report that a session has begun to stream."""
+        """Report that the server has begun to stream, and begin to count the messages of a session."""
         self._earlier_messages = self._progress_messages = self._messages
         self._progress_time = time.monotonic()
         source = start.source
@@ -117,11 +117,11 @@ class Reporter:
         self._progress_messages, self._progress_time = self._messages, time.monotonic()
 
     def session_ends(self, session: Session) -> None:
-        """Add a session to the totals."""
+        """Add the messages of an ended session to the totals."""
         self._messages = self._earlier_messages + session.messages
         self._acknowledged_lsn = session.acknowledged_lsn
 
     def report_stopped(self) -> None:
-        """Report the totals at the end of a run."""
+        """Report that the recorder has ended, with the totals of all sessions."""
         lsn = None if self._acknowledged_lsn is None else format_lsn(self._acknowledged_lsn)
         self.report(Stopped(messages=self._messages, acknowledged_lsn=lsn))

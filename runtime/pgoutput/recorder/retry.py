@@ -10,10 +10,10 @@ from pgoutput.errors import ReplicationError
 from pgoutput.recorder.server_errors import CredentialsRefused
 
 _MIN_PAUSE: Final = 0.5
-"""Seconds between the first and the second attempt."""
+"""Seconds between the first and the second connection attempt."""
 
 _MAX_PAUSE: Final = 30.0
-"""Largest number of seconds between two attempts."""
+"""Largest number of seconds between two connection attempts."""
 
 
 class RetryPolicy:
@@ -35,7 +35,7 @@ class RetryPolicy:
         self._attempt_start = time.monotonic()
 
     def stream_begins(self) -> None:
-        """Note that the attempt was successful: the server streams, and the outage is over."""
+        """Note that the server streams: the connection attempt has succeeded, and the outage is over."""
         self._outage_start = None
         self._has_streamed = True
 
@@ -45,8 +45,8 @@ class RetryPolicy:
         The pauses grow exponentially, with jitter, up to half a minute.
 
         Args:
-            error: The retryable error that ended the attempt. Refused credentials are retried only if this
-                run has streamed before: they may be about to be replaced.
+            error: The retryable error that ended the attempt. `CredentialsRefused` is retried only
+                if the server has streamed before: an administrator may be replacing the credentials.
 
         Raises:
             ReplicationError: `error` itself, if there must be no further attempt.

@@ -17,15 +17,15 @@ class Server(msgspec.Struct, frozen=True):
     """Properties of a server, from IDENTIFY_SYSTEM and its settings."""
 
     system_identifier: str
-    """Identifier of the database cluster; a standby has that of its primary."""
+    """Identifier of the database cluster; the same for a primary and its standbys."""
     database: str
-    """Database of the connection."""
+    """Name of the database that the connection uses."""
     version: str
     """Full version, such as `18.4`."""
     major_version: int
     """Major version, such as 18."""
     flush_lsn: int
-    """End of the WAL that is flushed; on a standby, of the WAL that is replayed."""
+    """LSN up to which a primary has flushed its WAL, or up to which a standby has replayed it."""
     sender_timeout: float
     """wal_sender_timeout: seconds until the server disconnects a silent client; 0 for never."""
 

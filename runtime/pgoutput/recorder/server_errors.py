@@ -23,15 +23,15 @@ _RETRYABLE: Final = (
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 
 _ALLOWED_PLUGINS: Final = "output_plugin_libraries"
-"""Server setting that lists the allowed output plugins, in minor releases since August 2026.
+"""Name of the server setting that lists the allowed output plugins, in minor releases since August 2026.
 
-Detail and hint of the error for another plugin have its name, in every language.
+The error for a plugin that is not allowed has this name in its detail and hint, in every language.
 """
 
 _CREDENTIALS: Final = re.compile(
     "authentication failed for user|no password supplied|channel binding|certificate|private key"
 )
-"""Errors of connection attempts that are caused by a password or certificate."""
+"""Pattern for errors of connection attempts that are caused by a password or certificate."""
 
 _PERMANENT: Final = re.compile(
     'role ".*" (does not exist|is not permitted to log in)|database ".*" does not exist'
@@ -39,21 +39,22 @@ _PERMANENT: Final = re.compile(
     "|server does not support SSL|invalid .*value|invalid connection option"
     "|definition of service|service file"
 )
-"""Errors of connection attempts that are not retryable.
+"""Pattern for errors of connection attempts that are not retryable.
 
-libpq keeps no SQLSTATE of them. A server whose messages are not in English is therefore retried.
+libpq does not keep the SQLSTATE of these errors. Errors in other languages than English do not match, and are
+therefore retried.
 """
 
 _MULTIPLE_ATTEMPTS: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
-"""Text in front of the errors of all attempts, if a DSN leads to several servers or addresses."""
+"""Text that psycopg puts before the errors of all attempts, if a DSN has several servers or addresses."""
 
 
 class UndefinedObject(ReplicationError):
-    """The server has no object of this name."""
+    """An object that a statement or the stream names does not exist (SQLSTATE 42704)."""
 
 
 class LockNotAvailable(ReplicationError):
-    """Another transaction held a lock for longer than lock_timeout."""
+    """Another transaction held a lock for longer than lock_timeout (SQLSTATE 55P03)."""
 
 
 class CredentialsRefused(ReplicationError):
@@ -61,11 +62,11 @@ class CredentialsRefused(ReplicationError):
 
 
 _CLASSES: Final = {"42704": UndefinedObject, "55P03": LockNotAvailable}
-"""Classes of errors that are not retryable, by SQLSTATE."""
+"""Exception classes for errors that are not retryable, by SQLSTATE; ReplicationError for all others."""
 
 
 def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
-    """Return the error of a failed connection attempt.
+    """Return the exception to raise for a failed connection attempt.
 
     Args:
         error: The error that psycopg raised, with the errors of all servers and addresses.
@@ -85,14 +86,14 @@ def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
 
 
 def _class_of_refusal(reasons: list[str]) -> type[ReplicationError]:
-    """Return the class of a server's error, from the errors of its addresses."""
+    """Return the exception class for a refused connection, from the errors of all addresses of a server."""
     if any(map(_PERMANENT.search, reasons)):
         return ReplicationError
     return CredentialsRefused if any(map(_CREDENTIALS.search, reasons)) else ConnectionLost
 
 
 def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
-    """Return the error of a failed query, command or stream."""
+    """Return the exception to raise for a failed query, command or stream."""
     state, text = result_field(result, pq.DiagnosticField.SQLSTATE), result_text(result)
     detail = result_field(result, pq.DiagnosticField.MESSAGE_DETAIL)
     if state == _INSUFFICIENT_PRIVILEGE and _ALLOWED_PLUGINS in detail + text:
@@ -106,7 +107,7 @@ def error_of_result(result: pq.abc.PGresult) -> ReplicationError:
 
 
 def result_field(result: pq.abc.PGresult, name: pq.DiagnosticField) -> str:
-    """Return a field of an error or notice, or an empty text if it is absent."""
+    """Return a field of an error or notice, or an empty text if the field is absent."""
     return (result.error_field(name) or b"").decode(errors="backslashreplace")
 
 

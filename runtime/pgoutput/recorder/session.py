@@ -38,14 +38,14 @@ _STATUS_SECONDS: Final = 10.0
 """Seconds between two status updates (wal_receiver_status_interval); fewer if wal_sender_timeout is short."""
 
 _SILENCE_SECONDS: Final = 60.0
-"""Seconds after which a silent server counts as lost (wal_receiver_timeout); wal_sender_timeout if longer."""
+"""Seconds of silence after which the connection counts as lost, if wal_sender_timeout is not longer."""
 
 _GOODBYE_SECONDS: Final = 5.0
-"""Seconds that the server has to end the stream on request."""
+"""Seconds to wait until the server ends the stream on request."""
 
 
 class Session:
-    """The recording of one connection's stream.
+    """Records the stream of one connection: stores its messages in segments, then acknowledges them.
 
     Attributes:
         messages: Number of messages that were received.
@@ -56,19 +56,19 @@ class Session:
     Args:
         connection: A connection that streams.
         folder: Folder for the segments.
-        source: Description of the stream.
+        source: Server, slot, publications and options of the stream.
         start: Where the session continues the recording.
-        acknowledged_lsn: LSN that was acknowledged before.
+        acknowledged_lsn: LSN that was acknowledged before this session.
         sender_timeout: wal_sender_timeout of the server, in seconds; 0 for none.
-        segment_bytes: Size of the messages at which a segment ends, in bytes.
-        segment_seconds: Age at which a segment ends if it has something to acknowledge, in seconds.
-        on_stored: Called with path and metadata of each segment that is stored, in the writer thread.
+        segment_bytes: Total size of messages at which a segment ends, in bytes.
+        segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
+        on_stored: Called in the writer thread with path and metadata of each stored segment.
         save_lsn: Called in the writer thread with an LSN that is acknowledged although no segment ends there.
             Must write the LSN to the disk, so that a restart does not report a gap.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the OIDs of the relations that the segment describes.
-        resent: Compares transactions that the server sends again. Nothing is acknowledged until all have
-            come.
+        resent: Compares transactions that the server sends again with the recording. Nothing is acknowledged
+            until all these transactions have arrived.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Session:
         self._decoder = ColumnDecoder(
             source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase
         )
-        """Decodes every message, so that no undecodable message is acknowledged."""
+        """Decoder for all received messages, so that no undecodable message is acknowledged."""
 
     @property
     def open_transactions(self) -> int:
@@ -127,7 +127,7 @@ class Session:
     def run(self, until: int | None, stop: Callable[[], bool], tick: Callable[[], None]) -> None:
         """Record until everything up to an LSN is stored and acknowledged, or until `stop` returns True.
 
-        If the connection is lost, all messages that were received are stored nevertheless.
+        If the connection is lost, all messages received before are stored nevertheless.
 
         Args:
             until: The LSN; None for no end.
@@ -157,14 +157,17 @@ class Session:
             self._end_stream()
 
     def announce(self) -> None:
-        """Write current remarks to a segment soon: to the open one, or to one without messages."""
+        """Write the current incomplete tables and publication changes to the metadata of a segment soon.
+
+        That is the open segment, or else a new segment without messages.
+        """
         self._writer.announce()
 
     def _step(self, *, is_hurried: bool) -> None:
         """Receive messages, end a segment that is due, and send a status update that is due.
 
         Args:
-            is_hurried: Whether to ask the server frequently how far it has read.
+            is_hurried: Whether to ask the server frequently how far it has read the WAL.
         """
         connection, writer = self._connection.fileno(), self._writer_thread.fileno()
         readable, _, _ = select.select([connection, writer], [], [], 0.0 if self._connection.more else _TICK)
@@ -184,7 +187,7 @@ class Session:
             raise ConnectionLost(f"the server has been silent for {self._silence_seconds:.0f} seconds")
 
     def _handle(self, payloads: list[bytes]) -> None:
-        """Write the messages of CopyData payloads, and answer keepalives."""
+        """Write the messages in CopyData payloads to the open segment, and answer keepalives."""
         lsns, data, others = decode_xlog_data(payloads)
         now = time.time_ns() // 1000
         start = 0
@@ -226,9 +229,9 @@ class Session:
         )
 
     def _handle_keepalive(self, message: PrimaryKeepalive) -> None:
-        """Note how far the server has read, and advance the slot if nothing is being recorded.
+        """Note how far the server has read the WAL; acknowledge that LSN if all received messages are stored.
 
-        An idle slot would otherwise make the server retain WAL.
+        Otherwise, a slot without published changes would make the server retain WAL.
         """
         if not self._writer.state.inside:
             self._received_lsn = max(self._received_lsn, message.wal_end)
@@ -256,7 +259,7 @@ class Session:
     def _is_segment_due(self) -> bool:
         """Return whether the open segment is old enough to end.
 
-        A segment with nothing to acknowledge stays open while transactions are in progress.
+        A segment that has only unfinished transactions stays open.
         """
         writer = self._writer
         return writer.open_for >= self._segment_seconds and (writer.has_ends or not writer.state.in_flight)
@@ -272,7 +275,7 @@ class Session:
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
-        """Send a status update with the stored LSN; the server does not send what lies before it again."""
+        """Acknowledge the stored LSN: the server does not send earlier transactions again."""
         lsn = self._stored_lsn
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         self._connection.send(StandbyStatusUpdate(lsn, lsn, lsn, now, reply_requested))
@@ -285,7 +288,7 @@ class Session:
         self._writer_thread.flush()
 
     def _end_stream(self) -> None:
-        """End the stream, and discard messages that still arrive: the server sends them again."""
+        """End the stream, and discard messages that still arrive: the next session gets these again."""
         with suppress(ConnectionLost):
             self._connection.end_replication()
             deadline = time.monotonic() + _GOODBYE_SECONDS

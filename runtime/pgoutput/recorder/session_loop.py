@@ -24,7 +24,7 @@ _CATALOG_SECONDS: Final = 5.0
 
 
 class SessionLoop:
-    """One session of a recording: its stream, the watch of the catalogs, and its events.
+    """One session of a recording: records the stream, watches the catalogs, and reports events.
 
     Args:
         connection: Replication connection.
@@ -48,7 +48,7 @@ class SessionLoop:
         self._settings = settings
         self._reporter = reporter
         self._announced: list[PublicationChange] = []
-        """Changes of publications that segments of this session have in their metadata."""
+        """Changes of publications that are already in the metadata of a segment of this session."""
         timelines = start.timelines if start.in_recovery else None
         self._watch = CatalogWatch(connection.pinned_dsn, settings.publications, start.catalog, timelines)
 
@@ -115,13 +115,13 @@ class SessionLoop:
         )
 
     def _has_unannounced_changes(self) -> bool:
-        """Return whether the last segment lacks incomplete tables or changes of publications."""
+        """Return whether the last segment lacks known incomplete tables or changes of publications."""
         state, last = self._folder.state, self._folder.last_segment()
         assert state is not None
         return last is not None and bool(state.publication_changes or last.incomplete != state.incomplete)
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
-        """Save and report that a segment is stored."""
+        """Save in the state of the recording that a segment is stored, and report the segment."""
         announced = metadata.publication_changes
         self._folder.update(
             last_segment=metadata.number,
@@ -134,8 +134,8 @@ class SessionLoop:
     def _remarks(self, oids: Sequence[int]) -> Remarks:
         """Return incomplete tables and changes of publications for the metadata of a segment.
 
-        A relation that is not known as published is looked up first, so that no segment has changes of an
-        incomplete table without saying so.
+        If the catalogs as last read lack a relation, the catalogs are read again first. Otherwise a segment
+        could have changes of an incomplete table that its metadata does not name.
 
         Args:
             oids: OIDs of the relations that the segment describes.
@@ -151,7 +151,7 @@ class SessionLoop:
         return Remarks(state.incomplete, changes)
 
     def _save_catalog_updates(self) -> bool:
-        """Save and report changes that the watch has found; return whether a segment must announce them."""
+        """Save and report changes that the watch has found; return whether segment metadata must name any."""
         self._folder.check_in_place()
         updates = self._watch.take_updates()
         for update in updates:

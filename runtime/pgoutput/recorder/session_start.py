@@ -1,6 +1,6 @@
 """The start of a session: server, slot and folder are checked against each other, or created.
 
-Every mismatch is an error before anything is stored or acknowledged.
+A mismatch raises an error before anything is stored or acknowledged.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     server: Server
     """Server of the session."""
     source: Source
-    """Description of the stream."""
+    """Server, slot, publications and options of the stream."""
     start: SessionStart
     """Where the session continues the recording."""
     begin_lsn: int
-    """LSN to begin the stream at. It lies before `start.lsn` if recorded transactions are sent again, to be
-    compared."""
+    """LSN at which the stream begins. Less than `start.lsn` if the server sends recorded transactions again,
+    which are then compared with the recording."""
     acknowledged_lsn: int
     """LSN up to which everything is acknowledged."""
     resent: ResentCommitCheck
-    """Recorded transactions that the server sends again."""
+    """Check that compares transactions sent again with the recorded transactions."""
     catalog: Catalog
-    """The catalogs at the start."""
+    """The catalogs as read before the stream begins."""
     timelines: tuple[Timeline, ...]
-    """History of the server's WAL."""
+    """Timeline history of the server's WAL."""
     in_recovery: bool
     """Whether the server is a standby."""
 
@@ -109,7 +109,7 @@ class SessionStarter:
             ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
             ReplicationError: The server, the slot or a publication does not match the recording or the
                 settings.
-            RecordingError: The folder does not match, or tables are incomplete in strict mode.
+            RecordingError: The folder does not match slot or server, or tables are incomplete in strict mode.
             Interrupted: The recorder was stopped.
             OSError: A file cannot be written.
         """
@@ -157,7 +157,10 @@ class SessionStarter:
         )
 
     def _check_history(self, state: State, timelines: tuple[Timeline, ...], server_start: str) -> State:
-        """Check that the server has the recorded WAL; return the state, corrected after a failover."""
+        """Check that the server has the recorded WAL; return the state of the recording.
+
+        After a failover, the acknowledged LSN of the state is lowered to where the WAL histories diverge.
+        """
         if not state.timelines or state.server_start == server_start:
             # A running standby that was promoted is still the same server: it has all that it sent before.
             return state
@@ -173,7 +176,7 @@ class SessionStarter:
         """Check the slot, or create the slot of a new recording.
 
         Returns:
-            The LSN that the slot has confirmed, and the catalogs as of the slot or later.
+            The slot's confirmed_flush_lsn, and the catalogs as of the slot's consistent point or later.
         """
         connection, folder, settings = self._connection, self._folder, self._settings
         if state.snapshot == "running":  # an unfinished snapshot: the slot does not fit a new one
@@ -236,7 +239,7 @@ class SessionStarter:
         )
 
     def _save_catalog_changes(self, catalog: Catalog) -> None:
-        """Compare the catalogs with the last saved reading; save both the differences and the catalogs."""
+        """Compare the catalogs with the catalogs saved last; save the differences and the new catalogs."""
         folder = self._folder
         before = folder.catalog
         if before is None:
@@ -250,8 +253,8 @@ class SessionStarter:
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
 
-        Commits that were recorded with other options or publications cannot be compared. In that case, the
-        comparison begins with the first commit that was recorded with the same ones.
+        Commits that were recorded with other options or publications cannot be compared. Therefore
+        only commits after the last of these are compared.
         """
         paths: list[Path] = []
         after_lsn, is_partial = confirmed_lsn, False

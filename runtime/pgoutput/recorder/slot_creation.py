@@ -24,11 +24,11 @@ from pgoutput.recording import Source
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _SNAPSHOT_ATTEMPTS: Final = 5
-"""Largest number of attempts to copy the tables, if they are altered meanwhile."""
+"""Largest number of attempts to copy the tables; an attempt fails if a table is altered meanwhile."""
 
 
 class SlotCreator:
-    """The creation of a new recording's slot, with or without a snapshot.
+    """Creates the slot of a new recording, with or without a snapshot.
 
     After an error, neither the slot nor a partial snapshot is left.
 
@@ -65,8 +65,8 @@ class SlotCreator:
 
         Args:
             state: State of the new recording.
-            source: Description of the stream.
-            before: The catalogs before the slot is created.
+            source: Server, slot, publications and options of the stream.
+            before: The catalogs as read before the slot is created.
 
         Returns:
             The slot's consistent point, and the catalogs read after it.
@@ -163,7 +163,7 @@ class SlotCreator:
         return read_catalog(self._catalog_connection, self._settings.publications)
 
     def _undo(self, state: State) -> None:
-        """Drop the slot, and reset the folder; if the server is gone, the next start does both."""
+        """Drop the slot, and reset the folder; if the connection is lost, the next start does both."""
         with suppress(ConnectionLost):
             slots.drop_slot(self._connection, self._settings.slot)
             with suppress(RecordingError):  # the folder was moved or removed

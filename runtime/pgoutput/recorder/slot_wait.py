@@ -20,7 +20,7 @@ from pgoutput.recorder.events import Event, Waiting
 from pgoutput.wire import shown_text
 
 _INTERVAL: Final = 1.0
-"""Seconds between two queries."""
+"""Seconds between two queries for the awaited transaction."""
 
 _QUERY: Final = """\
 SELECT pg_is_in_recovery(), w.transactionid, p.gid, coalesce(p.database, a.datname), h.pid,
@@ -33,7 +33,8 @@ LEFT JOIN pg_stat_activity a ON a.pid = h.pid
 LIMIT 1"""
 """Query for the awaited transaction, which returns one row.
 
-Every role may run it, but a role without privileges sees neither state nor start of transactions of others.
+Every role may run this query. A role without privileges does not see state and start of transactions of other
+roles.
 """
 
 
@@ -53,9 +54,9 @@ class SlotWait:
         self._stop = ThreadEvent()
         self._thread = Thread(target=self._run, name="pgoutput-waiting", daemon=True)
         self._last: list[Row] | None = None
-        """Result of the last query."""
+        """Rows that the last query returned."""
         self._reported: list[Row] | None = None
-        """Result that was reported last."""
+        """Rows from which the last event was made."""
 
     def __enter__(self) -> SlotWait:
         self._thread.start()
@@ -74,7 +75,7 @@ class SlotWait:
             self._stop.wait(_INTERVAL)
 
     def _handle(self, rows: list[Row]) -> None:
-        """Report a cause once, after two successive queries have returned it."""
+        """Report what the slot waits for, once, after two successive queries have returned the same rows."""
         if rows == self._last and rows != self._reported:
             texts = (None if text is None else shown_text(text) for text in rows[0])
             standby, xid, gid, database, pid, user, application, state, since = texts

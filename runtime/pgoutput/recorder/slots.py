@@ -17,7 +17,7 @@ from pgoutput.wire import format_lsn, parse_lsn
 class Slot(msgspec.Struct, frozen=True):
     """A replication slot: the columns of pg_replication_slots that the recorder checks.
 
-    A column that the server's version lacks has its default.
+    A column that the server's version lacks has the default value of its field.
     """
 
     plugin: str | None
@@ -39,7 +39,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 def find_slot(connection: Connection, name: str) -> Slot | None:
-    """Return the replication slot with this name, or None if there is none."""
+    """Return the replication slot with this name, or None if it does not exist."""
     query = "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = {}"
     rows = connection.query(sql.SQL(query).format(name))
     return msgspec.json.decode(str(rows[0][0]), type=Slot) if rows else None
@@ -146,7 +146,7 @@ def drop_command(name: str) -> str:
 def start_command(
     slot: str, lsn: int, proto_version: int, publications: Sequence[str], options: dict[str, str]
 ) -> str:
-    """Return START_REPLICATION for a slot, from an LSN."""
+    """Return the START_REPLICATION command that streams from a slot, beginning at an LSN."""
     names = ",".join(sql.Identifier(name).as_string() for name in publications)
     values: dict[str, Any] = {"proto_version": proto_version, "publication_names": names} | options
     listed = ", ".join(f"{name} {_replication_literal(str(value))}" for name, value in values.items())

@@ -40,19 +40,19 @@ _WORKERS: Final = 4
 """Largest number of tables that are copied in parallel."""
 
 _SEGMENT_MESSAGES: Final = 1 << 20
-"""Largest number of messages of a segment, and number of positions reserved for each segment."""
+"""Largest number of messages in a segment of the snapshot; as many positions are reserved for each."""
 
 
 class SchemaChanged(Exception):
-    """A table was altered between the snapshot and the lock, so that its rows and columns do not match."""
+    """A table was altered between snapshot and lock, so that its rows and columns do not match."""
 
 
 class TableCopy:
-    """A copy of the published tables as of an exported snapshot.
+    """Copies the published tables, as of an exported snapshot, to segments.
 
     Args:
-        dsn: DSN of the server that exports the snapshot, and of the database.
-        source: Description of the stream that continues the snapshot.
+        dsn: DSN of the database, on the server that exports the snapshot.
+        source: Server, slot, publications and options of the stream that continues the snapshot.
         folder: Folder for the segments.
         snapshot: Name of the exported snapshot.
         lsn: Consistent point of the slot, where the stream begins.
@@ -68,17 +68,17 @@ class TableCopy:
         self._segments = 0
         self._tables_done = 0
         self._locked: list[PublishedTable] = []
-        """Tables that a worker could not lock; the connection that holds the lock copies them."""
+        """Tables that a worker could not lock; the first connection, which holds all locks, copies them."""
 
     def run(
         self, report: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int
     ) -> frozenset[int]:
-        """Copy all tables; return their OIDs.
+        """Copy all published tables; return the OIDs of the tables.
 
         Args:
             report: Called with `Snapshotted` events, from several threads.
             stop: Returns whether to stop.
-            segment_bytes: Size of the messages at which a segment ends, in bytes.
+            segment_bytes: Total size of messages at which a segment ends, in bytes.
 
         Raises:
             Interrupted: The copy was stopped.
@@ -112,7 +112,7 @@ class TableCopy:
         return connection
 
     def _lock_tables(self, connection: Connection) -> list[PublishedTable]:
-        """Lock the published tables against changes of their columns; return them as of the snapshot.
+        """Lock the published tables against changes of their columns; return the tables as of the snapshot.
 
         Raises:
             SchemaChanged: A table was altered after the snapshot.
@@ -138,7 +138,7 @@ class TableCopy:
         return published_tables(connection, self._source.publications, binary=binary)
 
     def _work(self, pending: Iterator[PublishedTable]) -> None:
-        """Copy tables until none is left."""
+        """Copy tables from `pending` until no table is left."""
         try:
             with self._transaction() as connection:
                 while (table := self._next(pending)) is not None:
@@ -155,7 +155,7 @@ class TableCopy:
 
     @staticmethod
     def _lock_table(connection: Connection, table: PublishedTable) -> bool:
-        """Lock a table without waiting; return whether that was possible.
+        """Lock a table without waiting; return whether the table could be locked.
 
         If an ALTER TABLE waits for the lock that the first connection holds, every later request for a lock
         waits behind it. Only the first connection can still read the table.
@@ -221,7 +221,7 @@ class _Segment:
     Args:
         directory: Folder of the snapshot.
         number: Number of the segment.
-        source: Description of the stream that continues the snapshot.
+        source: Server, slot, publications and options of the stream that continues the snapshot.
         lsn: Consistent point of the slot, the LSN of all messages.
         time: Time of the snapshot, in microseconds since 2000.
         table: Table of the rows.
@@ -251,7 +251,7 @@ class _Segment:
         self._commit = binary_array([encode(messages.Commit(lsn, lsn, time))])
 
     def add(self, data: pa.BinaryArray) -> int:
-        """Write as many messages as fit; return their number."""
+        """Write as many messages as fit into the segment; return the number of written messages."""
         ends = value_offsets(data)[1:] - value_offsets(data)[:1]
         room = int(np.searchsorted(ends, self._bytes_left)) + 1 if self._bytes_left > 0 else 0
         room = min(room, len(data), _SEGMENT_MESSAGES - 1 - self._messages)  # without the Commit
@@ -260,7 +260,7 @@ class _Segment:
         return room
 
     def finish(self) -> None:
-        """Write the rest of the segment to the disk, and publish it under its name."""
+        """End the transaction, write the rest of the segment, and give the file its final name."""
         self._write(self._commit)
         types, relation = self._table.types, to_json(self._table.relation)
         version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))

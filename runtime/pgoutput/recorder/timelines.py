@@ -23,7 +23,7 @@ class Timeline(msgspec.Struct, frozen=True):
     id: int
     """Timeline ID."""
     end_lsn: int | None = None
-    """Switch point to the next timeline; None for the current timeline."""
+    """LSN of the switch to the next timeline; None for the current timeline."""
 
 
 def read_timelines(connection: Connection) -> tuple[Timeline, ...]:
@@ -93,7 +93,7 @@ def check_fork(
         place: Name of the recording in errors.
 
     Returns:
-        The LSN where the server's history diverges from the recorded one, or None if it continues it.
+        The LSN where the server's history diverges from the recorded history; None if it does not diverge.
 
     Raises:
         ReplicationError: The recording has changes that the server lacks.

@@ -12,7 +12,7 @@ from typing import Final
 from pgoutput.recording import Job
 
 _MAX_QUEUED: Final = 4
-"""Largest number of waiting jobs; each holds a batch of some megabytes."""
+"""Largest number of queued jobs; each job holds a batch of some megabytes."""
 
 _WAIT_SECONDS: Final = 0.25
 """Seconds between two calls of `waiting`."""
@@ -24,7 +24,7 @@ class WriterThread:
     After a job has failed, no further job is run, and every method raises the error of the job.
 
     Args:
-        waiting: Called several times a second while a method waits for jobs.
+        waiting: Called several times a second while a method waits for the end of jobs.
     """
 
     def __init__(self, waiting: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class WriterThread:
         os.close(self._write_pipe)
 
     def fileno(self) -> int:
-        """Return a file descriptor for select(); it is readable after a job has ended, until `collect`."""
+        """Return a file descriptor for select(); readable from the end of a job until `collect` is called."""
         return self._read_pipe
 
     @property
@@ -78,7 +78,7 @@ class WriterThread:
         self.check()
 
     def check(self) -> None:
-        """Raise the error of a failed job."""
+        """Raise the error of a failed job; do nothing if no job has failed."""
         if self._error is not None:
             raise self._error
 
