@@ -59,7 +59,7 @@ class ServerState:
         """Return the names of the publications.
 
         Args:
-            mentioned: Names that count as publications too if the source accepts any publication name.
+            mentioned: Names to return as publications too if the source accepts any publication name.
         """
         return self.source.publications or list(dict.fromkeys((*self._created_publications, *mentioned)))
 

@@ -1,4 +1,4 @@
-"""Options of a checked stream."""
+"""Options of a stream that is checked against the rules."""
 
 from __future__ import annotations
 
