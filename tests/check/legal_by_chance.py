@@ -187,7 +187,7 @@ def _free_gid(stream: Stream, number: int, message: Any) -> str | None:
 
 
 def _ordered_lsns(stream: Stream, number: int, message: Any) -> str | None:
-    """Return a reason if all LSNs are in WAL order with this message at `number`; None if they are not."""
+    """Return a reason if all LSNs are in WAL order with this message at `number`, otherwise None."""
     messages = [*(place.message for place in stream.places)]
     messages[number] = message
     spans = [span for one in messages if (span := _span(one)) is not None]

@@ -68,8 +68,8 @@ async def authenticate(
     Args:
         verifier: SCRAM verifier of the only user that may connect; None accepts every client.
         user: User name from the startup packet.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
         certificate_hash: SHA-256 of the server's certificate for channel binding; None offers no channel
             binding.
 

@@ -36,8 +36,8 @@ class Connection:
 
     Args:
         server: State of the server.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
         tls: TLS context with the server's certificate, or None to decline TLS.
         certificate_hash: SHA-256 of the certificate for channel binding, or None to offer no channel binding.
     """
@@ -55,7 +55,7 @@ class Connection:
         self._writer = writer
         self._tls = tls
         self._certificate_hash = certificate_hash
-        # Responses are sent together, as by a server: a client may wait for the last one before it reads any.
+        # Responses are sent together, as by a server: a client may wait for the last one before reading.
         self._responses: list[bytes] = []
 
     async def run(self) -> None:

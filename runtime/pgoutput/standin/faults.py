@@ -27,11 +27,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     delay: int | None = None
     """Delay before each message, in milliseconds."""
     duplicate: int | None = None
-    """Number N if every N-th new message is sent twice."""
+    """Interval N: every N-th new message is sent twice."""
     truncate_message: int | None = None
-    """Number N if every N-th new message is sent without its last byte."""
+    """Interval N: every N-th new message is sent without its last byte."""
     flip_bit: int | None = None
-    """Number N if one bit of every N-th new message is flipped. The choice of the bit is deterministic."""
+    """Interval N: one bit of every N-th new message is flipped. The choice of the bit is deterministic."""
     stall_keepalive: bool = False
     """Whether the server sends no keepalives, not even requested ones, and keeps silent clients connected."""
 

@@ -22,7 +22,7 @@ class ServerState:
     Attributes:
         source: Source of the stream and of the catalog data.
         faults: Faults that the server injects.
-        verifier: Verifier of the only user, or None to accept everybody.
+        verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
         sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         started: Time when the server was started, in ISO format.
         slots: Replication slots.
@@ -31,7 +31,7 @@ class ServerState:
     Args:
         source: Source of the stream and of the catalog data.
         faults: Faults that the server injects.
-        verifier: Verifier of the only user, or None to accept everybody.
+        verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
         sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         settings: Values that replace the default settings, or values of additional settings.
     """

@@ -65,7 +65,7 @@ class Slots:
         self._slots[slot.name] = slot
 
     def get(self, name: str) -> Slot:
-        """Return the slot of this name.
+        """Return the slot with this name.
 
         Raises:
             ServerError: There is no such slot.

@@ -161,7 +161,7 @@ class Transactions:
 
     def _stream_abort(self, message: messages.StreamAbort) -> None:
         if message.xid not in self._streamed and message.subxid != message.xid:
-            # PostgreSQL 18.0 to 18.4 send it for subtransactions that were not streamed (bug 19616).
+            # PostgreSQL 18.0 to 18.4 send Stream Abort for subtransactions not streamed before (bug 19616).
             return
         transaction = self._streamed_transaction(message)
         self._require_none_open(message)

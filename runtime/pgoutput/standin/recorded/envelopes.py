@@ -21,7 +21,8 @@ _LSN_FIELDS: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.RollbackPrepared: lambda message: message.rollback_end_lsn,
     messages.StreamAbort: lambda message: message.abort_lsn,
 }
-"""Functions that return the LSN in a message, by message class. Later messages without an LSN get it, too."""
+"""Functions that return the LSN in a message, by message class. Messages that follow and contain no LSN get
+the same LSN."""
 
 _WITHOUT_LSN: Final = (messages.Relation, messages.Type)
 _OPENING_TAGS: Final = frozenset(b"BbS")

@@ -38,7 +38,8 @@ class StreamIndex(msgspec.Struct):
     """LSN of the commit, prepare or abort of each transaction whose first message does not contain that LSN,
     by position of the first message; `ABANDONED` for a transaction that a later session sends again."""
     incomplete_from: int = _NEVER
-    """Position of the incomplete last transaction or stream block. The stream is served up to it."""
+    """Position of an incomplete transaction or stream block at the stream's end. Only messages before this
+    position are served."""
     relations: dict[int, messages.Relation] = {}
     """Last Relation message of each table, by OID."""
     has_lsns: bool = False

@@ -46,7 +46,7 @@ class Scanner:
         self._tokens.reverse()
 
     def accept(self, *kinds: str) -> str | None:
-        """Read the next token if it has one of these kinds. Return its unquoted value; None for others."""
+        """Read the next token if it has one of these kinds. Return its unquoted value, else None."""
         if not self._tokens or self._tokens[-1][0] not in kinds:
             return None
         kind, text = self._tokens.pop()
@@ -69,7 +69,7 @@ class Scanner:
         return value
 
     def accept_keyword(self, *keywords: str) -> str | None:
-        """Read the next token if it is one of these upper-case keywords. Return the keyword or None."""
+        """Read the next token if it is one of these upper-case keywords. Return the keyword, else None."""
         if not self._tokens or self._tokens[-1][0] != "word":
             return None
         keyword = self._tokens[-1][1].upper()

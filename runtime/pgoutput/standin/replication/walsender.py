@@ -34,8 +34,8 @@ class WalSender:
         source_reader: Supplies the encoded stream.
         timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         sends_keepalives: Whether keepalives are sent; a fault disables keepalives.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ def split_statements(sql: str) -> Iterator[str]:
 
 
 _NO_TABLES: Final = "(SELECT NULL AS relid, NULL AS attrs, NULL AS qual WHERE 0)"
-"""Sub-select that replaces a call of pg_get_publication_tables. It has no rows: the server has no tables."""
+"""Sub-select without rows that replaces a call of pg_get_publication_tables: the server has no tables."""
 
 _JSON_FUNCTIONS: Final = {"json_object_agg": "json_group_object", "json_build_array": "json_array"}
 """Names of JSON functions in SQLite, by their names in PostgreSQL."""

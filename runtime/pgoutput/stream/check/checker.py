@@ -52,8 +52,8 @@ class Checker:
         proto_version: Protocol version that the client requested.
         streaming: Option `streaming` that the client requested.
         two_phase: Whether the slot has two_phase set.
-        binary: Option `binary`; None if unknown.
-        messages: Option `messages`; None if unknown.
+        binary: Option `binary` that the client requested; None if unknown.
+        messages: Option `messages` that the client requested; None if unknown.
         without: Names of rules that are not checked, for example because a recorder leaves out messages.
 
     Raises:

@@ -13,7 +13,7 @@ from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.state import StreamState
 
 _FIRST_USER_TYPE_OID: Final = 10_000
-"""First OID of types that are not built in (FirstGenbkiObjectId). Servers send no Type message for others."""
+"""First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""
 
 
 def _relation_missing(state: StreamState, oid: int, path: str) -> Breach | None:

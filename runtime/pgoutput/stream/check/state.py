@@ -78,7 +78,7 @@ class PreparedTransaction(msgspec.Struct):
 
     prepare: m.Prepare | m.StreamPrepare
     resent: bool = False
-    """Whether the transaction was prepared on an earlier connection. If so, the server may send it again."""
+    """Whether the transaction was prepared on an earlier connection. The server may then send it again."""
 
 
 class StreamState:
