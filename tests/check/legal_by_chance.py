@@ -1,6 +1,6 @@
-"""Reasons why a corrupted stream may still be legal, derived without code of the checker.
+"""Find reasons why a corrupted stream may still be legal, without using code of the checker.
 
-The checker must detect every corruption that has no reason here.
+The checker must detect every corruption for which this module finds no reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENDS = (m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.CommitPrepared, m.Roll
 
 
 def why_drop_is_legal(stream: Stream, position: int) -> str | None:
-    """Return why a stream without the message at `position` may be legal, or None."""
+    """Return a reason why a stream may be legal without the message at `position`; None if there is none."""
     place, later = stream.places[position], stream.places[position + 1 :]
     if not later:
         return "a stream may stop anywhere"
@@ -68,7 +68,7 @@ def _occurs_again(later: tuple[Place, ...], xid: int) -> bool:
 
 
 def _why_relation_is_unused(stream: Stream, position: int) -> str | None:
-    """Return why no change needs the Relation message at `position`, or None."""
+    """Return a reason why no change needs the Relation message at `position`; None if a change needs it."""
     relation, block = stream.places[position].message, stream.places[position].block
     assert isinstance(relation, m.Relation)
     for place in stream.places[position + 1 :]:
@@ -101,7 +101,7 @@ def _relation_oids(message: Any) -> tuple[int, ...]:
 
 
 def why_repeat_is_legal(stream: Stream, position: int) -> str | None:
-    """Return why a stream that repeats the message at `position` may be legal, or None."""
+    """Return a reason why repeating the message at `position` may be legal; None if there is none."""
     message = stream.places[position].message
     if isinstance(message, ROWS):
         return "a change may be repeated"
@@ -111,7 +111,7 @@ def why_repeat_is_legal(stream: Stream, position: int) -> str | None:
 
 
 def why_swap_is_legal(stream: Stream, position: int) -> str | None:
-    """Return why a stream that swaps the messages at `position` and the next may be legal, or None."""
+    """Return a reason why swapping the messages at `position` and `position` + 1 may be legal, or None."""
     one, other = stream.places[position].message, stream.places[position + 1].message
     if isinstance(one, CHANGES) and isinstance(other, CHANGES):
         both = isinstance(one, m.LogicalMessage) and isinstance(other, m.LogicalMessage)
@@ -143,7 +143,7 @@ def _why_relation_may_follow(stream: Stream, position: int, relation: m.Relation
 
 
 def why_flip_is_legal(stream: Stream, number: int, byte: int, flipped: bytes) -> str | None:
-    """Return why a message may have another value in the field that contains this byte, or None."""
+    """Return a reason why the message may be legal after a bit flip in this byte; None if there is none."""
     options = stream.options
     decoder = StreamDecoder(options.proto_version, streaming=options.streaming, two_phase=options.two_phase)
     decoder.in_stream = stream.places[number].block is not None
@@ -158,7 +158,7 @@ def why_flip_is_legal(stream: Stream, number: int, byte: int, flipped: bytes) ->
 
 
 def _subtransaction_xid(stream: Stream, number: int, message: Any) -> str | None:
-    """Return why the xid may be that of the streamed transaction or of a subtransaction, or None."""
+    """Return a reason why the changed xid may be legal in its stream block; None if there is none."""
     aborts = isinstance(message, m.StreamAbort)
     xid = message.subxid if aborts else message.xid
     top = message.xid if aborts else stream.places[number].block
@@ -187,7 +187,7 @@ def _free_gid(stream: Stream, number: int, message: Any) -> str | None:
 
 
 def _ordered_lsns(stream: Stream, number: int, message: Any) -> str | None:
-    """Return why transaction ends and non-transactional messages are still in WAL order, or None."""
+    """Return a reason if all LSNs are in WAL order with this message at `number`, otherwise None."""
     messages = [*(place.message for place in stream.places)]
     messages[number] = message
     spans = [span for one in messages if (span := _span(one)) is not None]
@@ -197,7 +197,7 @@ def _ordered_lsns(stream: Stream, number: int, message: Any) -> str | None:
 
 
 def _span(message: Any) -> tuple[int, int] | None:
-    """Return start and end of the WAL record, times 2. If only the end is known, the start is 1 less."""
+    """Return twice the start and end LSN of the message's WAL record; 2 * end - 1 for an unknown start."""
     match message:
         case m.Commit() | m.StreamCommit() | m.CommitPrepared():
             return 2 * message.commit_lsn, 2 * message.end_lsn
@@ -213,7 +213,7 @@ def _span(message: Any) -> tuple[int, int] | None:
 
 
 def _prepared_lsns(stream: Stream, number: int, message: m.StreamPrepare) -> str | None:
-    """Return why the LSNs of a Stream Prepare may be legal, or None. Old LSNs need its commit next."""
+    """Return a reason why changed LSNs of a Stream Prepare may be legal; None if there is none."""
     following = [place.message for place in stream.places[number + 1 : number + 2]]
     committed = any(isinstance(one, m.CommitPrepared) and one.gid == message.gid for one in following)
     if committed and message.prepare_lsn < message.end_lsn:
@@ -222,9 +222,9 @@ def _prepared_lsns(stream: Stream, number: int, message: m.StreamPrepare) -> str
 
 
 def _other_streamed_transaction(stream: Stream, number: int, message: m.StreamStart) -> str | None:
-    """Return why a stream block may belong to another transaction, or None.
+    """Return a reason why a stream block may belong to another streamed transaction; None if there is none.
 
-    All xids of the block must be new subtransactions of the other transaction.
+    All xids in the block must be possible new subtransactions of that other transaction.
     """
     if message.xid not in stream.places[number].streamed or message.first_segment:
         return None
@@ -239,7 +239,7 @@ def _other_streamed_transaction(stream: Stream, number: int, message: m.StreamSt
 
 
 def _message_lsns_are_ordered(stream: Stream, number: int, message: Any) -> bool:
-    """Return whether the LSNs of a transaction's logical messages increase up to its end."""
+    """Return whether the LSNs of a transaction's logical messages increase up to the transaction's end."""
     if not isinstance(message, m.LogicalMessage) or not message.flags & MessageFlag.TRANSACTIONAL:
         return True
     opener, block = stream.places[number].opener, stream.places[number].block
@@ -259,7 +259,10 @@ def _message_lsns_are_ordered(stream: Stream, number: int, message: Any) -> bool
 
 
 def _other_relation(stream: Stream, number: int, message: Any) -> str | None:
-    """Return why the change may be one of another known relation of the same shape, or None."""
+    """Return a reason why the change may belong to another known relation; None if there is none.
+
+    The other relation must have the same number of columns and the same replica identity.
+    """
     old = stream.places[number].message
     block = stream.places[number].block
     known = [
@@ -289,9 +292,9 @@ def _other_builtin_type(stream: Stream, number: int, message: m.Relation) -> str
 
 
 def _other_key(stream: Stream, number: int, message: m.Relation) -> str | None:
-    """Return why another key or replica identity may be legal, or None.
+    """Return a reason why changed key columns or replica identity may be legal; None if there is none.
 
-    Old and key tuples contradict it, except those of partitions.
+    Old and key tuples of later changes must agree with the changed Relation, except for partitions.
     """
     if message.replica_identity in (ReplicaIdentity.FULL, ReplicaIdentity.NOTHING):
         is_full = message.replica_identity == ReplicaIdentity.FULL
@@ -390,4 +393,4 @@ REASONS: Mapping[tuple[str, str], _Reason] = {
     ("Update", "relation_oid"): _other_relation,
     ("Update", "xid"): _subtransaction_xid,
 }
-"""Reasons why a field may have another value, or functions that return the reason, by message and field."""
+"""Reasons why a changed field may be legal, or functions that return one, by names of message and field."""

@@ -1,4 +1,4 @@
-"""Streams of real servers for the tests of the checker."""
+"""Check capture files of real servers, for the tests of the checker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.codec.corpus import read
 
 
 def check_options(header: Header) -> CheckOptions:
-    """Return the options that the client of a capture file requested."""
+    """Return the check options for a capture file, from the options that its client requested."""
     return CheckOptions(
         proto_version=header.proto_version,
         streaming=header.streaming,
@@ -31,7 +31,7 @@ def make_checker(options: CheckOptions) -> Checker:
 
 
 def check_capture(name: str) -> Iterator[Violation]:
-    """Return the violations in a capture file, including those of envelopes."""
+    """Yield the violations in a capture file, including violations of the rules about envelopes."""
     header, lines, _ = read(name)
     checker = make_checker(check_options(header))
     for line in lines:

@@ -1,4 +1,4 @@
-"""The checker handles arbitrary input: no exception, no long run time, and positions inside the message."""
+"""The checker handles arbitrary input without exceptions, in linear time, and with valid byte offsets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pgoutput.stream.check import samples as s
 
 NAMES = {rule.name for rule in RULES}
 SMALL = st.integers(0, 6)
-"""Small xids, OIDs and LSNs, so that several messages share them."""
+"""Strategy of small numbers for xids, OIDs and LSNs, so that several messages have the same numbers."""
 
 
 def with_small_numbers(message: m.Message) -> st.SearchStrategy[m.Message]:
-    """Return a strategy of the message with small xids, OIDs and LSNs and one of two gids."""
+    """Return a strategy of copies of the message with small xids, OIDs and LSNs, and the gid g or h."""
     numbers = [name for name in message.__struct_fields__ if isinstance(getattr(message, name), int)]
     numbers = [name for name in numbers if name.endswith(("xid", "oid", "lsn"))]
     fields: dict[str, st.SearchStrategy[object]] = dict.fromkeys(numbers, SMALL)

@@ -24,7 +24,7 @@ PARALLEL = {"streaming": "parallel", "publication_names": "p"}
 
 
 def write_capture(folder: Path, *messages: m.Message, options: dict[str, str] = PARALLEL) -> Path:
-    """Write a capture file of these messages."""
+    """Write these messages to a capture file and return its path."""
     file = folder / "capture.jsonl"
     lines = [encode_record("data", v4.encode(message)) for message in messages]
     file.write_bytes(encode_header(Header(4, options, slot_two_phase=True)) + b"".join(lines))

@@ -33,7 +33,7 @@ NAMES = (
     "pg18_p4_par_msg",
     "pg18_ws_p4_par_2pc_msg",
 )
-"""Captures whose streams are corrupted; each option is on in some and off in others."""
+"""Names of capture files to corrupt. Each stream option is on in some files and off in others."""
 
 GENERIC = {"drop": why_drop_is_legal, "repeat": why_repeat_is_legal, "swap": why_swap_is_legal}
 BY_NAME = {fault.name: fault for fault in FAULTS}
@@ -49,7 +49,7 @@ TWO_PREPARED = Stream(
     tuple(map(v4.encode, (*s.PREPARED, *s.BLOCK, m.StreamPrepare(4_000, 4_048, 0, s.TOP, "h")))),
     CheckOptions(streaming="on", two_phase=True),
 )
-"""A stream with two prepared transactions at a time, which no capture has."""
+"""A stream with two prepared transactions at the same time, which no capture file contains."""
 
 
 def first_violation(messages: tuple[bytes, ...], options: CheckOptions) -> Violation | None:
@@ -58,7 +58,7 @@ def first_violation(messages: tuple[bytes, ...], options: CheckOptions) -> Viola
 
 
 def positions(fault: Fault, tested: Stream, count: int) -> list[int]:
-    """Return up to `count` positions where the fault is possible. The choice is deterministic."""
+    """Return up to `count` positions where the fault can be applied. The choice is deterministic."""
     order = random.Random(fault.name).sample(range(fault.size(tested)), fault.size(tested))
     found = (position for position in order if fault.apply(tested, position) is not None)
     return [position for position, _ in zip(found, range(count), strict=False)]
@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_detected_or_legal_by_chance(name: str) -> None:
 
 
 def some_bits(tested: Stream, count: int) -> list[tuple[int, int, int]]:
-    """Return random bits of the stream, evenly distributed over the message types."""
+    """Return random bits, evenly distributed over the message types: message number, byte and bit of each."""
     generator = random.Random(count)
     by_kind: dict[type, list[int]] = {}
     for number, place in enumerate(tested.places):
@@ -122,7 +122,7 @@ def some_bits(tested: Stream, count: int) -> list[tuple[int, int, int]]:
 
 
 def flipped(tested: Stream, number: int, byte: int, bit: int) -> tuple[tuple[bytes, ...], bytes]:
-    """Return the messages with a bit flipped, and the message that contains the bit."""
+    """Return all messages with one bit flipped, and the message that contains the flipped bit."""
     position = 8 * (sum(map(len, tested.messages[:number])) + byte) + bit
     messages = BY_NAME["flip-bit"].apply(tested, position)
     assert messages is not None

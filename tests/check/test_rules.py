@@ -210,7 +210,10 @@ def test_relations_are_sent_again_after_a_subtransaction_abort() -> None:
 
 
 def test_rows_of_a_partition_follow_its_own_replica_identity() -> None:
-    """PostgreSQL 18 sends such rows with publish_via_partition_root if the replica identities differ."""
+    """With publish_via_partition_root, PostgreSQL 18 sends a partition's rows under the partitioned table.
+
+    The old values follow the partition's replica identity, even if the partitioned table has another one.
+    """
     leaf = m.Relation(s.OID + 1, "public", "t1", s.RELATION.replica_identity, s.COLUMNS)
     whole_key = m.Update(s.OID, ("1", "y"), key=("1", "x"))
     assert rule_names(list(check(s.transaction(s.RELATION, leaf, whole_key), STREAMED))) == []
@@ -221,7 +224,7 @@ def test_rows_of_a_partition_follow_its_own_replica_identity() -> None:
 
 
 def test_a_transaction_prepared_before_two_phase_is_sent_right_before_its_commit() -> None:
-    """PostgreSQL 18 sends such a transaction with its old LSNs if two_phase was enabled later."""
+    """If two_phase is enabled after the prepare, PostgreSQL 18 sends the LSNs of the earlier prepare."""
     before = (m.Begin(2_000, 0, 731), s.RELATION, s.INSERT, m.Commit(2_000, 2_048, 0))
     assert rule_names(list(check((*before, *s.PREPARED, s.COMMIT_PREPARED), STREAMED))) == []
     late = (*before, *s.PREPARED, m.LogicalMessage(0, 2_100, "p", b""))

@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 60.0
 COMMAND = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
 
 Client = Callable[[str, int, Path], list[bytes]]
-"""Reads the slot of a DSN up to an LSN or until the connection is lost. May write to a folder."""
+"""Function that reads a slot up to an LSN or a lost connection. Arguments: DSN, LSN, folder for files."""
 
 
 def create_slot(dsn: str) -> None:
@@ -38,7 +38,7 @@ def create_slot(dsn: str) -> None:
 
 
 def read_with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
-    """Read with the replication cursor of psycopg 2, acknowledging each commit."""
+    """Read the slot with the replication cursor of psycopg 2, acknowledging each commit."""
     connection = psycopg2.connect(dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection)
     received: list[bytes] = []
     try:
@@ -70,7 +70,7 @@ def read_with_psycopg2(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
 
 
 def read_with_psycopg3(dsn: str, end_lsn: int, folder: Path) -> list[bytes]:
-    """Read with the libpq wrapper of psycopg 3, acknowledging each commit."""
+    """Read the slot with the libpq wrapper of psycopg 3, acknowledging each commit."""
     connection = psycopg.connect(f"{dsn} replication=database", autocommit=True)
     received: list[bytes] = []
     libpq = connection.pgconn
@@ -107,7 +107,7 @@ def _acknowledge(libpq: pq.abc.PGconn, lsn: int) -> None:
 
 
 def read_with_recorder(dsn: str, end_lsn: int, folder: Path) -> list[list[bytes]]:
-    """Record with the recorder, which reconnects by itself; return the stored messages by session."""
+    """Read the slot with the recorder, which reconnects by itself. Return the messages of each session."""
     options = RecorderOptions(proto_version=1, streaming="off")
     recorder = Recorder(dsn, SLOT, ["p"], folder / "recording", options=options, segment_seconds=0.1)
     recorder.run(until=end_lsn, seconds=TIMEOUT_SECONDS)
@@ -135,10 +135,10 @@ def run_pg_recvlogical(dsn: str, *arguments: str, **options: Any) -> subprocess.
 
 
 def read_with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: str) -> bytes:
-    """Read with pg_recvlogical and return its output, which has a newline after each message.
+    """Read the slot with pg_recvlogical and return its output, which has a newline after each message.
 
-    pg_recvlogical acknowledges the messages at its end and when the server requests a reply. If the
-    connection is lost, it reconnects after 5 seconds, or ends with --no-loop.
+    pg_recvlogical acknowledges the messages when it ends and when the server requests a reply. If the
+    connection is lost, pg_recvlogical reconnects after 5 seconds; with --no-loop, it ends.
     """
     file = folder / "received"
     file.unlink(missing_ok=True)
@@ -151,5 +151,5 @@ def read_with_pg_recvlogical(dsn: str, end_lsn: int, folder: Path, *arguments: s
 
 
 def commit_end_lsns(payloads: list[bytes]) -> list[int]:
-    """Return the end LSNs of the Commit messages."""
+    """Return the end LSNs of the Commit messages among these encoded messages."""
     return [struct.unpack_from(">Q", data, 10)[0] for data in payloads if data[:1] == b"C"]

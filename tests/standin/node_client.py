@@ -1,8 +1,8 @@
-"""Test npm's client pg-logical-replication with a stand-in server: `make clients`.
+"""Test the npm package pg-logical-replication with a stand-in server. Run by `make clients`.
 
-The client reads 100,000 messages over connections that are dropped, and must receive each transaction
-completely and once. node and npm are required; the client is installed from npm's registry into a temporary
-folder.
+The client reads 100,000 messages over connections that are dropped. It must receive each transaction
+exactly once and completely. node and npm are required; the client is installed from npm's registry into a
+temporary folder.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Message = tuple[bytes, bytes]
 
 
 class RawClient:
-    """A raw connection to a stand-in server. Use as a context manager."""
+    """A connection to a stand-in server for raw protocol messages. Use as a context manager."""
 
     def __init__(self, server: StandIn) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -45,7 +45,7 @@ class RawClient:
         return tag, self.file.read(length - 4)
 
     def read_to(self, tag: bytes) -> list[Message]:
-        """Return the messages up to and including the next one with this tag."""
+        """Read messages up to and including the next message with this tag, and return them."""
         messages = [self.read()]
         while messages[-1][0] != tag:
             messages.append(self.read())
@@ -62,7 +62,7 @@ class RawClient:
 
 
 def connect_walsender(server: StandIn) -> RawClient:
-    """Return a connection with replication=database that is ready for queries."""
+    """Open a connection with replication=database, and return it when it is ready for queries."""
     raw = RawClient(server)
     raw.startup(replication="database")
     raw.read_to(b"Z")
@@ -70,5 +70,5 @@ def connect_walsender(server: StandIn) -> RawClient:
 
 
 def error_fields(body: bytes) -> dict[str, str]:
-    """Return the fields of an ErrorResponse by their codes."""
+    """Return the fields of an ErrorResponse message by field code, such as C for the SQLSTATE."""
     return {part[:1].decode(): part[1:].decode() for part in body.split(b"\0") if part}

@@ -12,13 +12,13 @@ from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import ColumnFlag, PrimaryKeepalive, RelationColumn, ReplicaIdentity, XLogData
 
 TRANSACTION = 98
-"""Number of rows that each transaction inserts. With them, a transaction has 100 messages."""
+"""Number of rows that each transaction inserts. With Begin and Commit, a transaction has 100 messages."""
 
 STEP = 1000
-"""Number of WAL bytes of a transaction."""
+"""Number of WAL bytes that each transaction takes."""
 
 COMMIT = 48
-"""Number of WAL bytes of the commit record, at the end of the transaction."""
+"""Number of WAL bytes of each commit record; part of `STEP`."""
 
 RELATION = messages.Relation(
     oid=16384,
@@ -30,12 +30,12 @@ RELATION = messages.Relation(
 
 
 class Repeated:
-    """Stream factory of transactions that differ only in their keys.
+    """Stream factory whose transactions all insert rows with different keys and are otherwise equal.
 
     Attributes:
         transactions: Number of transactions.
         end_lsn: End LSN of the last transaction.
-        started: Values of `after_lsn` that streams were requested with.
+        started: Argument `after_lsn` of each call of `stream`.
     """
 
     def __init__(self, transactions: int) -> None:
@@ -65,12 +65,12 @@ class Repeated:
             yield XLogData(end_lsn, end_lsn, 0, commit)
 
     def payloads(self, after_lsn: int = 0) -> list[bytes]:
-        """Return the messages for a client that has received everything up to an LSN."""
+        """Return the encoded messages for a client that has received everything up to `after_lsn`."""
         return [one.data for one in self._stream(after_lsn)]
 
 
 class ReplyRequesting(Repeated):
-    """Requests a reply from the client after every 100 transactions."""
+    """Stream factory that also requests a reply from the client after every 100 transactions."""
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
         for one in super().stream(after_lsn=after_lsn):
@@ -81,7 +81,7 @@ class ReplyRequesting(Repeated):
 
 @cache
 def inserts(number: int) -> tuple[bytes, ...]:
-    """Return the Insert messages of a transaction."""
+    """Return the encoded Insert messages of the transaction with this number."""
     first = number * TRANSACTION
     return tuple(
         v1.encode(messages.Insert(relation_oid=RELATION.oid, new=(str(first + row),)))
@@ -90,7 +90,7 @@ def inserts(number: int) -> tuple[bytes, ...]:
 
 
 def write_capture_file(path: Path, payloads: list[bytes]) -> Path:
-    """Write a capture file of protocol version 1 without envelopes, as from the SQL interface."""
+    """Write encoded messages to a capture file without envelopes, as if read by SQL functions."""
     header = Header(proto_version=1, options={"publication_names": '"p"'}, server_version="18.4")
     lines = (encode_record("data", payload) for payload in payloads)
     path.write_bytes(encode_header(header) + b"".join(lines))

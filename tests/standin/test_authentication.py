@@ -66,7 +66,10 @@ def test_malformed_scram_messages_are_rejected(first: bytes) -> None:
 
 
 def _scram(raw: RawClient, password: str, proof: str = "") -> tuple[str, dict[str, str]]:
-    """Authenticate by RFC 5802, with `proof` if given. Return the right proof and the error fields."""
+    """Authenticate with SCRAM (RFC 5802). Send `proof`, or the right proof if `proof` is empty.
+
+    Return the right proof and the fields of the error response, if there is one.
+    """
 
     def mac(key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, "sha256")

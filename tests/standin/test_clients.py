@@ -30,14 +30,15 @@ from tests.standin.streams import STEP, Repeated, ReplyRequesting, write_capture
 STREAM = Repeated(1_000)
 PAYLOADS = STREAM.payloads()
 DROP = 35_050
-"""Drops the connection inside a transaction, not next to a keepalive of ReplyRequesting."""
+"""Number of messages before the connection is dropped: inside a transaction, and not next to a keepalive of
+`ReplyRequesting`."""
 
 CLIENTS = [read_with_psycopg2, read_with_psycopg3]
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedSource:
-    """The same stream, served from a capture file without envelopes."""
+    """Return a source that serves the messages of `STREAM` from a capture file without envelopes."""
     return RecordedSource(write_capture_file(tmp_path_factory.mktemp("capture") / "c.jsonl", PAYLOADS))
 
 
@@ -49,7 +50,7 @@ def confirmed(server: StandIn) -> int:
 
 
 def lines(payloads: list[bytes]) -> bytes:
-    """Return the messages as pg_recvlogical writes them."""
+    """Return the messages as pg_recvlogical writes them: with a newline after each message."""
     return b"".join(one + b"\n" for one in payloads)
 
 

@@ -1,4 +1,4 @@
-"""Faults change the stream as documented, and leave repeated messages intact."""
+"""Faults change the stream as documented. Messages sent again after a reconnect are intact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_na
 
 
 def read_messages(raw: RawClient, count: int) -> list[bytes]:
-    """Return up to `count` messages, ending at a keepalive or at the end of the connection."""
+    """Return the next messages: up to `count`, and up to a keepalive or the end of the connection."""
     read: list[bytes] = []
     while len(read) < count:
         try:

@@ -1,4 +1,4 @@
-"""Bytes of the protocol: startup, replication commands, streams and errors."""
+"""A stand-in server sends the protocol's bytes: startup, replication commands, streams and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL queries of clients: catalogs, settings, slots and transactions."""
+"""A stand-in server answers SQL queries of clients: catalogs, settings, slots and transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings are served with their original bytes, from any position, without gaps and duplicates."""
+"""Recordings are served with their original bytes, from any LSN, without gaps and duplicates."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_client_that_disconnects_anywhere_is_sent_the_rest(path: Path) -> None
 
 
 def _read_transactions(path: Path, *connections: list[XLogData]) -> list[Transaction]:
-    """Return the transactions that a client has received over several connections, checking each stream."""
+    """Check the streams of several connections, and return the transactions that the client has received."""
     stream = open_stream(path)
     transactions = Transactions(stream.decoder())
     read: list[Transaction] = []

@@ -124,7 +124,7 @@ QUERIES = [
 
 
 def _conversation(generator: random.Random) -> bytes:
-    """Return the bytes of a random conversation with random damage."""
+    """Return the bytes of random messages from a client, with random damage."""
 
     def message(tag: bytes) -> bytes:
         text = generator.choice(QUERIES).encode() + b"\0"
@@ -256,7 +256,7 @@ def test_clients_that_do_not_read_do_not_block_others(server: StandIn) -> None:
 
 
 class StuckStream(Repeated):
-    """Stream factory that blocks after its last message and then fails, like a slow disk."""
+    """Stream factory that blocks after its last message and then raises an error, like a failing disk."""
 
     def __init__(self) -> None:
         super().__init__(1)

@@ -1,4 +1,4 @@
-"""A stand-in server serves scenarios: recordings match the scenario's stream, also while it grows."""
+"""Recordings of a served scenario match the scenario's stream, also while the scenario grows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPTION_SETS: list[dict[str, Any]] = [
 
 
 def shop() -> Scenario:
-    """Return a scenario whose stream differs for each option."""
+    """Return a scenario whose stream depends on every stream option."""
     db = Scenario(logical_decoding_work_mem=2_000)
     orders = db.table("public.orders", id="int8 key", note="text")
     for round_ in range(3):
@@ -91,7 +91,10 @@ def recorder(server: StandIn, folder: Path, options: dict[str, Any], slot: str =
 
 @contextmanager
 def recording(server: StandIn, folder: Path, *option_sets: dict[str, Any]) -> Iterator[Callable[[int], None]]:
-    """Run recorders in the folders 0, 1, …; yield a function that waits until all acknowledged an LSN."""
+    """Run a recorder for each option set; the recordings are in the folders 0, 1 and so on.
+
+    Yield a function that waits until all recorders have acknowledged an LSN.
+    """
     recorders = [
         recorder(server, folder / str(number), one, f"s{number}") for number, one in enumerate(option_sets)
     ]

@@ -1,4 +1,4 @@
-"""The command `pgoutput serve`."""
+"""The command `pgoutput serve` serves recordings, capture files and scenarios until it is stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shop():
 def serving(
     *arguments: str | Path, folder: Path, **environment: str
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run `pgoutput serve` and yield its DSN and process. Send SIGTERM at the end if it still runs."""
+    """Run `pgoutput serve` and yield the DSN and the process. Send SIGTERM at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pgoutput.cli", "serve", *map(str, arguments)],
         cwd=folder,

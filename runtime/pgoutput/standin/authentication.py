@@ -1,4 +1,6 @@
-"""Authenticate clients: accept everybody, or one user by SCRAM-SHA-256 (RFC 5802, RFC 7677; auth-scram.c).
+"""Authenticate clients: accept every client, or one user with SCRAM-SHA-256.
+
+The code follows RFC 5802, RFC 7677 and PostgreSQL's auth-scram.c.
 
 Over TLS, SCRAM-SHA-256-PLUS with the channel binding tls-server-end-point (RFC 5929) is also supported.
 """
@@ -24,7 +26,7 @@ _MECHANISM: Final = "SCRAM-SHA-256"
 _BINDING_MECHANISM: Final = "SCRAM-SHA-256-PLUS"
 _BINDING_FLAG: Final = "p=tls-server-end-point"
 _ITERATIONS: Final = 4096
-"""Number of PBKDF2 iterations; the default of the setting scram_iterations."""
+"""Number of PBKDF2 iterations: PostgreSQL's default for the setting scram_iterations."""
 
 
 class ScramVerifier(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class ScramVerifier(msgspec.Struct, frozen=True):
     user: str
     """Name of the only user that may connect."""
     salt: bytes
-    """Random salt of the password hash."""
+    """Random salt with which the password is hashed."""
     stored_key: bytes
     """SCRAM StoredKey, which verifies the client's proof."""
     server_key: bytes
@@ -64,10 +66,10 @@ async def authenticate(
     """Authenticate a client and send AuthenticationOk.
 
     Args:
-        verifier: Verifier of the only user; None accepts everybody.
+        verifier: SCRAM verifier of the only user that may connect; None accepts every client.
         user: User name from the startup packet.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
         certificate_hash: SHA-256 of the server's certificate for channel binding; None offers no channel
             binding.
 
@@ -143,7 +145,7 @@ def _split_gs2_header(client_first: str) -> tuple[str, str]:
 
 
 def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
-    """Check that the client's channel binding flag fits the mechanism (read_client_first_message)."""
+    """Check that the channel binding flag agrees with the SASL mechanism (read_client_first_message)."""
     if flag == "y" and is_offered:
         raise ServerError(
             "28000",

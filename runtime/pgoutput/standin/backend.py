@@ -1,4 +1,4 @@
-"""State of one connection (a backend process in PostgreSQL)."""
+"""State of one client's connection to a stand-in server (a backend process in PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class PreparedStatement(msgspec.Struct):
     parameter_types: Sequence[int]
     """Type OIDs of the statement's parameters."""
     description: Result | None = None
-    """Result without rows, or None while the statement has not been described."""
+    """Result without rows, which holds the result's columns; None before the first Describe message."""
 
 
 class Portal(msgspec.Struct):
-    """A prepared statement bound to parameters. It is executed when it is first described or executed."""
+    """A prepared statement bound to parameter values. The first Describe or Execute message executes it."""
 
     statement: PreparedStatement
     """Prepared statement that the portal executes."""
@@ -43,26 +43,26 @@ class Portal(msgspec.Struct):
     formats: Sequence[int]
     """Format codes of the result columns: one per column, one for all columns, or none for text."""
     result: Result | None = None
-    """Result of the statement, or None before it is executed."""
+    """Result of the statement, or None before the statement is executed."""
     rows: Iterator[Sequence[SqlValue]] = iter(())
-    """Rows that the client has not fetched yet."""
+    """Rows of the result that the client has not fetched yet."""
 
 
 class ReplicationProgress(msgspec.Struct):
-    """How far a walsender and its client have come, as pg_stat_replication shows it."""
+    """Progress of a walsender and its client in the stream, for the view pg_stat_replication."""
 
     slot: Slot
     """Slot that the walsender streams from."""
     sent_lsn: int
-    """LSN up to which ended transactions have been sent."""
+    """LSN up to which all ended transactions have been sent completely."""
     written_lsn: int
-    """LSN up to which the client has reported to have written the stream."""
+    """Write position from the client's last status update, as an LSN."""
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when a CancelRequest for the connection arrives."""
+    """Event that is set when a CancelRequest for the connection arrives."""
 
 
 class Backend:
-    """State of one connection.
+    """State of one client's connection to a stand-in server.
 
     Attributes:
         pid: Process ID that identifies the connection.
@@ -96,10 +96,10 @@ class Backend:
         self._notifications = b""
 
     def change_setting(self, name: str, value: str) -> None:
-        """Change a setting. If the client must be informed, queue a ParameterStatus message.
+        """Change a setting. Queue a ParameterStatus message if the server reports changes of this setting.
 
         Raises:
-            ServerError: The setting cannot have this value.
+            ServerError: The setting is read-only, or the client encoding is not UTF8.
         """
         changed = self.settings.set(name, value)
         if changed is not None:
@@ -111,7 +111,7 @@ class Backend:
         return notifications
 
     def fail_transaction(self) -> None:
-        """Mark an open transaction as failed after an error."""
+        """Mark the open transaction, if there is one, as failed."""
         if self.transaction_status is TransactionStatus.IN_TRANSACTION:
             self.transaction_status = TransactionStatus.FAILED
 

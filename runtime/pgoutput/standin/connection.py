@@ -36,8 +36,8 @@ class Connection:
 
     Args:
         server: State of the server.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
         tls: TLS context with the server's certificate, or None to decline TLS.
         certificate_hash: SHA-256 of the certificate for channel binding, or None to offer no channel binding.
     """
@@ -55,7 +55,7 @@ class Connection:
         self._writer = writer
         self._tls = tls
         self._certificate_hash = certificate_hash
-        # Responses are sent together, as by a server: a client may wait for the last one before it reads any.
+        # Responses are sent together, as by a server: a client may wait for the last one before reading.
         self._responses: list[bytes] = []
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class Connection:
             return
 
     async def _start(self) -> dict[str, str] | None:
-        """Return the options of the StartupMessage, or None after a CancelRequest."""
+        """Handle the startup packets. Return the StartupMessage's options, or None after a CancelRequest."""
         while True:
             packet = await read_startup_packet(self._reader)
             match packet.code:
@@ -179,7 +179,7 @@ class Connection:
             await self._flush(0 if tag in _FLUSHING_TAGS else _MAX_BUFFERED_BYTES)
 
     async def _flush(self, threshold: int) -> None:
-        """Send the buffered responses if they have more than `threshold` bytes."""
+        """Send the buffered responses if their total size exceeds `threshold` bytes."""
         if sum(map(len, self._responses)) > threshold:
             self._writer.write(b"".join(self._responses))
             self._responses.clear()
@@ -188,7 +188,7 @@ class Connection:
     async def _simple_query(
         self, sql: str, executor: StatementExecutor, replication: ReplicationExecutor | None
     ) -> None:
-        """Execute the statements of a Query message, or a replication command."""
+        """Execute the SQL statements or the replication command of a Query message."""
         if replication is not None:
             response = await replication.execute(sql)
             if response is not None:

@@ -20,20 +20,20 @@ def _option_name(name: str) -> str:
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """Faults of a stand-in server. None or False disables a fault."""
+    """Faults that a stand-in server injects. The value None or False disables a fault."""
 
     drop_after: int | None = None
     """Number of new messages after which each connection is dropped without an error message."""
     delay: int | None = None
     """Delay before each message, in milliseconds."""
     duplicate: int | None = None
-    """Every N-th new message is sent twice."""
+    """Interval N: every N-th new message is sent twice."""
     truncate_message: int | None = None
-    """Every N-th new message is sent without its last byte."""
+    """Interval N: every N-th new message is sent without its last byte."""
     flip_bit: int | None = None
-    """Every N-th new message is sent with one bit flipped. The choice of the bit is deterministic."""
+    """Interval N: one bit of every N-th new message is flipped. The choice of the bit is deterministic."""
     stall_keepalive: bool = False
-    """Keepalives and replies to status updates are not sent. Silent clients are not disconnected."""
+    """Whether the server sends no keepalives, not even requested ones, and keeps silent clients connected."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -73,20 +73,20 @@ def parse_faults(texts: Sequence[str]) -> Faults:
 
 
 class SlotProgress(msgspec.Struct):
-    """How far a slot's stream was sent, over all connections that used the slot."""
+    """How far a slot's stream has been sent on all connections that used the slot."""
 
     furthest: tuple[int, int] = (0, 0)
-    """Furthest message sent: the LSN at which the last transaction ended, and the number of messages sent
-    after that. A message at a larger place is new to the slot."""
+    """Place of the furthest message sent: the end LSN of the last transaction before the message, and the
+    message's number after that transaction, from 1. A message at a larger place is new to the slot."""
     new_messages: int = 0
-    """Number of new messages sent so far."""
+    """Number of different messages sent so far. Messages sent again after a reconnect are not counted."""
 
 
 class FaultInjector:
-    """Applies the faults to the messages of one connection.
+    """Applies faults to the messages that are sent on one connection.
 
     Attributes:
-        drops_connection: Whether the connection must be dropped now.
+        drops_connection: Whether the fault `drop-after` requires that the connection is dropped now.
 
     Args:
         faults: Faults to inject.
@@ -105,7 +105,7 @@ class FaultInjector:
 
         Args:
             message: Next message of the stream.
-            ended_lsn: LSN at which the last transaction sent before the message ended.
+            ended_lsn: End LSN of the last transaction that was sent before the message.
         """
         if ended_lsn != self._ended_lsn:
             self._ended_lsn, self._messages_since = ended_lsn, 0

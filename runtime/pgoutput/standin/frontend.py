@@ -1,4 +1,4 @@
-"""Read and parse the frontend messages of the protocol, which clients send (pqformat.c)."""
+"""Read and parse frontend messages, the messages that clients send (pqformat.c)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MAX_STARTUP_BYTES: Final = 10_000
 """Maximum size of a startup packet, in bytes (MAX_STARTUP_PACKET_LENGTH)."""
 
 _MAX_MESSAGE_BYTES: Final = 1 << 16
-"""Maximum size of any other frontend message, in bytes. Real servers accept more."""
+"""Maximum size of a frontend message after the startup packet, in bytes. Real servers accept more."""
 
 
 class StartupPacket(msgspec.Struct, frozen=True):
-    """The first packet of a connection."""
+    """The first packet that a client sends on a connection."""
 
     code: int
     """Protocol version, or the code of an SSLRequest, GSSENCRequest or CancelRequest."""
     body: bytes
-    """Bytes after the code."""
+    """Bytes of the packet after the code."""
 
 
 async def read_startup_packet(reader: asyncio.StreamReader) -> StartupPacket:
@@ -41,7 +41,7 @@ async def read_startup_packet(reader: asyncio.StreamReader) -> StartupPacket:
 
 
 def parse_startup_options(body: bytes) -> dict[str, str]:
-    """Parse the names and values of a StartupMessage.
+    """Parse the body of a StartupMessage and return the values of the startup options by name.
 
     Raises:
         ServerError: The body is not a list of zero-terminated strings in UTF-8.
@@ -100,7 +100,7 @@ class MessageReader:
         return text
 
     def raw(self, size: int) -> bytes:
-        """Read `size` bytes."""
+        """Read the next `size` bytes."""
         data = self._body[self._position : self._position + size]
         if size < 0 or len(data) < size:
             raise _too_short()
@@ -108,25 +108,25 @@ class MessageReader:
         return data
 
     def int16(self) -> int:
-        """Read an Int16."""
+        """Read a signed 16-bit integer in network byte order (Int16)."""
         value: int = INT16.unpack(self.raw(2))[0]
         return value
 
     def int32(self) -> int:
-        """Read an Int32."""
+        """Read a signed 32-bit integer in network byte order (Int32)."""
         value: int = INT32.unpack(self.raw(4))[0]
         return value
 
     def int16s(self) -> list[int]:
-        """Read a list of Int16 after its Int16 count."""
+        """Read an Int16 count, then a list of as many Int16 numbers."""
         return [self.int16() for _ in range(self.int16())]
 
     def oids(self) -> list[int]:
-        """Read a list of OIDs after its Int16 count."""
+        """Read an Int16 count, then a list of as many OIDs."""
         return [self.int32() & 0xFFFFFFFF for _ in range(self.int16())]
 
     def value(self) -> EncodedValue:
-        """Read a value after its Int32 length; return None for length -1 (NULL)."""
+        """Read an Int32 length, then a value of as many bytes. Return None for the length -1 (NULL)."""
         size = self.int32()
         return None if size == -1 else self.raw(size)
 

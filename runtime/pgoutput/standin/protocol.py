@@ -1,6 +1,6 @@
 """Frontend/backend protocol 3.0: encode the messages that a server sends.
 
-A message is a tag, an Int32 with the length of itself and the body, and the body
+A message is a tag, an Int32 length that counts itself and the body, and the body
 (src/include/libpq/protocol.h, src/backend/libpq/pqcomm.c).
 """
 
@@ -15,7 +15,7 @@ import msgspec
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 HEADER: Final = Struct(">ci")
-"""Tag and length of a message."""
+"""Header of a message: the tag, and the length of the message without the tag."""
 UINT32: Final = Struct(">I")
 _TWO_UINT32: Final = Struct(">II")
 
@@ -66,7 +66,7 @@ def encode_string(value: str) -> bytes:
 
 
 def authentication(kind: int, data: bytes = b"") -> bytes:
-    """Encode AuthenticationOk (kind 0), SASL (10), SASLContinue (11) or SASLFinal (12)."""
+    """Encode AuthenticationOk (`kind` 0), AuthenticationSASL (10), …SASLContinue (11) or …SASLFinal (12)."""
     return encode_message(b"R", INT32.pack(kind) + data)
 
 
@@ -92,7 +92,7 @@ def ready_for_query(transaction_status: bytes) -> bytes:
 
 
 def row_description(fields: Sequence[Field], formats: Sequence[int] = ()) -> bytes:
-    """Encode RowDescription. Without `formats`, all columns have text format."""
+    """Encode RowDescription, the columns of a query result. Without `formats`, all have text format."""
     parts = [INT16.pack(len(fields))]
     for number, field in enumerate(fields):
         format_ = formats[number] if formats else 0
@@ -122,7 +122,7 @@ def command_complete(tag: str) -> bytes:
 
 
 def error_response(error: ServerError) -> bytes:
-    """Encode ErrorResponse. Empty fields are left out."""
+    """Encode ErrorResponse for an error. An empty hint is left out."""
     severity = "FATAL" if error.fatal else "ERROR"
     fields = {"S": severity, "V": severity, "C": error.sqlstate, "M": error.text, "H": error.hint}
     parts = (name.encode() + encode_string(value) for name, value in fields.items() if value)
@@ -130,5 +130,5 @@ def error_response(error: ServerError) -> bytes:
 
 
 def copy_both_response() -> bytes:
-    """Encode the CopyBothResponse of a walsender, which has no columns."""
+    """Encode CopyBothResponse without columns, as a walsender sends it before a stream."""
     return encode_message(b"W", b"\0\0\0")

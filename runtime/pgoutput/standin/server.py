@@ -20,10 +20,10 @@ _MAX_CONNECTIONS: Final = 500
 """Maximum number of simultaneous connections (max_connections)."""
 
 _CLOSE_SECONDS: Final = 1.0
-"""Time that a client has to read the last response before its connection is aborted, in seconds."""
+"""Time in seconds that a client has to read the last response before its connection is aborted."""
 
 _THREAD_SECONDS: Final = 10.0
-"""Maximum wait for the server's thread to start or end, in seconds."""
+"""Maximum time to wait until the server's thread has started or ended, in seconds."""
 
 
 async def serve(
@@ -56,7 +56,7 @@ async def serve(
         sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
             to never disconnect.
         settings: Values that replace the default settings, or values of additional settings.
-        listening: Called with the port when the server listens.
+        listening: Function that is called with the port once the server listens.
 
     Raises:
         OSError: The server cannot listen on the address.
@@ -116,7 +116,8 @@ class StandIn:
         user: Name of the only user that may connect; None to accept everybody.
         password: Password of the user, for SCRAM-SHA-256 authentication.
         tls: TLS context with the server's certificate; None to decline TLS.
-        certificate_hash: SHA-256 of the DER-encoded certificate, for channel binding; None to offer none.
+        certificate_hash: SHA-256 of the DER-encoded certificate, for channel binding; None to offer no
+            channel binding.
         faults: Faults to inject; None for no faults.
         sender_timeout: Time after which a silent client is disconnected, in seconds; 0 to never disconnect.
         settings: Values that replace the default settings, or values of additional settings.

@@ -22,7 +22,7 @@ class ServerState:
     Attributes:
         source: Source of the stream and of the catalog data.
         faults: Faults that the server injects.
-        verifier: Verifier of the only user, or None to accept everybody.
+        verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
         sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         started: Time when the server was started, in ISO format.
         slots: Replication slots.
@@ -31,7 +31,7 @@ class ServerState:
     Args:
         source: Source of the stream and of the catalog data.
         faults: Faults that the server injects.
-        verifier: Verifier of the only user, or None to accept everybody.
+        verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
         sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         settings: Values that replace the default settings, or values of additional settings.
     """
@@ -59,7 +59,7 @@ class ServerState:
         """Return the names of the publications.
 
         Args:
-            mentioned: Names that count as publications too if the source accepts any publication name.
+            mentioned: Names to return as publications too if the source accepts any publication name.
         """
         return self.source.publications or list(dict.fromkeys((*self._created_publications, *mentioned)))
 

@@ -75,7 +75,7 @@ class Settings:
         self._names = {name.lower(): name for name in self._values}
 
     def __getitem__(self, name: str) -> str:
-        """Return the value of a setting, whose name is not case-sensitive.
+        """Return the value of a setting. Names of settings are not case-sensitive.
 
         Raises:
             ServerError: There is no setting of this name.
@@ -86,7 +86,7 @@ class Settings:
             raise ServerError("42704", f'unrecognized configuration parameter "{name}"') from None
 
     def set(self, name: str, value: str) -> str | None:
-        """Change or add a setting. Return its name if the client must be informed, else None.
+        """Change or add a setting. Return its name if the client must be informed of the change, else None.
 
         Values are stored without validation, because no setting changes the server's behavior. The only
         accepted client encoding is UTF8.
@@ -106,7 +106,7 @@ class Settings:
         return name if changed and name in REPORTED else None
 
     def catalog_rows(self) -> Mapping[str, str]:
-        """Return the rows of pg_settings: values by name, with times in milliseconds without a unit."""
+        """Return the rows of pg_settings: values by setting name. Times are milliseconds without a unit."""
         return self._values | {"wal_sender_timeout": self._values["wal_sender_timeout"].removesuffix("ms")}
 
 
@@ -115,6 +115,6 @@ _UTF8_NAMES: Final = ("UTF8", "UNICODE", "SQL_ASCII", "DEFAULT")
 
 
 def version_number(server_version: str) -> int:
-    """Return the value of server_version_num: 180004 for version 18.4."""
+    """Return a version as the setting server_version_num shows it, such as 180004 for 18.4."""
     major, _, minor = server_version.partition(".")
     return int(major) * 10_000 + (int(minor) if minor.isdigit() else 0)

@@ -30,15 +30,15 @@ class Slot(msgspec.Struct):
     temporary: bool = False
     """Whether the slot is dropped when the connection that created it ends."""
     two_phase: bool = False
-    """Whether transactions are sent when they are prepared."""
+    """Whether two_phase is enabled: transactions are sent when they are prepared, not when they commit."""
     failover: bool = False
     """Value of the slot's failover flag, which has no effect in a stand-in server."""
     owner_pid: int = 0
-    """Process ID of the connection that created the slot."""
+    """Process ID of the connection that created the slot, and that drops a temporary slot when it ends."""
     active_pid: int | None = None
     """Process ID of the connection that streams from the slot, or None."""
     progress: SlotProgress = msgspec.field(default_factory=SlotProgress)
-    """How far the slot's stream was sent. Faults are injected only into new messages."""
+    """How far the slot's stream has been sent. Faults are injected only into messages not sent before."""
 
 
 class Slots:
@@ -65,7 +65,7 @@ class Slots:
         self._slots[slot.name] = slot
 
     def get(self, name: str) -> Slot:
-        """Return the slot of this name.
+        """Return the slot with this name.
 
         Raises:
             ServerError: There is no such slot.

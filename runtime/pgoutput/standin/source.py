@@ -12,30 +12,30 @@ from pgoutput.messages import PrimaryKeepalive, Relation, Streaming, XLogData
 from pgoutput.versions import OPTIONS
 
 Envelope: TypeAlias = XLogData | PrimaryKeepalive
-"""An envelope that a walsender sends."""
+"""An envelope that a walsender sends: XLogData or a primary keepalive."""
 
 
 class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the pgoutput plugin in a START_REPLICATION command."""
 
     proto_version: int
-    """Protocol version of pgoutput, from 1 on."""
+    """Protocol version of the messages, 1 or higher."""
     publication_names: tuple[str, ...]
     """Names of the publications whose changes are sent."""
     streaming: Streaming = "off"
     """Whether transactions in progress are streamed: off, on or parallel."""
     two_phase: bool = False
-    """Whether transactions are sent when they are prepared, by this option or by the slot's flag."""
+    """Whether transactions are sent when they are prepared: requested by the client or set for the slot."""
     binary: bool = False
     """Whether values are sent in binary format."""
     messages: bool = False
     """Whether logical decoding messages are sent."""
     origin: Literal["any", "none"] = "any"
-    """Origin of the changes to send: any, or none for changes without a replication origin."""
+    """Which changes to send: `any` for all, `none` for those without a replication origin."""
 
 
 class Source(Protocol):
-    """The stream and the catalog data of a stand-in server. Several threads may read a source at once."""
+    """Provides a stand-in server's stream and catalog data. Several threads may use a source at once."""
 
     @property
     def server_version(self) -> str:
@@ -68,23 +68,23 @@ class Source(Protocol):
     def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
         """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
 
-        The last known message is followed by a keepalive. A source that may grow then yields None repeatedly
-        until more messages are available.
+        After the last available message, the source yields a keepalive. A source that may grow then yields
+        None repeatedly until more messages are available.
 
         Args:
             options: Options from the client's START_REPLICATION command.
             after_lsn: LSN up to which the client has confirmed the stream.
 
         Raises:
-            ReplicationError: The source has no stream with these options. The error names the options it has.
+            ReplicationError: The source has no stream with these options. The error names the right options.
         """
 
 
 class StreamFactory(Protocol):
     """An object that generates streams, such as `pgoutput.synth.Scenario`.
 
-    The database of a stream factory may grow while it is served. A later stream then repeats the earlier
-    messages before the new ones, and `end_lsn` is larger.
+    The generated stream may grow while it is served. A later call of `stream` then returns the earlier
+    messages before the new messages, and `end_lsn` is larger.
     """
 
     @property
@@ -111,7 +111,7 @@ class StreamFactory(Protocol):
 class GeneratedSource:
     """A source that serves the streams of a stream factory.
 
-    If the factory has an attribute named below, its value replaces the default.
+    If the factory has an attribute of the same name as one below, that attribute replaces the default.
 
     Attributes:
         server_version: Reported PostgreSQL version; 18.4 by default.
@@ -140,7 +140,7 @@ class GeneratedSource:
 
     @property
     def end_lsn(self) -> int:
-        """Current end of the WAL, which may grow."""
+        """LSN of the current end of the WAL, which may grow."""
         return self._factory.end_lsn
 
     def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
@@ -151,7 +151,8 @@ class GeneratedSource:
             after_lsn: LSN up to which the client has confirmed the stream.
 
         Raises:
-            ReplicationError: The slot has two_phase set and the protocol version does not support it.
+            ReplicationError: The slot has two_phase set, but the protocol version does not support two-phase
+                commit.
         """
         required = OPTIONS["two_phase"]["on"].proto_version
         if options.two_phase and options.proto_version < required:

@@ -39,7 +39,7 @@ JSONB: Final = 3802
 
 
 def infer_type_oid(value: SqlValue) -> int:
-    """Return the OID of the smallest type that represents the value, for a column of unknown type."""
+    """Return the OID of a type for a result column of unknown type: the smallest that represents `value`."""
     if isinstance(value, int):
         return INT4 if -(1 << 31) <= value < 1 << 31 else INT8
     return FLOAT8 if isinstance(value, float) else TEXT
@@ -80,11 +80,11 @@ _BINARY_ENCODERS: Final[Mapping[int, Callable[[SqlValue], bytes]]] = {
     PG_LSN: lambda value: struct.pack(">Q", parse_lsn(str(value))),
     JSONB: lambda value: b"\1" + str(value).encode(),
 }
-"""Encoders of the types whose binary format differs from their text format."""
+"""Encoders of the types whose binary format differs from the text format, by type OID."""
 
 
 def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValue:
-    """Decode a query parameter. Binary values of unknown types are read as UTF-8 text.
+    """Decode a query parameter. A binary value of a type that the server does not know is decoded as UTF-8.
 
     Raises:
         ServerError: The value is invalid for the type and format.

@@ -21,8 +21,8 @@ class StreamDecoder:
         proto_version: Protocol version.
         streaming: Value of the option `streaming`.
         in_stream: Whether a stream block is open (in_streamed_transaction in worker.c).
-        relations: Last Relation message by relation OID. It applies to the changes that follow.
-        types: Last Type message by type OID.
+        relations: Last Relation message of each relation, by OID. It describes the changes that follow.
+        types: Last Type message of each type, by OID.
 
     Args:
         proto_version: Protocol version that the client requested.
@@ -76,13 +76,13 @@ class StreamDecoder:
 
     @cached_property
     def versions_by_tag(self) -> bytes:
-        """Protocol version used to decode a message, indexed by its first byte; 0 for unknown tags."""
+        """Protocol versions used to decode messages, indexed by the first byte (tag); 0 for unknown tags."""
         own = dict.fromkeys(_protocols.VERSIONS[self.proto_version].by_tag, self.proto_version)
         versions = self._foreign_version_by_tag | own
         return bytes(versions.get(tag, 0) for tag in range(256))
 
     def walk(self, data: bytes) -> Iterator[Piece]:
-        """Yield the fields of the next message. The decoder's state is unchanged.
+        """Yield the fields of a message as `decode` would decode it next. The decoder's state is unchanged.
 
         Raises:
             DecodeError: The bytes are not a valid message at this point of the stream.

@@ -1,4 +1,4 @@
-"""Encode messages for the clients of a protocol version."""
+"""Encode messages for clients that requested a certain protocol version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pgoutput.versions import CODECS
 
 
 def encode_for(message: Message, proto_version: int) -> bytes:
-    """Encode a message as the clients of a protocol version receive it.
+    """Encode a message as a client that requested this protocol version receives it.
 
     Two-phase commit messages are also encoded for versions that do not define them, because servers send them
     if the slot has two_phase set.

@@ -1,7 +1,7 @@
 """In-memory tables, built by applying committed transactions.
 
-Rows are stored by replica identity. A row keeps its values by column name, so that added and dropped columns
-do not affect the others.
+Rows are stored by replica identity. A row keeps its values by column name, so that adding or dropping a
+column does not affect other columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Table:
     """The rows of one relation.
 
     Attributes:
-        relation: Last Relation message that was applied.
+        relation: Relation message in effect for the last applied change.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -41,7 +41,7 @@ class Table:
         self._rows: dict[TupleData, list[Row]] = {}
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield the rows with the current columns; NULL for columns added after the row.
+        """Yield the rows with the current columns. A column added after the row was stored is None (NULL).
 
         A cell is UNCHANGED if no message has carried its value.
         """
@@ -54,7 +54,7 @@ class Table:
         return sum(len(rows) for rows in self._rows.values())
 
     def apply(self, message: Insert | Update | Delete, relation: Relation) -> None:
-        """Apply one change.
+        """Apply one change to the rows.
 
         An update of an unknown row inserts the row; a delete of an unknown row is ignored.
 
@@ -78,7 +78,7 @@ class Table:
                 raise TypeError(f"an Insert, Update or Delete is expected, not {type(message).__name__}")
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Remove all rows of the table."""
         self._rows.clear()
 
     def _update(self, message: Update) -> None:
@@ -99,7 +99,7 @@ class Table:
         self._rows.setdefault(tuple(row.get(name) for name in self._key), []).append(row)
 
     def _remove_row(self, row: Row) -> Row | None:
-        """Remove and return one row with the replica identity of `row`; None if there is no such row."""
+        """Remove and return one row with the same replica identity as `row`; None if there is no such row."""
         if not self._key and self.relation.replica_identity != ReplicaIdentity.FULL:
             return None
         key = tuple(row.get(name) for name in self._key)
@@ -124,7 +124,7 @@ class Table:
 
 
 class Tables(dict[int, Table]):
-    """Tables by relation OID."""
+    """In-memory tables as a dictionary by relation OID."""
 
     def apply(self, transaction: Transaction) -> None:
         """Apply the changes of a committed transaction.

@@ -18,45 +18,46 @@ from pgoutput.stream.decoder import StreamDecoder
 ChangeMessage: TypeAlias = (
     messages.Insert | messages.Update | messages.Delete | messages.Truncate | messages.LogicalMessage
 )
-"""Message that is part of a transaction."""
+"""Message that carries a change: Insert, Update, Delete, Truncate or LogicalMessage."""
 End: TypeAlias = messages.Commit | messages.StreamCommit | messages.CommitPrepared
 """Message that commits a transaction."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change with the Relation messages that applied to it."""
+    """A change message with the Relation messages that describe the changed relations."""
 
     message: ChangeMessage
     relations: tuple[messages.Relation, ...]
-    """The changed relation; all relations of a Truncate, in its order; empty for a logical message."""
+    """Relation messages of the changed relations: one for an Insert, Update or Delete, all relations of a
+    Truncate in its order, none for a LogicalMessage."""
 
 
 class Transaction(msgspec.Struct, frozen=True):
     """A committed transaction."""
 
     xid: int
-    """Transaction id."""
+    """Transaction ID."""
     commit_lsn: int
-    """LSN of the commit record."""
+    """LSN of the start of the commit record."""
     end_lsn: int
     """LSN of the end of the commit record."""
     commit_time: int
     """Commit time in microseconds since 2000-01-01 00:00 UTC."""
     changes: list[Change]
-    """Changes in execution order, without those of rolled-back savepoints. Logical messages of rolled-back
-    savepoints remain, because they do not carry the savepoint's xid."""
+    """Changes in execution order, without changes of rolled-back savepoints. Logical messages of rolled-back
+    savepoints remain, because a logical message does not contain the savepoint's xid."""
     origin: messages.Origin | None = None
-    """Origin message, or None for a transaction of the server itself."""
+    """Origin message, or None if the transaction was first made on this server."""
     gid: str | None = None
     """Global identifier if the transaction was prepared, otherwise None."""
 
 
 class _OpenTransaction(msgspec.Struct):
-    """A transaction that has not ended."""
+    """A transaction that is not committed yet, with the changes received so far."""
 
     xid: int
     changes: list[tuple[int | None, Change]] = []
-    """Changes with the xid of their subtransaction; the xid is None outside stream blocks."""
+    """Pairs of subtransaction xid and change. The xid is None for changes outside stream blocks."""
     origin: messages.Origin | None = None
 
 
@@ -64,7 +65,7 @@ class Transactions:
     """Assembles the messages of a stream into committed transactions.
 
     Args:
-        decoder: Decoder of the messages. Its `relations` are used.
+        decoder: Decoder of the messages. Its `relations` describe the changed relations.
     """
 
     def __init__(self, decoder: StreamDecoder) -> None:
@@ -125,7 +126,7 @@ class Transactions:
 
     @property
     def open(self) -> int:
-        """Number of transactions that have begun and not ended, including prepared transactions."""
+        """Number of transactions neither committed nor rolled back, including prepared transactions."""
         begun = self._current is not None and self._opening_type is not messages.StreamStart
         return len(self._streamed) + len(self._prepared) + begun
 
@@ -160,7 +161,7 @@ class Transactions:
 
     def _stream_abort(self, message: messages.StreamAbort) -> None:
         if message.xid not in self._streamed and message.subxid != message.xid:
-            # PostgreSQL 18.0 to 18.4 send it for subtransactions that were not streamed (bug 19616).
+            # PostgreSQL 18.0 to 18.4 send Stream Abort for subtransactions not streamed before (bug 19616).
             return
         transaction = self._streamed_transaction(message)
         self._require_none_open(message)
@@ -208,7 +209,7 @@ class Transactions:
         transaction.changes.append((message.xid, Change(message, relations)))
 
     def _ignore(self, message: messages.Relation | messages.Type) -> None:
-        """Ignore a Relation or Type message; the decoder remembers it."""
+        """Ignore a Relation or Type message, because the decoder already keeps its description."""
 
     def _logical_message(self, message: messages.LogicalMessage) -> None:
         if message.flags & messages.MessageFlag.TRANSACTIONAL:

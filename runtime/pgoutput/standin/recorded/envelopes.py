@@ -21,7 +21,8 @@ _LSN_FIELDS: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.RollbackPrepared: lambda message: message.rollback_end_lsn,
     messages.StreamAbort: lambda message: message.abort_lsn,
 }
-"""LSN of the messages that contain one. It is also the best known LSN of the messages that follow."""
+"""Functions that return the LSN in a message, by message class. Messages that follow and contain no LSN get
+the same LSN."""
 
 _WITHOUT_LSN: Final = (messages.Relation, messages.Type)
 _OPENING_TAGS: Final = frozenset(b"BbS")
@@ -29,10 +30,12 @@ _ORIGIN_TAG: Final = messages.Origin.wire_tag
 
 
 def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMessage]:
-    """Return the messages of a stream with the LSN of the last message that contains an LSN.
+    """Yield the messages of a stream with LSNs for their envelopes.
+
+    A message gets the LSN that it contains, or else the LSN of the last earlier message that contains one.
 
     As in a walsender's stream, the LSN is 0 for Relation, for Type, and for a message that opens a
-    transaction or stream block and is followed by Origin.
+    transaction or stream block if an Origin message follows.
 
     Args:
         stream: A stream recorded without envelopes.

@@ -15,37 +15,39 @@ from pgoutput.messages import Message
 from pgoutput.standin.recorded.recording import RecordedStream
 
 CHANGE_TAGS: Final = frozenset(b"IUDT")
-"""Tags of the messages that are served without being decoded."""
+"""Tags of Insert, Update, Delete and Truncate messages, which are served without being decoded."""
 
 ABANDONED: Final = -1
-"""End LSN of a transaction that its session did not complete, and that a later session sends again. It is
-lower than any LSN, so that the transaction is never served."""
+"""Value in `StreamIndex.end_lsns` for a transaction that its session did not complete, and that a later
+session sends again. The value is lower than any LSN, so that the incomplete transaction is never served."""
 
 _NEVER: Final = 1 << 64
-"""Larger than any LSN and any position."""
+"""Placeholder for an LSN or position that is not known: larger than any LSN and any position."""
 
 
 class StreamIndex(msgspec.Struct):
     """Index of a recorded stream. Positions count the messages of the stream, from 0."""
 
     start_lsn: int = _NEVER
-    """LSN before all transactions."""
+    """LSN before the first transaction of the stream."""
     end_lsn: int = 0
-    """LSN at or after the end of all transactions."""
+    """LSN at or after the end of the last transaction of the stream."""
     tags: set[int] = set()
     """Tags of the messages that the stream may contain."""
     end_lsns: dict[int, int] = {}
-    """End LSNs of the transactions whose first message does not contain it, by position of that message."""
+    """LSN of the commit, prepare or abort of each transaction whose first message does not contain that LSN,
+    by position of the first message; `ABANDONED` for a transaction that a later session sends again."""
     incomplete_from: int = _NEVER
-    """Position of an incomplete transaction or stream block at the end of the stream, which is not served."""
+    """Position of an incomplete transaction or stream block at the stream's end. Only messages before this
+    position are served."""
     relations: dict[int, messages.Relation] = {}
     """Last Relation message of each table, by OID."""
     has_lsns: bool = False
-    """Whether the messages were recorded with their envelopes."""
+    """Whether the LSNs of the messages' envelopes were recorded."""
 
 
 def index_stream(stream: RecordedStream) -> StreamIndex:
-    """Return the index of a stream, from the metadata of the segments if that suffices.
+    """Return the index of a stream. Read the messages only if the metadata of the segments does not suffice.
 
     Raises:
         RecordingError: The recording cannot be read, or a message of the stream is invalid.
@@ -54,9 +56,10 @@ def index_stream(stream: RecordedStream) -> StreamIndex:
 
 
 def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
-    """Return the index of a stream of one session whose transactions are all complete and committed.
+    """Return the index of a stream without reading its messages, or None if that is impossible.
 
-    Return None for any other stream.
+    The index can be made from metadata if the stream has one session and all its transactions are complete
+    and committed.
     """
     metadata = stream.metadata
     ended = {end.begin for one in metadata for end in one.ends if end.type == "Commit"}
@@ -78,7 +81,7 @@ def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
 
 
 def _index_from_messages(stream: RecordedStream) -> StreamIndex:
-    """Return the index of a stream from all of its messages.
+    """Return the index of a stream by reading all of its messages.
 
     Raises:
         RecordingError: The recording cannot be read, or a message of the stream is invalid.
@@ -111,11 +114,11 @@ class _Indexer:
         self._open_position: int | None = None
         """Position of the first message of the open transaction or stream block, or None."""
         self._is_block = False
-        """Whether a stream block is open, not a transaction."""
+        """Whether `_open_position` belongs to a stream block, not to a transaction."""
         self._streamed: dict[int, int] = {}
-        """Positions of the open streamed transactions, by xid."""
+        """Position of the first message of each open streamed transaction, by xid."""
         self._sent_late: dict[str, int] = {}
-        """Positions of the prepared transactions that are sent at their commit, by GID."""
+        """Position of the first message of each prepared transaction that is sent at its commit, by GID."""
         self._ended_lsn = 0
         self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
             messages.Begin: self._begin,
@@ -134,14 +137,14 @@ class _Indexer:
         }
 
     def add(self, message: Message, position: int) -> None:
-        """Index a message that is not a change."""
+        """Update the index for a message that is not an Insert, Update, Delete or Truncate."""
         self._position = position
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(message)
 
     def start_session(self) -> None:
-        """Mark open transactions as abandoned: the new session sends them again."""
+        """Start a new session: mark open transactions as abandoned, because the session sends them again."""
         if self._open_position is not None and not self._is_block:
             self.index.end_lsns[self._open_position] = ABANDONED
         self.index.end_lsns.update(dict.fromkeys(self._streamed.values(), ABANDONED))
@@ -149,7 +152,7 @@ class _Indexer:
         self._open_position = None
 
     def finish(self) -> StreamIndex:
-        """Return the index after the last message."""
+        """Complete the index after the last message, and return it."""
         index = self.index
         if self._open_position is not None:
             index.incomplete_from = self._open_position

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pgoutput.recording import Metadata
 
 RecordedMessage: TypeAlias = tuple[int, int, bytes]
-"""Number of the session, LSN of the envelope (0 if unknown), and the message."""
+"""A recorded message: number of its session, LSN of its envelope (0 if unknown), and its bytes."""
 
 
 _DEFAULT_VERSION: Final = "18.4"
@@ -29,16 +29,16 @@ _DEFAULT_SYSTEM_IDENTIFIER: Final = "7000000000000000001"
 
 
 class RecordedStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A recording or capture file with the options that its stream was recorded with."""
+    """A recording or capture file, and the options with which its stream was recorded."""
 
     path: Path
-    """Capture file, segment, or folder of the recording."""
+    """Path of the capture file, of the segment, or of the recording's folder."""
     options: PluginOptions
-    """Options of START_REPLICATION. The publication names are empty if they are not known."""
+    """Options of START_REPLICATION. `publication_names` is empty if the publications are not known."""
     server_version: str
     """PostgreSQL version of the recorded server."""
     database: str = ""
-    """Name of the recorded database, or the empty string if it is not known."""
+    """Name of the recorded database, or the empty string if the name is not known."""
     system_identifier: str = _DEFAULT_SYSTEM_IDENTIFIER
     """System identifier of the recorded server."""
     metadata: Sequence[Metadata] = ()

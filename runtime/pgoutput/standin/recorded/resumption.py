@@ -21,19 +21,20 @@ from pgoutput.stream import StreamDecoder, encode_for
 _UINT32: Final = Struct(">I")
 _TRUNCATE: Final = ord("T")
 _NEVER: Final = 1 << 64
-"""Larger than any LSN."""
+"""Placeholder for an LSN that is not known: larger than any LSN."""
 
 
 def resume(
     recorded: Iterable[RecordedMessage], stream: RecordedStream, index: StreamIndex, after_lsn: int
 ) -> Iterator[XLogData]:
-    """Return the envelopes to send to a new connection.
+    """Yield the envelopes to send on a new connection.
 
     Args:
-        recorded: Messages of the stream.
+        recorded: Messages of the stream with their sessions and LSNs.
         stream: The recorded stream.
         index: Index of the stream.
-        after_lsn: Transactions committed before this LSN are left out (SnapBuildXactNeedsSkip).
+        after_lsn: Position of the client; transactions committed before this LSN are left out
+            (SnapBuildXactNeedsSkip).
     """
     resumption = _Resumption(stream, index, after_lsn)
     current = None
@@ -55,11 +56,11 @@ def resume(
 
 
 class _Resumption:
-    """Decides which messages of a recorded stream one connection is sent.
+    """Decides which messages of a recorded stream are sent on one connection.
 
     Attributes:
         skipping: Whether the current transaction or stream block is left out.
-        unsent_relations: Relation messages that were left out and not sent on this connection, by OID.
+        unsent_relations: Relation messages that were left out on this connection and not sent since, by OID.
     """
 
     def __init__(self, stream: RecordedStream, index: StreamIndex, after_lsn: int) -> None:
@@ -72,7 +73,7 @@ class _Resumption:
         self._decoder: StreamDecoder = stream.decoder()
         self._types: dict[int, messages.Type] = {}
         self._streamed: dict[int, bool] = {}
-        """Whether an open streamed transaction is left out, by xid."""
+        """Whether each open streamed transaction is left out, by xid."""
         self._handlers: Mapping[type[Message], Callable[[Any], bool]] = {
             messages.Begin: self._begin,
             messages.BeginPrepare: self._begin_prepare,
@@ -91,20 +92,20 @@ class _Resumption:
         }
 
     def start_session(self) -> None:
-        """Start the next session of the recording, which sends open transactions again."""
+        """Start the recording's next session: forget open transactions, which the session contains again."""
         self._decoder = self._stream.decoder()
         self._streamed.clear()
         self.skipping = False
 
     def is_sent(self, data: bytes, position: int) -> bool:
-        """Return whether a message that is not a change is sent."""
+        """Return whether to send this message, which is not an Insert, Update, Delete or Truncate."""
         self._position = position
         message = self._decoder.decode(data)
         handler = self._handlers.get(type(message))
         return not self.skipping if handler is None else handler(message)
 
     def missing_descriptions(self, data: bytes) -> Iterator[bytes]:
-        """Return the encoded Type and Relation messages that must be sent before a change."""
+        """Yield the encoded Type and Relation messages that must be sent before this change."""
         version = self._stream.options.proto_version
         in_stream = self._decoder.in_stream
         xid = _UINT32.unpack_from(data, 1)[0] if in_stream else None
@@ -180,7 +181,7 @@ class _Resumption:
 
 
 def _relation_oids(data: bytes, position: int) -> Iterator[int]:
-    """Return the relation OIDs of a change. In Truncate, they follow their count and the options."""
+    """Yield the relation OIDs of a change. In Truncate, the OIDs follow their count and the options."""
     if data[0] != _TRUNCATE:
         yield _UINT32.unpack_from(data, position)[0]
         return

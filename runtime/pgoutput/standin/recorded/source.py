@@ -19,19 +19,19 @@ from pgoutput.standin.source import Envelope, PluginOptions
 class RecordedSource:
     """A source that serves a recording or capture file.
 
-    Clients must request the stream with the options it was recorded with. Other options are accepted if the
+    Clients must request the options with which the stream was recorded. Other options are accepted if the
     stream would have the same bytes: for instance any value of `streaming` if no transaction was streamed.
 
-    The recording is read once when it is opened, unless the metadata of the segments suffices, and once for
-    each connection. It is never kept in memory.
+    The whole recording is read when the source is created, unless the metadata of the segments suffices, and
+    again for each connection. The messages are never kept in memory.
 
     Attributes:
         server_version: PostgreSQL version of the recorded server.
         system_identifier: System identifier of the recorded server.
         database: Name of the recorded database, or the empty string to accept any name.
         publications: Names of the recorded publications, or None to accept any name.
-        tables: Last Relation message of each recorded table.
-        start_lsn: LSN before the first transaction.
+        tables: Recorded tables, each as its last Relation message.
+        start_lsn: LSN before the first transaction of the stream.
         end_lsn: LSN of the end of the stream.
 
     Args:
@@ -80,14 +80,14 @@ class RecordedSource:
 
 
 OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions], bool]
-"""Returns whether the stream has the same bytes for the recorded and for the requested options."""
+"""Function that returns whether the stream has the same bytes for the recorded and the requested options."""
 
 
 def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
-    """Return whether the values of `streaming` match.
+    """Return whether the stream has the same bytes for the recorded and the requested value of `streaming`.
 
-    Any values match if there are no stream blocks. The values on and parallel match if there is no Stream
-    Abort, the only message that they encode differently.
+    Without stream blocks, all values give the same bytes. Without Stream Abort, the values on and parallel
+    give the same bytes, because Stream Abort is the only message whose encoding differs.
     """
     if requested.streaming == recorded.streaming or ord("S") not in index.tags:
         return True
@@ -95,9 +95,10 @@ def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: P
 
 
 def _equal_or_unused(name: str, tags: bytes, default: object) -> OptionMatcher:
-    """Return a matcher for an option that adds messages with certain tags to the stream.
+    """Return a matcher for an option that adds messages with these tags to the stream.
 
-    The values match if they are equal, or if the default is requested and the stream has no such message.
+    The requested value matches if it equals the recorded value, or if it is the default and the stream
+    contains no message with these tags.
     """
 
     def matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
@@ -116,7 +117,8 @@ _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
     "messages": _equal_or_unused("messages", b"M", False),
     "origin": _equal_or_unused("origin", b"O", "none"),
 }
-"""Matchers of the options that change the bytes of the stream. The protocol version alone does not."""
+"""Matchers of the options that change the bytes of the stream, by option name. The protocol version alone
+does not change the bytes."""
 
 
 def _format_options(options: PluginOptions, names: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ class CreateSlot(msgspec.Struct, frozen=True):
     plugin: str | None
     """Name of the output plugin, or None for a physical slot."""
     options: OptionList
-    """Options of the command. Options in the syntax before PostgreSQL 15 are converted."""
+    """Options of the command. Options in the syntax before PostgreSQL 15 are converted to current options."""
 
 
 class DropSlot(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class AlterSlot(msgspec.Struct, frozen=True):
     slot: str
     """Name of the slot."""
     options: OptionList
-    """Names and new values of the slot's flags."""
+    """Names and new values of the slot's flags two_phase and failover."""
 
 
 class StartReplication(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ _LEGACY_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "RESERVE_WAL": ("reserve_wal", None),
     "TWO_PHASE": ("two_phase", None),
 }
-"""Options in the syntax before PostgreSQL 15, and the same options in the current syntax."""
+"""Name and value of an option in the current syntax, by its keyword in the syntax before PostgreSQL 15."""
 
 
 def _drop_slot(scanner: Scanner) -> DropSlot:
@@ -148,4 +148,4 @@ _PARSERS: Final[Mapping[str, Callable[[Scanner], Command]]] = {
     "ALTER_REPLICATION_SLOT": _alter_slot,
     "START_REPLICATION": _start_replication,
 }
-"""Parsers by keyword. SHOW is not listed: it is executed as SQL."""
+"""Parsers of the replication commands, by first keyword. SHOW is missing because it is executed as SQL."""

@@ -44,8 +44,8 @@ class ReplicationExecutor:
         backend: State of the connection.
         is_logical: Whether the client connected to a database (replication=database), which logical
             decoding requires.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ def parse_plugin_options(options: OptionList, server_version: int, two_phase: bo
     Args:
         options: Names and values as written in the command.
         server_version: Major version of PostgreSQL that the stand-in server reports.
-        two_phase: Whether the slot's flag two_phase is set.
+        two_phase: Whether two_phase was enabled for the slot.
 
     Raises:
         ServerError: A server of this version does not accept the options.
@@ -60,7 +60,7 @@ _VERSIONED_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "streaming": {"on": "streaming", "parallel": "parallel streaming"},
     "two_phase": {"on": "two-phase commit"},
 }
-"""Options that need a protocol version, and the server's description of their values."""
+"""Options that need a certain protocol version, and the server's description of their values."""
 
 
 def parse_boolean(name: str, value: str | None) -> bool:

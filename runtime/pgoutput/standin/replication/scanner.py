@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from pgoutput.standin.protocol import ServerError
 
 OptionList: TypeAlias = list[tuple[str, str | None]]
-"""Names and values of options in the order of the command. The value is None if only the name is given."""
+"""Options as pairs of name and value, in the order of the command. The value is None for a name alone."""
 
 
 _TOKEN: Final = re.compile(
@@ -46,7 +46,7 @@ class Scanner:
         self._tokens.reverse()
 
     def accept(self, *kinds: str) -> str | None:
-        """Read the next token if it has one of these kinds and return its unquoted value, else None."""
+        """Read the next token if it has one of these kinds. Return its unquoted value, else None."""
         if not self._tokens or self._tokens[-1][0] not in kinds:
             return None
         kind, text = self._tokens.pop()
@@ -58,7 +58,7 @@ class Scanner:
         return text
 
     def expect(self, *kinds: str) -> str:
-        """Read the next token, which must have one of these kinds, and return its unquoted value.
+        """Read the next token, which must have one of these kinds. Return its unquoted value.
 
         Raises:
             ServerError: The next token has another kind.
@@ -69,7 +69,7 @@ class Scanner:
         return value
 
     def accept_keyword(self, *keywords: str) -> str | None:
-        """Read the next token if it is one of these upper-case keywords and return it, else None."""
+        """Read the next token if it is one of these upper-case keywords. Return the keyword, else None."""
         if not self._tokens or self._tokens[-1][0] != "word":
             return None
         keyword = self._tokens[-1][1].upper()
@@ -79,17 +79,17 @@ class Scanner:
         return keyword
 
     def accept_sign(self, sign: str) -> bool:
-        """Read the next token if it is this punctuation sign and return whether it is."""
+        """Read the next token if it is this punctuation sign. Return whether the sign was read."""
         if self._tokens and self._tokens[-1] == ("sign", sign):
             self._tokens.pop()
             return True
         return False
 
     def option_list(self, *value_kinds: str) -> OptionList:
-        """Read an optional list of options in parentheses, whose values have one of these kinds.
+        """Read an optional list of options in parentheses. Option values must have one of these token kinds.
 
         Raises:
-            ServerError: The list is not well-formed.
+            ServerError: The list of options has a syntax error.
         """
         options: OptionList = []
         if not self.accept_sign("("):
@@ -103,7 +103,7 @@ class Scanner:
                 raise self.syntax_error()
 
     def expect_end(self) -> None:
-        """Check that only an optional semicolon follows.
+        """Check that the command ends here, apart from an optional semicolon.
 
         Raises:
             ServerError: Another token follows.
@@ -113,5 +113,5 @@ class Scanner:
             raise self.syntax_error()
 
     def syntax_error(self) -> ServerError:
-        """Return the error for an unexpected token."""
+        """Return PostgreSQL's error for a command with a syntax error."""
         return ServerError("42601", "syntax error")

@@ -17,10 +17,10 @@ from pgoutput.standin.source import Envelope
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _MAX_BUFFERED_BYTES: Final = 1 << 20
-"""Number of buffered bytes at which the thread stops reading the source. One more message may exceed it."""
+"""Number of buffered bytes at which the thread pauses. The last message may exceed the limit."""
 
 _MAX_TAKEN_BYTES: Final = 1 << 18
-"""Number of bytes at which one `take` stops. One more message may exceed it."""
+"""Number of bytes after which `SourceReader.take` returns. The last message may exceed the limit."""
 
 _POLL_SECONDS: Final = 0.02
 """Pause before a source that has no new message is read again, in seconds."""
@@ -30,7 +30,7 @@ _KEEPALIVE: Final = Struct(">cIcQqB")
 _LSN: Final = Struct(">Q")
 
 _END_LSN_OFFSETS: Final = dict.fromkeys(b"CKPpr", 10) | dict.fromkeys(b"c", 14)
-"""Byte offset of the end LSN in the messages that end a transaction, by tag."""
+"""Byte offset of the end LSN in each message that ends a transaction, by the message's tag."""
 
 
 def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
@@ -39,7 +39,7 @@ def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
 
 
 def _now() -> int:
-    """Return the current time in microseconds since 2000-01-01."""
+    """Return the current time in microseconds since 2000-01-01 00:00 UTC."""
     return time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
 
 
@@ -47,10 +47,10 @@ class SourceReader:
     """Reads a source in a thread and buffers a bounded number of CopyData messages.
 
     Args:
-        envelopes: Envelopes of the source. None means that no new message is available yet.
+        envelopes: Envelopes from the source, or None while no new message is available.
         faults: Faults to inject.
-        progress: How far the slot's stream was sent.
-        start_lsn: LSN after which the stream starts.
+        progress: How far the slot's stream has been sent, shared by all connections of the slot.
+        start_lsn: LSN that the client requested as the start of the stream.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class SourceReader:
 
     @property
     def drops_connection(self) -> bool:
-        """Whether a fault drops the connection after the data that was taken."""
+        """Whether a fault drops the connection once all buffered data has been sent."""
         return self._injector is not None and self._injector.drops_connection
 
     async def take(self) -> tuple[bytes, int] | None:
-        """Wait for data. Return CopyData messages and the LSN of the last transaction end in them.
+        """Wait for data and return the buffered CopyData messages, or None at the end of the source.
 
-        Return None at the end of the source.
+        The second item is the LSN up to which all ended transactions are complete with these messages.
 
         Raises:
             Exception: The error that the source raised.
@@ -108,7 +108,7 @@ class SourceReader:
         return b"".join(messages), lsn
 
     def close(self) -> None:
-        """Stop the thread. It may still wait for its source."""
+        """Tell the thread to stop, without waiting. The thread stops after the source's next envelope."""
         self._closed = True
         self._has_room.set()
 
@@ -154,7 +154,7 @@ class SourceReader:
         self._append(header + data)
 
     def _track_end(self, data: bytes) -> None:
-        """Remember the end LSN if the message ends a transaction."""
+        """Remember the transaction's end LSN if the message ends a transaction."""
         offset = _END_LSN_OFFSETS.get(data[0]) if data else None
         if offset is not None:
             self._ended_lsn = max(self._ended_lsn, _LSN.unpack_from(data, offset)[0])

@@ -16,26 +16,26 @@ from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
 
 _MAX_UNSENT_BYTES: Final = 1 << 20
-"""Number of unsent bytes above which keepalives are skipped. The client is behind and needs no keepalive."""
+"""Number of unsent bytes above which no keepalives are sent: the client still has other data to read."""
 
 _LINGER_SECONDS: Final = 2.0
 """Time that a client has to notice a dropped connection before the socket is closed, in seconds."""
 
 
 class Terminated(Exception):
-    """Raised when the client or a fault has ended the connection, to close it without an error message."""
+    """Raised to close a connection without an error message, because the client or a fault has ended it."""
 
 
 class WalSender:
     """Streams a slot to one client.
 
     Args:
-        progress: Progress of the stream, which the walsender updates.
+        progress: Progress of the stream; updated by the walsender.
         source_reader: Supplies the encoded stream.
         timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
         sends_keepalives: Whether keepalives are sent; a fault disables keepalives.
-        reader: Receives from the client.
-        writer: Sends to the client.
+        reader: Stream that receives from the client.
+        writer: Stream that sends to the client.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class WalSender:
             raise source_failed(error) from None
 
     async def _drop_connection(self) -> None:
-        """Close the sending side only: a reset would discard data that the client has not read yet."""
+        """Close only the socket's sending side: a reset would discard data that the client has not read."""
         with suppress(NotImplementedError):  # TLS cannot close one side
             self._writer.write_eof()
         await asyncio.sleep(_LINGER_SECONDS)

@@ -23,7 +23,7 @@ _FIRST_OID: Final = 16_384
 
 
 class CatalogContext(msgspec.Struct, frozen=True):
-    """State from which the rows of the catalogs are made for one query."""
+    """State of the server and connection that the catalogs show to one query."""
 
     server: ServerState
     """State of the server."""
@@ -210,7 +210,7 @@ CATALOGS: Final[
     "pg_attribute": (_ATTRIBUTE, _attributes),
     "pg_type": (_TYPE, _types),
 }
-"""Catalogs by name: type OIDs of the columns by column name, and a function that returns the rows."""
+"""Catalogs by name: the type OIDs of the columns by column name, and a function that returns the rows."""
 
 COLUMN_TYPES: Final = {name: oid for columns, _ in CATALOGS.values() for name, oid in columns.items()}
 """Type OIDs by column name. Columns of the same name have the same type in all catalogs."""
@@ -220,7 +220,8 @@ def json_object_of_row(sql: str, alias: str, excluded: frozenset[str]) -> str:
     """Return the SQLite expression for to_jsonb(alias), where the alias names a row of a catalog.
 
     Args:
-        sql: Statement in which a catalog has the alias. By default, the alias names a replication slot.
+        sql: Statement that gives the catalog its alias. If no catalog has the alias, the columns of
+            pg_replication_slots are used.
         alias: Alias of the catalog.
         excluded: Names of columns to leave out.
     """

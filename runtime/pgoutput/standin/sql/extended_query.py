@@ -43,14 +43,14 @@ class ExtendedQuery:
         """Handle a frontend message and return the encoded response.
 
         Raises:
-            ServerError: The message is not part of the extended query protocol, or it failed.
+            ServerError: The message is not part of the extended query protocol, or its statement failed.
         """
         if tag not in self._handlers:
             raise ServerError("08P01", f"a message of type {tag!r} is not expected here", fatal=True)
         return self._handlers[tag](MessageReader(body))
 
     def sync(self) -> None:
-        """Handle Sync: close all portals, unless a transaction is open."""
+        """Handle a Sync message: close all portals, unless a transaction is open."""
         if self._backend.transaction_status is TransactionStatus.IDLE:
             self._backend.portals.clear()
 
@@ -147,7 +147,7 @@ def _describe_result(result: Result, formats: Sequence[int]) -> bytes:
 
 
 def _expand_formats(formats: Sequence[int], count: int) -> Sequence[int]:
-    """Return one format code per value. A single code applies to all values; no code means text."""
+    """Return a format code for each value. A single code applies to all values; no code means text."""
     if len(formats) <= 1:
         return [*formats, 0][:1] * count
     if len(formats) != count:

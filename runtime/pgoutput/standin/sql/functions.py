@@ -1,4 +1,4 @@
-"""Functions that queries can call, such as pg_create_logical_replication_slot.
+"""SQL functions that queries can call, such as pg_create_logical_replication_slot.
 
 As in PostgreSQL, most functions are strict: they return NULL if any argument is NULL.
 """
@@ -16,17 +16,17 @@ from pgoutput.standin.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, SqlVal
 from pgoutput.wire import format_lsn, parse_lsn
 
 FunctionTable: TypeAlias = Mapping[str, tuple[int, Callable[..., SqlValue]]]
-"""Functions by SQL name: the OID of the return type, and the implementation."""
+"""Pairs of the return type's OID and the implementation, by the function's SQL name."""
 
 
 def make_functions(server: ServerState, backend: Backend, *, execute: bool) -> FunctionTable:
-    """Return the functions that one query of a connection can call.
+    """Return the SQL functions that one query of a connection can call.
 
     Args:
         server: State of the server.
         backend: State of the connection.
-        execute: Whether functions with side effects are executed. If not, as when a query is only described,
-            they return NULL.
+        execute: Whether functions with side effects are executed. If False, they return NULL instead: a query
+            must have no side effects while it is only described.
     """
     source, settings = server.source, backend.settings
     created: dict[tuple[SqlValue, ...], str] = {}
@@ -120,7 +120,7 @@ def make_functions(server: ServerState, backend: Backend, *, execute: bool) -> F
 
 
 def _strict(function: Callable[..., SqlValue]) -> Callable[..., SqlValue]:
-    """Return the function as a strict one, which returns NULL if any argument is NULL."""
+    """Return a strict version of the function: the result is NULL if any argument is NULL."""
 
     @wraps(function)
     def call(*arguments: SqlValue) -> SqlValue:

@@ -25,7 +25,7 @@ _STEPS: Final = 200
 """Number of SQLite virtual machine instructions between two checks of the time limit."""
 
 _MAX_VALUE_BYTES: Final = 1 << 16
-"""Maximum size of a value, in bytes. It bounds the run time of a single SQLite instruction."""
+"""Maximum size of a value in a query, in bytes. It bounds the run time of a single SQLite instruction."""
 
 _MAX_RESULT_BYTES: Final = 1 << 20
 _ALLOWED_ACTIONS: Final = (
@@ -42,7 +42,7 @@ def execute_select(
     Args:
         sql: One statement in PostgreSQL's dialect.
         parameters: Values of the statement's parameters.
-        context: State from which the rows of the catalogs are made.
+        context: State of the server and connection that the catalogs show.
         functions: Functions that the query can call.
 
     Raises:
@@ -91,7 +91,7 @@ def _is_text(type_oid: int) -> bool:
 
 
 def _record_errors(function: Callable[..., SqlValue], failures: list[ServerError]) -> Callable[..., SqlValue]:
-    """Return the function for SQLite, which drops the cause of an error: append the error to `failures`."""
+    """Return a function that also appends its errors to `failures`, because SQLite hides their text."""
 
     def call(*arguments: SqlValue) -> SqlValue:
         try:
@@ -113,7 +113,7 @@ def _authorize(action: int, *_: Any) -> int:
 
 
 def _field(name: str, number: int, rows: Sequence[Sequence[SqlValue]], functions: FunctionTable) -> Field:
-    """Return a result column with PostgreSQL's name and type for it (FigureColname)."""
+    """Return a result column with the name and type that PostgreSQL would give it (FigureColname)."""
     call = re.match(r"(\w+)\s*\(", name)
     if call is not None:
         name = call[1].lower()

@@ -1,4 +1,4 @@
-"""Translate look-up queries of clients from PostgreSQL's SQL dialect to SQLite's."""
+"""Translate catalog queries of clients from PostgreSQL's SQL dialect to SQLite's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOKEN: Final = re.compile(
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    """Split a simple query into statements at semicolons outside of quotes. Comments are removed."""
+    """Split the text of a Query message into statements, at semicolons outside quotes. Remove comments."""
     parts: list[str] = []
     for match in _TOKEN.finditer(sql):
         if match.lastgroup == "semicolon":
@@ -40,10 +40,10 @@ def split_statements(sql: str) -> Iterator[str]:
 
 
 _NO_TABLES: Final = "(SELECT NULL AS relid, NULL AS attrs, NULL AS qual WHERE 0)"
-"""SQL for a call of pg_get_publication_tables, which returns no rows: a stand-in server has no tables."""
+"""Sub-select without rows that replaces a call of pg_get_publication_tables: the server has no tables."""
 
 _JSON_FUNCTIONS: Final = {"json_object_agg": "json_group_object", "json_build_array": "json_array"}
-"""SQLite's names of PostgreSQL's JSON functions."""
+"""Names of JSON functions in SQLite, by their names in PostgreSQL."""
 
 
 def to_sqlite(
@@ -58,7 +58,8 @@ def to_sqlite(
         sql: One statement in PostgreSQL's dialect.
         json_object_of_row: Returns the expression for to_jsonb(alias), called with the statement, the alias
             and the names of excluded columns.
-        is_nested: Whether `sql` is the argument list of a function in FROM, which contains no such function.
+        is_nested: Whether `sql` is the argument list of a function call in FROM. Functions inside an argument
+            list do not become sub-selects.
     """
     parts: list[str] = []
     position = 0
@@ -99,7 +100,7 @@ def count_parameters(sql: str) -> int:
 
 
 def string_literals(sql: str) -> Iterator[str]:
-    """Return the values of the string literals in a statement."""
+    """Yield the values of the string literals in a statement."""
     for match in _TOKEN.finditer(sql):
         if match.lastgroup == "string":
             literal = match[0] if match[0][0] == "'" else _unescape(match[0])
@@ -107,7 +108,7 @@ def string_literals(sql: str) -> Iterator[str]:
 
 
 def _end_of_parentheses(sql: str, position: int) -> int:
-    """Return the position after the parenthesis that closes the one at `position`."""
+    """Return the position after the closing parenthesis of the parenthesis that opens at `position`."""
     depth = 0
     while match := _TOKEN.match(sql, position):
         position = match.end()

@@ -56,11 +56,11 @@ class StatementExecutor:
         )
 
     def describe(self, sql: str, parameter_count: int) -> Result:
-        """Return the columns of a statement's result without executing its side effects.
+        """Return the result columns of a statement without the statement's side effects.
 
         Args:
             sql: The statement.
-            parameter_count: Number of the statement's parameters, which are all taken as NULL.
+            parameter_count: Number of the statement's parameters. All parameters are treated as NULL.
 
         Raises:
             ServerError: The statement is not supported.
@@ -72,7 +72,8 @@ class StatementExecutor:
     def select(self, sql: str, parameters: Sequence[SqlValue], *, execute: bool) -> Result:
         """Execute a query on the catalogs.
 
-        If the source accepts any publication name, every string in the query counts as a publication.
+        If the source accepts any publication name, the catalogs show a publication for every string literal
+        and string parameter of the query.
 
         Args:
             sql: The query.
@@ -89,7 +90,7 @@ class StatementExecutor:
 
 
 Statement: TypeAlias = Callable[[StatementExecutor, "re.Match[str]", Sequence[SqlValue]], Result]
-"""Executes a statement, given the match of its pattern and its parameters."""
+"""Function that executes a statement, given the executor, the match of the pattern, and the parameters."""
 
 
 def _select(executor: StatementExecutor, match: re.Match[str], parameters: Sequence[SqlValue]) -> Result:
@@ -145,7 +146,7 @@ def _create_publication(executor: StatementExecutor, match: re.Match[str], _: Se
 
 
 def _no_effect(tag: str) -> Statement:
-    """Return a statement that does nothing and completes with a command tag."""
+    """Return a function that executes a statement as a no-op with this command tag."""
     return lambda executor, match, parameters: Result(tag)
 
 
@@ -177,4 +178,4 @@ _STATEMENTS: Final[Mapping[str, Statement]] = {
     r"RELEASE\s": _no_effect("RELEASE"),
     rf"CREATE\s+PUBLICATION\s+{_NAME}": _create_publication,
 }
-"""Statements by the pattern that they start with."""
+"""Functions that execute statements, by the regular expression that the statement's text must match."""

@@ -36,24 +36,24 @@ from pgoutput.versions import CODECS, LATEST
 from pgoutput.wire import Buffer
 
 _RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
-"""Check function and name of a rule."""
+"""Check function and name of a rule, as a pair."""
 
 
 class Checker:
     """Checks the messages of a stream against `RULES`, one after the other.
 
-    A stream may end anywhere, because a connection may break. After a violation the checker continues like a
-    lenient reader, so that most faults are reported only once.
+    A stream may end anywhere, because a connection may break. After a violation the checker tolerates the
+    consequences of the invalid message, so that most faults are reported only once.
 
     Attributes:
-        fed: Number of messages fed.
+        fed: Number of messages and envelopes that have been checked.
 
     Args:
         proto_version: Protocol version that the client requested.
         streaming: Option `streaming` that the client requested.
         two_phase: Whether the slot has two_phase set.
-        binary: Option `binary`; None if unknown.
-        messages: Option `messages`; None if unknown.
+        binary: Option `binary` that the client requested; None if unknown.
+        messages: Option `messages` that the client requested; None if unknown.
         without: Names of rules that are not checked, for example because a recorder leaves out messages.
 
     Raises:
@@ -82,7 +82,7 @@ class Checker:
         self._connect(options, without)
 
     def reconnect(self, options: CheckOptions, *, without: Collection[str] = ()) -> None:
-        """Continue with the messages of a new connection. Only prepared transactions are kept.
+        """Continue with the messages of a new connection. Forget everything except prepared transactions.
 
         Args:
             options: Options of the new connection.
@@ -96,7 +96,7 @@ class Checker:
         self._state.connect(options)
 
     def feed(self, data: Buffer | Message) -> Violation | None:
-        """Check the next message and return the first violation, or None.
+        """Check the next message and return its first violation, or None if the message is legal.
 
         Args:
             data: A pgoutput message or its bytes, or a decoded envelope such as XLogData.
@@ -124,7 +124,7 @@ class Checker:
         return self._feed(raw, None)
 
     def feed_envelope(self, data: Buffer) -> Violation | None:
-        """Check the next envelope, given as bytes, and return the first violation, or None."""
+        """Check the next envelope, given as bytes. Return its first violation, or None if it is legal."""
         try:
             outer = envelope.decode(data)
         except DecodeError as error:
@@ -179,10 +179,11 @@ class Checker:
     def _handle_undecodable(
         self, data: bytes, error: DecodeError
     ) -> Violation | tuple[Message, Violation | None]:
-        """Return the violation for bytes that cannot be decoded in the current state.
+        """Return the violation for a message that cannot be decoded in the current state.
 
-        If the bytes can be decoded inside or outside a stream block instead, return the message and its
-        violation, or None if a rule will report the violation.
+        If the message could be decoded if a stream block were open instead of closed, or closed instead of
+        open, return a pair: the message and its violation, or the message and None if a rule reports the
+        violation.
         """
         state = self._state
         version = state.options.proto_version
@@ -209,7 +210,7 @@ class Checker:
     def _at(
         self, rule: str, breach: Breach, message: Message, data: bytes, outer: XLogData | None
     ) -> Violation:
-        """Return the violation with the byte offset of its field."""
+        """Return the violation for a breach of a rule, with the byte offset of the invalid field."""
         path, text = breach
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
@@ -225,7 +226,7 @@ class Checker:
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """Prevent repeated violations for the same relation or the same missing Begin."""
+        """Change the state so that the same relation or missing Begin is not reported again."""
         if isinstance(message, Relation | Type) and self._state.open is None:
             self._state.open = OpenTransaction(None)
         for name in ("relation_oid", "relation_oids"):
@@ -237,7 +238,7 @@ _FIRST_WITH_BLOCKS: Final = 2
 """First protocol version with stream blocks."""
 
 _WITH_XID: Final = (Relation, Type, Insert, Update, Delete, Truncate, LogicalMessage)
-"""Messages that have an xid in stream blocks."""
+"""Classes of the messages that contain an xid only inside stream blocks."""
 
 
 def _rules_by_message(rules: Iterable[Rule]) -> dict[type[Message], tuple[_RuleCheck, ...]]:

@@ -1,4 +1,4 @@
-"""Rules of XLogData envelopes: the LSN that each message's envelope has.
+"""Rules about the LSNs of XLogData envelopes.
 
 `Rule.on` lists the messages inside the envelope. Keepalives are not checked: they may occur anywhere, and
 their LSN may be before the requested start position (StartLogicalReplication, XLogSendLogical).
@@ -25,7 +25,7 @@ _LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.RollbackPrepared: "rollback_end_lsn",
     m.LogicalMessage: "lsn",
 }
-"""Field of the message that equals the envelope's LSN."""
+"""Name of the field that must equal the LSN of the message's envelope, by message class."""
 
 _OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
 _DESCRIBING: Final = (m.Relation, m.Type)

@@ -1,4 +1,4 @@
-"""Rules of LSNs: transactions end in WAL order."""
+"""Rules about the order of LSNs: transactions end in WAL order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.StreamAbort: "abort_lsn",
     m.LogicalMessage: "lsn",
 }
-"""Field with the LSN of messages that are sent in WAL order."""
+"""Name of the field with the LSN by which messages are ordered, by message class."""
 
 _START_LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.Commit: "commit_lsn",
@@ -30,7 +30,7 @@ _START_LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.BeginPrepare: "prepare_lsn",
     m.StreamPrepare: "prepare_lsn",
 }
-"""Field with the start LSN of the record that ends at `end_lsn`."""
+"""Name of the field with the start LSN of the WAL record that ends at `end_lsn`, by message class."""
 
 
 def _before_last_end(state: StreamState, message: Message) -> Breach | None:
@@ -109,7 +109,7 @@ _PREPARED_EARLIER: Final = (
     s.INSERT,
     m.Prepare(500, 548, 0, 735, "g"),
 )
-"""A transaction prepared before `samples.transaction`."""
+"""Messages of a transaction that was prepared before the transaction of `samples.transaction`."""
 
 RULES: Final = (
     Rule(

@@ -1,4 +1,4 @@
-"""Rules and violations."""
+"""Classes for the rules of a stream and for violations of a rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Violation(msgspec.Struct, frozen=True):
     rule: str
     """Name of the rule, one of `RULES`."""
     message: int
-    """Number of the message, from 0, counting all fed messages and envelopes."""
+    """Number of the message, from 0. All messages and envelopes passed to the checker are counted."""
     byte: int
     """Byte offset of the invalid field in the message, or in the envelope for rules about envelopes."""
     name: str | None
@@ -26,7 +26,7 @@ class Violation(msgspec.Struct, frozen=True):
     field: str | None
     """Path of the invalid field, such as `relation_oid` or `new[2]`; None for the whole message."""
     because: str
-    """Reason, starting with the message and field."""
+    """Reason for the violation, starting with the names of the message and field."""
 
     @property
     def text(self) -> str:
@@ -35,33 +35,33 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 Breach: TypeAlias = tuple[str, str]
-"""Path of the invalid field (`tag` for the whole message), and the reason."""
+"""How a message violates a rule: path of the invalid field (`tag` for the whole message), and the reason."""
 
 CheckMessage: TypeAlias = Callable[["StreamState", Any], Breach | None]
-"""Function that returns how a message violates a rule, given the stream's state before the message; None if
-it does not."""
+"""Check function of a rule, called with the stream's state before the message and with the message. Returns
+None if the message obeys the rule."""
 
 CheckerInput: TypeAlias = Message | bytes
-"""Input of a checker: a message or its bytes."""
+"""A message or its bytes, as an example stream of a rule contains them."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that every server's stream obeys."""
+    """A rule that the stream of every PostgreSQL server obeys."""
 
     name: str
     """Name of the rule."""
     doc: str
     """The rule in words."""
     source: str
-    """C function of the server that the rule follows from."""
+    """C function in PostgreSQL's source code that makes the server obey the rule."""
     on: tuple[type[Message], ...] = ()
-    """Messages that are checked; empty if decoding the message checks the rule."""
+    """Classes of the messages to which the rule applies; empty if the decoder checks the rule."""
     check: CheckMessage | None = None
-    """Function that checks a message; None if decoding the message checks the rule."""
+    """Function that checks a message against the rule; None if the decoder checks the rule."""
     envelope: bool = False
-    """Whether the rule is about XLogData; then `on` lists the messages inside the envelope."""
+    """Whether the rule is about XLogData envelopes; if so, `on` lists the messages inside the envelope."""
     options: CheckOptions = CheckOptions(streaming="on", two_phase=True)
-    """Stream options of the examples."""
+    """Stream options of the examples `legal` and `illegal`."""
     legal: tuple[CheckerInput, ...]
     """Example of a stream that obeys the rule."""
     illegal: tuple[CheckerInput, ...]

@@ -1,4 +1,4 @@
-"""Options of a checked stream."""
+"""Options of a stream that is checked against the rules."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     two_phase: bool = False
     """Whether the slot has two_phase set."""
     binary: bool | None = None
-    """Option `binary`; None if unknown."""
+    """Option `binary` that the client requested; None if unknown."""
     messages: bool | None = None
-    """Option `messages`; None if unknown."""
+    """Option `messages` that the client requested; None if unknown."""

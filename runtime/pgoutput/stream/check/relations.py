@@ -1,4 +1,4 @@
-"""Rules of Relation and Type messages, and of the changes that need them."""
+"""Rules about Relation and Type messages, and about changes that require an earlier Relation message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.state import StreamState
 
 _FIRST_USER_TYPE_OID: Final = 10_000
-"""First OID of types that are not built in (FirstGenbkiObjectId). Built-in types have no Type message."""
+"""First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""
 
 
 def _relation_missing(state: StreamState, oid: int, path: str) -> Breach | None:
@@ -78,7 +78,7 @@ def _truncate_duplicate(state: StreamState, message: m.Truncate) -> Breach | Non
 
 
 def _first_duplicate(items: Sequence[object]) -> int:
-    """Return the index of the first item that equals an earlier item."""
+    """Return the index of the first item that equals an earlier item; there must be such an item."""
     seen = set()
     for i, item in enumerate(items):
         if item in seen:

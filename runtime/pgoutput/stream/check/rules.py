@@ -53,4 +53,4 @@ RULES: Final = (
     *relations.RULES,
     *tuples.RULES,
 )
-"""Rules that every server's stream obeys. Each has an example that obeys and one that violates it."""
+"""Rules that the stream of every PostgreSQL server obeys. Each rule has a legal and an illegal example."""

@@ -1,4 +1,4 @@
-"""Messages for the examples of rules."""
+"""Sample messages, of which the legal and illegal examples of the rules consist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OID: Final = 16_400
 TOP: Final = 740
 """Xid of a streamed transaction."""
 SUB: Final = TOP + 1
-"""Xid of the streamed transaction's savepoint."""
+"""Xid of a subtransaction (savepoint) of the streamed transaction `TOP`."""
 
 BEGIN: Final = m.Begin(1_000, 0, 730)
 COMMIT: Final = m.Commit(1_000, 1_048, 0)
@@ -48,7 +48,7 @@ ROLLBACK_PREPARED: Final = m.RollbackPrepared(1_048, 3_048, 0, 0, 735, "g")
 
 
 def transaction(*changes: Message) -> tuple[Message, ...]:
-    """Return a transaction with these changes."""
+    """Return the messages of a transaction: Begin, these changes and Commit."""
     return (BEGIN, *changes, COMMIT)
 
 

@@ -1,7 +1,7 @@
 """State of a checked stream.
 
-The state also follows invalid streams: a message that ends or changes an unopened transaction opens it, so
-that one violation does not cause violations in all later messages.
+The state also follows invalid streams: if a transaction's first message is missing, its next message opens
+the transaction, so that one violation does not cause violations in all later messages.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate, m.LogicalMessage)
 
 
 class KnownRelation(msgspec.Struct, frozen=True):
-    """A Relation message in effect."""
+    """A Relation message that describes the changes after it, with facts derived from it."""
 
     number: int
-    """Number of the Relation message, from 0; the higher number is the newer message."""
+    """Number of the Relation message in the stream, from 0."""
     relation: m.Relation
     width: int
     """Number of columns."""
@@ -31,8 +31,9 @@ class KnownRelation(msgspec.Struct, frozen=True):
     others: tuple[int, ...]
     """Indices of the columns outside the replica identity."""
     partitioned: bool = False
-    """Whether another Relation message followed directly, as the one of a partition does. Then rows may be
-    sent under the partitioned table, with the old values that the partition's replica identity requires."""
+    """Whether another Relation message followed directly, so that this relation may be a partitioned table
+    and the next one its partition. The partition's rows may be sent under the partitioned table, with the
+    old values that the partition's replica identity requires."""
 
 
 class StreamedTransaction(msgspec.Struct):
@@ -40,12 +41,12 @@ class StreamedTransaction(msgspec.Struct):
 
     xid: int
     relations: dict[int, KnownRelation] = {}
-    """Relation messages sent in the transaction, by OID. Other transactions may use them only after the
-    commit (get_schema_sent_in_streamed_txn)."""
+    """Relation messages sent in the transaction, by OID. They describe changes of other transactions only
+    after the commit (get_schema_sent_in_streamed_txn)."""
     subxids: set[int] = set()
-    """Xids of the subtransactions."""
+    """Xids of the transaction's subtransactions that have been seen."""
     aborted: set[int] = set()
-    """Xids of the rolled-back subtransactions."""
+    """Xids of the transaction's subtransactions that were rolled back."""
     message_lsn: int = 0
     """LSN of the last logical message, or 0."""
 
@@ -54,17 +55,17 @@ class OpenTransaction(msgspec.Struct):
     """The open transaction or stream block."""
 
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
-    """Message that opened it; None if that message is missing."""
+    """Message that opened the transaction or stream block; None if that message is missing."""
     streamed: StreamedTransaction | None = None
-    """Transaction of the stream block; None outside stream blocks."""
+    """Streamed transaction to which the stream block belongs; None if no stream block is open."""
     messages: int = 0
-    """Number of messages after the opener."""
+    """Number of messages received in the transaction or stream block, without the opener."""
     changes: int = 0
-    """Number of changes."""
+    """Number of changes received in the transaction or stream block."""
     message_lsn: int = 0
     """LSN of the last logical message, or 0."""
     wal_start: int = 0
-    """`wal_start` of the last change's envelope, or 0."""
+    """Field `wal_start` of the last change's envelope; 0 before the first change."""
 
     @property
     def has_only_relations(self) -> bool:
@@ -73,12 +74,11 @@ class OpenTransaction(msgspec.Struct):
 
 
 class PreparedTransaction(msgspec.Struct):
-    """A prepared transaction."""
+    """A prepared transaction that is neither committed nor rolled back."""
 
     prepare: m.Prepare | m.StreamPrepare
     resent: bool = False
-    """Whether the transaction was prepared on an earlier connection, so that the server may send its Prepare
-    again."""
+    """Whether the transaction was prepared on an earlier connection. The server may then send it again."""
 
 
 class StreamState:
@@ -87,21 +87,24 @@ class StreamState:
     Attributes:
         options: Options that the client requested.
         number: Number of the current message, from 0.
-        open: The open transaction or stream block, or None.
+        open: The open transaction or stream block, or None between transactions.
         relations: Relation messages in effect outside stream blocks, by OID.
         streamed: Streamed transactions that have not ended, by xid.
-        top_xids: Xid of the top-level transaction, by xid of the subtransaction.
-        prepared: Prepared transactions by gid.
+        top_xids: Xid of each subtransaction's top-level transaction, by xid of the subtransaction.
+        prepared: Prepared transactions, by gid.
         gid_by_xid: Gids of the prepared transactions, by xid.
-        finished_gids: Gids committed or rolled back, and not prepared again since.
-        last_lsn: End LSN of the last transaction that ended.
-        late_prepare: Last Prepare, if its LSN is before `last_lsn`; otherwise None.
-        pending_types: OIDs of the Type messages whose Relation has not followed yet.
-        last_relation: If the previous message is a Relation, its dictionary and its OID; otherwise None.
-        opener_without_lsn: Whether the last opener's envelope has LSN 0, as before an Origin.
-        ignored_oids: Relations with a reported violation. Their changes are not checked until their next
-            Relation message.
-        opener_missing: Whether a missing opener leaves unknown which transaction a stream block belongs to.
+        finished_gids: Gids of committed or rolled-back prepared transactions, unless prepared again since.
+        last_lsn: End LSN of the last transaction that ended, or LSN of a later non-transactional message.
+        late_prepare: The previous message, if it is a Prepare or Stream Prepare with an LSN before
+            `last_lsn`; otherwise None.
+        pending_types: OIDs of the Type messages that wait for the Relation message that uses the types.
+        last_relation: After a Relation message: the dictionary that contains it (`relations` or that of a
+            streamed transaction), and its OID. None after any message other than Relation and Type.
+        opener_without_lsn: Whether the previous message opened a transaction or stream block in an envelope
+            with LSN 0. If so, an Origin must follow.
+        ignored_oids: OIDs of relations with a reported violation. Changes of such a relation are not checked
+            against its description until its next Relation message.
+        opener_missing: Whether a Stream Start is missing, so that the stream block's transaction is unknown.
     """
 
     def __init__(self, options: CheckOptions) -> None:
@@ -149,7 +152,7 @@ class StreamState:
             prepared.resent = True
 
     def apply(self, message: Message) -> None:
-        """Update the state for a message, valid or not."""
+        """Update the state after a legal or illegal message."""
         if self.open is not None:
             self.open.messages += 1
         if (self.last_relation or self.pending_types) and not isinstance(message, m.Relation | m.Type):
@@ -160,14 +163,14 @@ class StreamState:
             handler(message)
 
     def apply_envelope(self, envelope: m.XLogData, message: Message) -> None:
-        """Update the state for the envelope of a message; call after `apply`."""
+        """Update the state after the envelope of a message. Call this method after `apply`."""
         opens = isinstance(message, m.Begin | m.BeginPrepare | m.StreamStart)
         self.opener_without_lsn = opens and not envelope.wal_start
         if self.open is not None and isinstance(message, CHANGES):
             self.open.wal_start = envelope.wal_start
 
     def relation_for(self, oid: int) -> KnownRelation | None:
-        """Return the Relation in effect for a change here; None if unknown or ignored after a violation."""
+        """Return the Relation that describes a change sent now; None if it is missing or has a violation."""
         if oid in self.ignored_oids:
             return None
         streamed = None if self.open is None else self.open.streamed
@@ -175,7 +178,7 @@ class StreamState:
         return found or self.relations.get(oid)
 
     def open_block(self, xid: int) -> None:
-        """Assume that a missing message has opened a stream block."""
+        """Open a stream block whose Stream Start is missing, for a message with this xid."""
         self.open = OpenTransaction(
             None, self.streamed.setdefault(self.top_xids.get(xid, xid), StreamedTransaction(xid))
         )

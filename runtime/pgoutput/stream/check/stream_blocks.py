@@ -1,4 +1,4 @@
-"""Rules of stream blocks and of the messages that end streamed transactions."""
+"""Rules about stream blocks and about the messages that end streamed transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of transactions: which messages open and close them, and which may occur inside."""
+"""Rules about transactions: which messages open and close a transaction, and which occur inside."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BETWEEN_TRANSACTIONS: Final = (
     m.CommitPrepared,
     m.RollbackPrepared,
 )
-"""Messages that occur only outside transactions and stream blocks."""
+"""Classes of the messages that occur only outside transactions and stream blocks."""
 
 
 def _opened_by(open_: OpenTransaction, *openers: type[Message]) -> bool:
-    """Return whether one of these messages opened the transaction, or the opener is missing."""
+    """Return whether a message of one of these classes opened the transaction, or the opener is missing."""
     return open_.opener is None or isinstance(open_.opener, openers)
 
 

@@ -1,4 +1,4 @@
-"""Rules of the tuples in changes."""
+"""Rules about the new, old and key tuples of changes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def _wrong_column_count(state: StreamState, message: m.Insert | m.Update | m.Del
 
 
 def _unpartitioned_relation(state: StreamState, message: _Old) -> KnownRelation | None:
-    """Return the relation, or None for a partitioned table.
+    """Return the relation of a change, or None if the relation is unknown or may be a partitioned table.
 
-    Changes sent under a partitioned table have the old values that the partition's replica identity requires.
+    Changes sent as changes of a partitioned table have the old values that the partition's replica identity
+    requires.
     """
     known = state.relation_for(message.relation_oid)
     return None if known is None or known.partitioned else known

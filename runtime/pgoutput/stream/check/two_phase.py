@@ -1,4 +1,4 @@
-"""Rules of two-phase commit."""
+"""Rules about two-phase commit."""
 
 from __future__ import annotations
 

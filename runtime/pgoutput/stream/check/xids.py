@@ -1,4 +1,4 @@
-"""Rules of transaction and subtransaction ids."""
+"""Rules about the IDs of transactions and subtransactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _aborted_subxid(state: StreamState, message: m.StreamAbort) -> Breach | None
 
 
 def _not_subtransaction(state: StreamState, top: int, subxid: int, path: str) -> Breach | None:
-    """Return why an xid cannot be a subtransaction of `top`, or None if it can."""
+    """Return the reason if `subxid` cannot be a subtransaction of the transaction `top`, otherwise None."""
     owner = state.top_xids.get(subxid)
     if owner is not None and owner != top:
         return path, f"{subxid} is a subtransaction of {owner}, not of {top}"
