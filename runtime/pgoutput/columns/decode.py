@@ -72,9 +72,8 @@ class Tuples:
         """Return the cells as typed values, and the rescued values, as `pgoutput.values.to_arrow` does.
 
         Returns:
-            A batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values as a dict
-            by column name. It contains, by row of this batch, the text of each value that the type cannot
-            represent.
+            A batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: a dict
+            that has for each column name a dict from row of this batch to text of the rescued value.
         """
         rescued: dict[str, Rescued] = {}
 
