@@ -6,7 +6,7 @@ module                       contents
 `pgoutput.messages`          a class for each message
 `pgoutput.v1` to `.v4`       `decode` and `encode` of each protocol version
 `pgoutput.envelope`          `decode` and `encode` of the streaming replication protocol (XLogData, …)
-`pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: what follows from many messages
+`pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: state that many messages build up
 `pgoutput.stream.check`      rules that every server's stream obeys
 `pgoutput.values`            column values as Python objects, Arrow arrays and PostgreSQL's text
 `pgoutput.columns`           batches of messages as Arrow columns, and back

@@ -1,7 +1,7 @@
-"""Arrow arrays built from buffers, and their buffers read as NumPy arrays.
+"""Build Arrow arrays from buffers, and read the buffers of Arrow arrays as NumPy arrays.
 
-`pa.array` and `np.asarray` are avoided where it matters: they are slower for bytes, and import pandas where
-pandas is installed, which takes 45 MB.
+Code that converts every batch uses these functions, because `pa.array` and `np.asarray` are slower for bytes,
+and import pandas where pandas is installed, which takes 45 MB of memory.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def int64_array(values: Iterable[int], type_: pa.DataType) -> pa.Array:
-    """Return integers as an Arrow array of `type_`, which has 64 bits."""
+    """Return integers as an Arrow array of `type_`, a type of 64 bits such as int64 or a timestamp."""
     numbers = array("q", values)
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def repeated_int64(value: int, rows: int, type_: pa.DataType) -> pa.Array:
-    """Return an Arrow array of `rows` times the same value; `type_` has 64 bits."""
+    """Return an Arrow array that repeats one value in all its `rows` rows; `type_` has 64 bits."""
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(np.full(rows, value, np.int64))])
 
 
 def boolean_array(mask: Mask) -> pa.BooleanArray:
-    """Return a NumPy mask as an Arrow array."""
+    """Return a NumPy array of booleans as an Arrow array."""
     bits = np.packbits(mask, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits)])
 
@@ -47,7 +47,7 @@ def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def value_offsets(strings: pa.BinaryArray | pa.StringArray) -> npt.NDArray[np.int32]:
-    """Return where each value begins in the array's data buffer, and where the last value ends."""
+    """Return the offset of each value in an array's data buffer, and the end of the last value."""
     return np.frombuffer(strings.buffers()[1] or bytes(4), np.int32, len(strings) + 1, strings.offset * 4)
 
 

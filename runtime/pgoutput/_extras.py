@@ -1,4 +1,4 @@
-"""Errors that name the extra to install when a third-party package is missing."""
+"""Errors for missing third-party packages, which name the extra of `pgoutput` to install."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """A third-party package is missing; the text names the line that installs it.
+    """A third-party package is missing; the error text has the shell command that installs it.
 
     Attributes:
         extra: The extra of `pgoutput` that installs the package.
@@ -33,5 +33,5 @@ def require(extra: str, *packages: str) -> None:
 
 
 def install_line(*extras: str) -> str:
-    """Return the shell command that installs `pgoutput` with these extras."""
+    """Return the shell command that installs `pgoutput` with the given extras."""
     return f"pip install 'pgoutput[{','.join(extras)}]'"

@@ -10,10 +10,10 @@ from pgoutput import _protocols, messages
 
 
 def fixed_dtype(message: type[messages.Message]) -> np.dtype[Any]:
-    """Return the NumPy type of a message's bytes, the tag first.
+    """Return the NumPy record type of a whole message with fixed-width fields; its first field is the tag.
 
-    The layout is the one outside stream blocks; it is the same in all protocol versions. Each field has its
-    own name. A field that is always zero is called `flags`.
+    The type describes messages outside stream blocks. Their layout is the same in all protocol versions. The
+    fields have the names of the message's attributes; a field that is always zero is called `flags`.
     """
     fields = _protocols.V1.by_name[message.__name__].fields
     kinds = [(field.name or "flags", f">{'i' if field.signed else 'u'}{field.size}") for field in fields]

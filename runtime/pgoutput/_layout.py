@@ -15,7 +15,7 @@ Kind = Literal[
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A form in which a column value is sent: null, unchanged, text or binary."""
+    """Wire layout of one form of a cell: null, unchanged, text or binary."""
 
     form: Literal["null", "unchanged", "text", "binary"]
     tag: str
@@ -23,66 +23,69 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     option: str | None = None
     length_size: int = 0
-    """Size of the length field before the value, in bytes; 0 if the form has no value."""
+    """Size of the length field before the value, in bytes; 0 if a cell of this form has no value."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of a message on the wire."""
+    """Layout of one field of a message on the wire."""
 
     name: str
-    """Name of the message object's attribute; counts and lengths (`columns.count`) exist on the wire only."""
+    """Name of the attribute of message objects. Counts and lengths (`columns.count`) are no attributes: they
+    exist on the wire only."""
     kind: Kind
     type: str
-    """Type in the spec: `xid`, `ColumnFlag`, `TupleData`."""
+    """Type of the field in the spec, such as `xid`, `ColumnFlag` or `TupleData`."""
     notation: str
-    """Type as PostgreSQL's documentation writes it: `Int32 (TransactionId)`."""
+    """Type of the field as PostgreSQL's documentation writes it, such as `Int32 (TransactionId)`."""
     doc: str
     since: int
     """First protocol version that has the field."""
     server: str
-    """Server versions that send the field: `14+`."""
+    """Server versions that send the field, such as `14+`."""
     source: str
-    """C function of the server that writes the field."""
+    """Name of the server's C function that writes the field."""
     option: str | None = None
-    """Option that makes the server send the field, or None."""
+    """Stream option that makes the server send the field; None if the field needs no option."""
     when: str | None = None
-    """Condition under which the field is present (`in_stream`, `streaming = parallel`); None for always."""
+    """Condition under which the field is present: `in_stream` or `streaming = parallel`; None if it always
+    is."""
     size: int = 0
     """Size of a fixed-width field, or of a tuple's column count, in bytes."""
     signed: bool = False
     literal: int | None = None
-    """The only valid value of a literal."""
+    """The only valid value of a field of kind `literal`; None for other kinds."""
     tag: str | None = None
-    """Tag byte before a tuple."""
+    """Tag byte that precedes a tuple on the wire, as a character; None for other kinds of field."""
     of: str | None = None
-    """Name of the field whose count or length this field is."""
+    """If this field is a count or length: name of the field that is counted or measured; otherwise None."""
     optional: bool = False
-    """Whether a choice may have no alternative present."""
+    """Whether all alternatives of a choice may be absent."""
     values: Mapping[str, str] = {}
-    """Names of an enum's values or a flag field's bits, by value."""
+    """Names of the values of an enum, by value, or of the bits of a flags field, by bit."""
     fields: tuple[Field, ...] = ()
-    """Alternatives of a choice; fields of a list's elements (one without a name if they are numbers)."""
+    """Alternatives of a choice, or fields of each element of a list (one field without a name if the elements
+    are numbers)."""
     cells: tuple[Cell, ...] = ()
-    """Forms of a tuple's cells."""
+    """Forms that the cells of a tuple can have."""
 
     @property
     def mask(self) -> int:
-        """All valid bits of a flag field."""
+        """Number in which all valid bits of a flags field are set."""
         return sum(int(bit) for bit in self.values)
 
 
 def sides(fields: tuple[Field, ...]) -> Iterator[Field]:
-    """Yield the fields with each choice replaced by its alternatives."""
+    """Yield the fields; a field of kind `choice` is replaced by its alternatives."""
     for field in fields:
         yield from field.fields if field.kind == "choice" else (field,)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of a protocol."""
+    """Layout of one message of a protocol."""
 
     name: str
     title: str
-    """Name in PostgreSQL's documentation."""
+    """Name of the message in PostgreSQL's documentation."""
     tag: str
     doc: str
     since: int
@@ -92,16 +95,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[Field, ...]
     option: str | None = None
     any_version: bool = False
-    """Whether servers send the message to clients of earlier protocol versions too, if the slot is set so."""
+    """Whether servers also send the message to clients of earlier protocol versions, if `option` is set in
+    the slot."""
 
     @property
     def members(self) -> tuple[Field, ...]:
-        """Fields of the message object, in wire order."""
+        """Fields that are attributes of the message object, in wire order."""
         return tuple(f for f in sides(self.fields) if f.kind not in ("count", "length", "literal"))
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The messages of a protocol version, or of the streaming replication protocol (`version` is None)."""
+    """Message layouts of a protocol version, or of the streaming replication protocol (no version)."""
 
     name: str
     version: int | None
@@ -109,24 +113,24 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     doc: str
     messages: tuple[Message, ...]
     later: tuple[Message, ...] = ()
-    """Messages that exist only in later versions; error messages name them."""
+    """Messages that exist only in later protocol versions. Error messages say which version has them."""
 
     @cached_property
     def by_tag(self) -> Mapping[int, Message]:
-        """Messages by tag byte."""
+        """Layouts of the messages, by tag byte."""
         return {ord(message.tag): message for message in self.messages}
 
     @cached_property
     def by_name(self) -> Mapping[str, Message]:
-        """Messages by name."""
+        """Layouts of the messages, by name."""
         return {message.name: message for message in self.messages}
 
     @cached_property
     def foreign(self) -> tuple[Message, ...]:
-        """Messages of later versions that servers send to clients of this version too."""
+        """Messages of later versions that servers can send to clients of this version (`any_version`)."""
         return tuple(message for message in self.later if message.any_version)
 
     @property
     def label(self) -> str:
-        """Name of the protocol in error messages."""
+        """Name of the protocol for use in error messages."""
         return "the replication protocol" if self.version is None else f"protocol version {self.version}"

@@ -1,7 +1,7 @@
-"""Explanation of encode errors: find a message's invalid field by the tables of `pgoutput._protocols`.
+"""Explain encode errors: find the invalid field of a message with the layouts in `pgoutput._protocols`.
 
-The codecs call `explain_encode` after they failed to encode a message. It finds a problem if and only if the
-codecs refuse the message.
+The codecs call `explain_encode` after they failed to encode a message. The layouts and the codecs refuse the
+same messages.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pgoutput.errors import EncodeError
 from pgoutput.wire import UNCHANGED, escaped_bytes
 
 _Problem: TypeAlias = tuple[str | None, str]
-"""Path of a field (None for the whole message), and a description of the problem."""
+"""A reason why a message cannot be encoded: path of the invalid field (None for the whole message), and
+text."""
 
 
 def explain_encode(protocol: Protocol, message: object) -> EncodeError:
-    """Return an error that says why a codec refused a message.
+    """Return an EncodeError that says why a codec could not encode a message.
 
     Raises:
         TypeError: The object is not a message of `pgoutput.messages`.
@@ -37,10 +38,10 @@ def explain_encode(protocol: Protocol, message: object) -> EncodeError:
 
 
 def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError | None:
-    """Return an error for the first invalid field of a message, or None if the message can be encoded.
+    """Return an EncodeError for the first invalid field of a message; None if the message is valid.
 
     Args:
-        protocol: A protocol that has a message of this class.
+        protocol: The protocol; it must have a message of this class.
         message: The message.
     """
     name = type(message).__name__
@@ -51,7 +52,7 @@ def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError |
 
 
 def _hint(protocol: Protocol, name: str) -> str:
-    """Return a hint where a message belongs that the protocol does not have."""
+    """Return the end of an error text: what encodes a message that the protocol does not have."""
     for later in protocol.later:
         if later.name == name:
             return f": it came with version {later.since}"

@@ -1,4 +1,4 @@
-"""Common base of capture files and recordings: a stored stream of records, each with a message."""
+"""Common base of capture files and recordings: both store a stream as a sequence of records."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ envelope from its client (`sent`)."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record of a stored stream, not decoded."""
+    """One record of a capture file or recording: a message or envelope that is not decoded."""
 
     number: int | None
-    """Line in a capture file, from 1; position in a recording, None for a message of a keyframe."""
+    """Line number in a capture file, from 1, or position in a recording; None for a message of a
+    keyframe."""
     channel: Channel
     data: bytes
 
 
 class DecodedRecord(msgspec.Struct, frozen=True):
-    """A record of a stored stream with its decoded message."""
+    """One record of a capture file or recording, and the decoded message in it."""
 
     record: Record
     envelope: Message | None
-    """Message of the streaming replication protocol; None for the channel `data`."""
+    """The record's decoded envelope; None for the channel `data`, which has no envelopes."""
     message: Message | None
-    """Message of pgoutput; None if the envelope contains none."""
+    """The record's decoded pgoutput message; None if the envelope contains no message."""
 
     @property
     def data(self) -> bytes:
-        """Bytes of `message`; undefined if it is None."""
+        """Bytes of `message`; undefined if `message` is None."""
         return self.envelope.data if isinstance(self.envelope, XLogData) else self.record.data
 
 
@@ -48,9 +49,9 @@ class StoredStream(ABC):
 
     Attributes:
         path: Path of the file or folder.
-        decoder: Decodes the messages; its state is the one after the last message. Each connection of the
-            stream has a new decoder.
-        numbered_by: What the numbers of records count: "line" or "position".
+        decoder: Decoder of the messages, with the state after the last yielded message. A new decoder takes
+            its place for each connection of the stream.
+        numbered_by: What `Record.number` is: "line" or "position".
     """
 
     numbered_by: ClassVar[str]
@@ -68,10 +69,10 @@ class StoredStream(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[Record]:
-        """Yield the records in order.
+        """Yield the records in the order in which they are stored.
 
         Raises:
-            RecordingError: A record cannot be read, and errors are not skipped.
+            RecordingError: A record cannot be read, and there is no `on_error`.
         """
 
     @property
@@ -84,10 +85,10 @@ class StoredStream(ABC):
         """Close the open files."""
 
     def messages(self) -> Iterator[DecodedRecord]:
-        """Yield the records, decoded; `decoder` then has the state after the yielded record.
+        """Yield the decoded records; at each one, `decoder` has the state after that record.
 
         Raises:
-            RecordingError: A record cannot be read or decoded, and errors are not skipped.
+            RecordingError: A record cannot be read or decoded, and there is no `on_error`.
         """
         for record in self.records():
             try:
@@ -101,8 +102,8 @@ class StoredStream(ABC):
         Open transactions are kept in memory.
 
         Raises:
-            RecordingError: A record cannot be read or decoded, or a message is out of place, and errors are
-                not skipped.
+            RecordingError: A record cannot be read or decoded, or a message is out of place, and there is no
+                `on_error`.
         """
         decoder, transactions = self.decoder, Transactions(self.decoder)
         for decoded in self.messages():
@@ -120,7 +121,7 @@ class StoredStream(ABC):
                     yield transaction
 
     def report_error(self, record: Record, error: DecodeError) -> None:
-        """Pass the error of a record to `on_error`, or raise it if there is no `on_error`.
+        """Pass an error in a record to the callback `on_error`; raise the error if there is no callback.
 
         Raises:
             RecordingError: There is no `on_error`.

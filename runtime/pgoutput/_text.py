@@ -1,4 +1,4 @@
-"""Text of errors, formatted for one line."""
+"""Format the text of an error on one line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Field-by-field decoder that follows the tables of `pgoutput._protocols`.
+"""Field-by-field decoder that follows the layouts in `pgoutput._protocols`.
 
-It is slow, but knows the meaning of each byte. `pgoutput inspect` prints its pieces, and the codecs call
-`explain_decode` after they failed to decode a message. It accepts the same messages as the codecs.
+This decoder is slow, but gives the meaning of each byte. `pgoutput inspect` prints the pieces that it yields,
+and the codecs call `explain_decode` after they failed to decode a message. The decoder accepts the same
+messages as the codecs.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class Piece(msgspec.Struct, frozen=True):
     path: str
     """Path of the field: `xid`, `columns.count`, `columns[0].name`, `new[2].length`, `new[2]`."""
     type: str
-    """Type in the spec (`xid`) or form of a cell (`text`); empty for tags, counts and lengths of tuples."""
+    """Type of the field in the spec (`xid`), or form of a cell (`text`); empty for tags, and for counts and
+    lengths in tuples."""
     notation: str
-    """Type in PostgreSQL's notation: `Int32 (TransactionId)`."""
+    """Type as PostgreSQL's documentation writes it, such as `Int32 (TransactionId)`."""
     value: Any
     """Decoded value: int, bool, str, bytes, None or UNCHANGED."""
     doc: str
@@ -46,7 +48,8 @@ def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> It
         streaming: Value of the option `streaming`: off, on or parallel.
 
     Raises:
-        DecodeError: The bytes are not a message of the protocol in this context.
+        DecodeError: The bytes are not a message of the protocol with these values of `in_stream` and
+            `streaming`.
     """
     message = _message(protocol, data)
     tag = f"Byte1('{message.tag}')"
@@ -65,7 +68,7 @@ def walk(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> It
 
 
 def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: str) -> DecodeError:
-    """Return an error that says why a codec refused the bytes of a message."""
+    """Return a DecodeError that says why a codec could not decode the bytes of a message."""
     try:
         for _ in walk(protocol, data, in_stream, streaming):
             pass
@@ -122,7 +125,7 @@ class _Reader:
         self.sizes: dict[str, int] = {}
 
     def error(self, path: str, text: str, back: int = 0) -> DecodeError:
-        """Return an error at `back` bytes before the read position."""
+        """Return a DecodeError whose offset is `back` bytes before the read position."""
         offset = self.pos - back
         where = self.message.name + (f".{path}" if path else "")
         return DecodeError(
@@ -144,7 +147,7 @@ class _Reader:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
     def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
-        """Return the piece of the last `size` bytes; `name` is the name of an enum's value or of flags."""
+        """Return the last `size` bytes as a piece; `name` is the name of an enum's value or of flags."""
         doc = f"{name}. {field.doc}" if name else field.doc
         return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 

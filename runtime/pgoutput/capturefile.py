@@ -1,6 +1,7 @@
 """Capture files: messages of a stream as JSON lines (`.jsonl`), optionally compressed (`.jsonl.gz`).
 
-`CaptureFile` reads a capture file. `encode_header` and `encode_record` return its lines, for writing one.
+`CaptureFile` reads a capture file. `encode_header` and `encode_record` return the lines with which a program
+writes a capture file.
 
 The first line is the header, with protocol version and options. Every other line holds one record in hex:
 `data`, a pgoutput message, as the server's SQL functions return it; `copydata`, an envelope from the
@@ -37,11 +38,11 @@ __all__ = [
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The header of a capture file. The JSON object may have other keys too; readers ignore them."""
+    """The header of a capture file. The JSON object may have other keys too, which readers ignore."""
 
     proto_version: int
     options: dict[str, Any] = {}
-    """Options of START_REPLICATION or of the SQL function, except proto_version."""
+    """Options, by name, that START_REPLICATION or the SQL function was given, except proto_version."""
     slot_two_phase: bool = False
     """Whether the slot sends prepared transactions, whatever the protocol version."""
     server_version: str = ""
@@ -57,7 +58,7 @@ class Header(msgspec.Struct, frozen=True):
         """Return a new decoder for the messages of the file.
 
         Raises:
-            ValueError: The protocol version is unknown, or lacks this value of `streaming`.
+            ValueError: The protocol version is unknown, or does not support this value of `streaming`.
         """
         return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.slot_two_phase)
 
@@ -67,7 +68,8 @@ class CaptureFile(StoredStream):
 
     Args:
         path: Path of the file. Compression is detected from the content, not from the name.
-        content: Bytes of the file, if they are in memory already; `path` is then only its name in errors.
+        content: Bytes of the file, if they are in memory already; `path` is then only the file's name in
+            errors.
         on_error: Called with the error of each record that cannot be read or decoded; the record is then
             skipped. None raises the error. Errors in the header are always raised.
 
@@ -112,7 +114,7 @@ class CaptureFile(StoredStream):
 
         Raises:
             RecordingError: A line is not a JSON object with hex in one of the three channels, or the file
-                ends unexpectedly, and errors are not skipped.
+                ends unexpectedly, and there is no `on_error`.
         """
         for number, line in self._lines:
             if not line.strip():

@@ -36,4 +36,4 @@ kernel: Final = _loaded[0]
 """The extension module `pgoutput._kernel`, or None if pgoutput runs in Python only."""
 
 HOW: Final = _loaded[1]
-"""Whether the kernel is used, and if not, why: the end of a sentence that begins with "pgoutput runs"."""
+"""Text that completes the sentence "pgoutput runs …": whether the kernel is used, and if not, why."""

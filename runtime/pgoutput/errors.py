@@ -3,7 +3,7 @@
 ::
 
     PgoutputError
-    ├── DecodeError           bytes are not a message of the protocol version and context
+    ├── DecodeError           bytes are not a valid message of the protocol version
     │   └── StreamError       a message is out of place in the stream
     ├── EncodeError           a message cannot be encoded in the protocol version
     ├── ScenarioError         a synthetic database was asked for an impossible operation
@@ -36,7 +36,7 @@ class PgoutputError(Exception):
 
 
 class DecodeError(PgoutputError):
-    """Bytes are not a message of the expected protocol version and context.
+    """Bytes are not a valid message of the expected protocol version, inside or outside a stream block.
 
     Attributes:
         message: Name of the message, or None if the tag is unknown.
@@ -82,7 +82,7 @@ class ScenarioError(PgoutputError):
 
 
 class RecordingError(PgoutputError):
-    """A recording or capture file is damaged, in use, or not the expected one; the text names it."""
+    """A recording or capture file is damaged, in use, or not the expected one; the text has its path."""
 
 
 class ReplicaError(PgoutputError):

@@ -41,10 +41,10 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Message:
-    """Return the message of an object that `to_json` returned.
+    """Return the message from which `to_json` made a JSON object.
 
     Args:
-        data: The object, as any JSON decoder returns it.
+        data: The JSON object, as a dict from any JSON decoder.
 
     Raises:
         EncodeError: The object is not a message; the text names the field.

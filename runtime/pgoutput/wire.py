@@ -17,8 +17,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 class Unchanged(enum.Enum):
     """The type of the marker UNCHANGED: an enum, so that type checkers narrow `is UNCHANGED`.
 
-    `msgspec.json.encode` writes an enum's value. The value is the object that `pgoutput.jsonlines` writes for
-    UNCHANGED, so the marker differs from every text.
+    `msgspec.json.encode` writes an enum as its value. The enum's value is therefore the JSON object that
+    `pgoutput.jsonlines` writes for UNCHANGED, which differs from every text cell.
     """
 
     UNCHANGED = {"unchanged": True}  # noqa: RUF012

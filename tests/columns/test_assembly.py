@@ -1,4 +1,4 @@
-"""Messages encoded with and without the kernel are equal, and so are errors."""
+"""Encoding columns gives the same messages and errors with and without the compiled kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OTHERS = [pa.array([1]), pa.array([True]), pa.array(["a"]).dictionary_encode()]
 
 @st.composite
 def arrays(draw: st.DrawFn, rows: int, types: Sequence[pa.DataType] = TYPES, nulls: bool = True) -> pa.Array:
-    """Draw a slice of a longer array, with bytes under its NULLs."""
+    """Draw a slice of a longer string or binary array, whose NULLs also have bytes in the data buffer."""
     before, behind = draw(st.integers(0, 9)), draw(st.integers(0, 2))
     count = before + rows + behind
     texts = draw(st.lists(VALUE, min_size=count, max_size=count))
@@ -64,7 +64,7 @@ def masks(draw: st.DrawFn, rows: int) -> pa.BooleanArray | None:
 
 @st.composite
 def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
-    """Draw columns, some of them encoded already."""
+    """Draw the columns of tuples; some columns are encoded already, by `encode_cells`."""
     columns: list[Any] = draw(st.lists(arrays(rows), min_size=1, max_size=4))
     if draw(st.integers(0, 3)) == 0:
         columns.append(encode_cells(draw(st.lists(arrays(rows), min_size=1, max_size=2))))
@@ -75,7 +75,7 @@ def tuples(draw: st.DrawFn, rows: int) -> list[Any]:
 
 @st.composite
 def calls(draw: st.DrawFn) -> Callable[[], pa.Array]:
-    """Draw a call that encodes changes."""
+    """Draw a function that encodes columns with encode_inserts, encode_updates or encode_deletes."""
     rows = draw(st.integers(0, 20))
     oid = draw(st.sampled_from([1, (1 << 32) - 1, 1 << 32]))
     some_xids = pa.array(draw(st.lists(st.integers(-1, 1 << 32), min_size=rows, max_size=rows)), pa.int64())

@@ -1,4 +1,4 @@
-"""Begins, Commits and envelopes encoded from columns equal those of the codecs."""
+"""Begins, Commits and envelopes encoded from columns equal those that the codecs encode one by one."""
 
 from __future__ import annotations
 

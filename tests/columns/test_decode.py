@@ -41,7 +41,7 @@ def encoded(*sent: Message) -> pa.Array:
 def groups(
     sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
 ) -> list[Group]:
-    """Return the expected tuples of each relation, from message objects."""
+    """Return the tuples of each relation that ColumnDecoder must find in these messages."""
     found: list[Group] = []
     for row, message in enumerate(sent):
         if isinstance(message, m.Type):
@@ -125,7 +125,7 @@ def assert_decoded(decoded: DecodedBatch, sent: Sequence[Message | None], expect
 
 
 def parts(data: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Yield the data in batches of `size`."""
+    """Return the messages in batches of at most `size` messages."""
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
@@ -136,7 +136,7 @@ def assert_same(
     size: int,
     type_: pa.DataType,
 ) -> None:
-    """Assert that a stream, in batches of `size` messages, decodes as with StreamDecoder."""
+    """Assert that ColumnDecoder decodes a stream, in batches of `size` messages, like StreamDecoder."""
     known: dict[int, Relation] = {}
     types: dict[int, m.Type] = {}
     for part in parts(data, size):
@@ -171,7 +171,7 @@ def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> N
 @settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
-    """The first error is StreamDecoder's; decoding resumes as if the invalid messages had not come."""
+    """ColumnDecoder raises StreamDecoder's first error; invalid messages do not affect later batches."""
     decoder, objects = ColumnDecoder(4, streaming="on"), StreamDecoder(4, streaming="on")
     inputs = fuzz.inputs(source, *fuzz.seeds())
     for part in parts([next(inputs)[0] for _ in range(60)], size):
@@ -188,7 +188,7 @@ def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Ran
 
 
 def decode(decoder: StreamDecoder, data: bytes) -> Message | DecodeError:
-    """Return the message, or the error."""
+    """Return the message that StreamDecoder decodes, or the error that it raises."""
     try:
         message = decoder.decode(data)
         see_change(message, decoder.relations)
@@ -233,7 +233,7 @@ def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
 
 
 def test_a_changed_relation_begins_a_new_schema_version() -> None:
-    """That also holds inside a batch, but not for a repeated relation, or one in a stream block."""
+    """Also inside a batch. A Relation message that repeats all but the xid begins no new version."""
     wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
     other = replace(RELATION, oid=2, name="u")
     row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))

@@ -19,10 +19,10 @@ from tests.codec import corpus
 from tests.columns import without_kernel
 
 SENT = sorted({data for data, _ in corpus.envelopes()}, key=len)[:2_000]
-"""Envelopes of captures, sent by servers and their clients."""
+"""Distinct envelopes in capture files, sent by servers and by their clients."""
 
 DATA = bytes.fromhex("77 000000000163b1f0 000000000163b1f0 0002b7e1c0ffee00 53")
-"""XLogData with a Stream Stop."""
+"""Bytes of an XLogData that contains a Stream Stop."""
 
 KEEPALIVE = bytes.fromhex("6b 000000000163b228 0002b7e1c0ffee01 01")
 
@@ -34,7 +34,7 @@ def columns(payloads: Sequence[Buffer]) -> Any:
 
 
 def objects(payloads: Sequence[Buffer]) -> Any:
-    """Return the expected result, from the codec."""
+    """Return the result that `decode_xlog_data` must have, computed with the envelope codec."""
     decoded = list(map(envelope.pure_decode, payloads))
     data = [one for one in decoded if isinstance(one, XLogData)]
     others = [
@@ -56,7 +56,7 @@ def outcome(call: Callable[[Sequence[Buffer]], Any], payloads: Sequence[Buffer])
 
 
 def same(payloads: Sequence[Buffer]) -> Any:
-    """Return the result with and without the kernel, after comparing it with the codec's."""
+    """Return the result of `decode_xlog_data`, after comparing kernel, pure Python and envelope codec."""
     made, wanted = outcome(columns, payloads), outcome(objects, payloads)
     with without_kernel.pure():
         assert outcome(columns, payloads) == made

@@ -1,4 +1,4 @@
-"""KernelIndex and PureIndex of the same batch are equal, whatever the bytes."""
+"""KernelIndex and PureIndex of the same batch are equal, also for invalid messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TYPES = [(one.oid, -1) for one in catalog.TYPES] + [
     (1700, (precision << 16 | scale & 0x7FF) + 4)
     for precision, scale in [(1, 0), (4, 4), (12, 2), (18, 0), (18, 18), (19, 2), (38, 10), (3, -2), (2, 5)]
 ]
-"""Built-in types with modifiers, one of their arrays, and one that is not built in."""
+"""Type OID and type modifier of all built-in types, and of numeric with several precisions and scales."""
 
 
 def contents(index: MessageIndex) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def both(
     begins_in_stream: bool = False,
     in_stream: Sequence[bool] | None = None,
 ) -> tuple[PureIndex, KernelIndex]:
-    """Return both indexes of a batch, after checking that they and their decoders are equal."""
+    """Return PureIndex and KernelIndex of a batch, after checking that both are equal."""
     decoders = []
     for _ in range(2):
         decoder = StreamDecoder(version, streaming=streaming, two_phase=two_phase)
@@ -93,7 +93,7 @@ def both(
 def assert_same_columns(
     pure: MessageIndex, fast: MessageIndex, numbers: Any, types: Sequence[tuple[int, int]]
 ) -> None:
-    """Assert that both indexes read the same values from cells, as each of the types."""
+    """Assert that PureIndex and KernelIndex read the same values from cells, for each given type."""
     for type_oid, modifier in types:
         expected, rescued = read_column(pure, numbers, type_oid, modifier)
         array, left = read_column(fast, numbers, type_oid, modifier)
@@ -106,7 +106,7 @@ def assert_same_columns(
 
 
 def same_values(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether arrays are equal; NaN equals NaN, and -0.0 differs from 0.0."""
+    """Return whether two arrays have equal values; NaN equals NaN, and -0.0 differs from 0.0."""
     return len(a) == len(b) and list(map(repr, a.to_pylist())) == list(map(repr, b.to_pylist()))
 
 
@@ -175,7 +175,7 @@ def test_in_stream_can_be_given_for_each_message(rows: list[bytes | None], began
 
 
 def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
-    """Return both indexes of a batch of inserts with one cell each."""
+    """Return PureIndex and KernelIndex of a batch of Insert messages with one cell each."""
     data = pa.array([v1.encode(m.Insert(1, (cell,))) for cell in cells], pa.binary())
     return both(data, version=1)
 

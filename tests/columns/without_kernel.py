@@ -1,4 +1,4 @@
-"""Compare results with the compiled kernel and without it."""
+"""Helpers of tests that compare results with and without the compiled kernel."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pgoutput.errors import EncodeError
 
 @contextmanager
 def pure() -> Iterator[None]:
-    """Run the block without the compiled kernel."""
+    """Run the `with` block without the compiled kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "kernel", None)
         yield
 
 
 def outcome(call: Callable[[], pa.Array]) -> Any:
-    """Return the result of a call, or its error, in a form that can be compared."""
+    """Return the array that `call` returns, or the error that it raises, in a form that can be compared."""
     try:
         made = call()
     except EncodeError as error:

@@ -1,6 +1,6 @@
 """Samples of values in binary format: edge cases and deterministic random values.
 
-A server receives them in binary format, so that all bits of a number are as given.
+Tests send these samples to a server in binary format, so that the server gets exactly these bits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 COUNT = 400
-"""Number of random values of a type."""
+"""Number of random values that are generated for each type; some types have more."""
 
 _RANDOM = Random(20)
 
@@ -79,7 +79,7 @@ def _float8() -> Iterator[bytes]:
 
 
 def _midpoints(bits: int) -> Iterator[float]:
-    """Yield numbers whose midpoint to a neighbour has few decimal digits, such as 1e23."""
+    """Yield numbers such as 1e23, whose midpoint to a neighbouring float has few decimal digits."""
     for power in range(1, 24):
         low = 2**bits // 5**power
         for _ in range(20 if low > 1 else 0):

@@ -1,4 +1,4 @@
-"""Arbitrary bytes become text or hex, without exceptions, and without memory for claimed lengths."""
+"""Arbitrary bytes become text or hex: no exceptions, and no memory is allocated for wrong lengths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.effort import examples
 
 OIDS = [oid for builtin in catalog.TYPES for oid in (builtin.oid, builtin.array_oid) if oid] + [70000]
 UNTYPED = 70000
-"""An OID of a type that is not built in."""
+"""OID of a type that is not built in."""
 
 SMALL = st.integers(-2, 40)
 NUMBERS = st.one_of(
@@ -34,7 +34,7 @@ BYTES = st.lists(st.one_of(NUMBERS, st.binary(max_size=12)), max_size=12).map(b"
 
 @cache
 def real_cells() -> dict[int, list[bytes]]:
-    """Return the binary cells of the captures, by type OID."""
+    """Return the distinct binary cells of a capture file, by type OID."""
     cells: dict[int, set[bytes]] = {}
     with CaptureFile(corpus.path("pg18_p1_binary")) as capture:
         for line in capture.messages():
@@ -110,7 +110,7 @@ def test_claimed_lengths_do_not_allocate_memory(name: str, data: bytes) -> None:
 
 
 def nested(depth: int) -> bytes:
-    """Return nested records around a quote, which each level doubles."""
+    """Return `depth` nested records around quote characters, whose number doubles with each level."""
     data = struct.pack(">iIi", 1, 25, 4) + b'""""'
     for _ in range(depth):
         data = struct.pack(">iIi", 1, UNTYPED, len(data)) + data

@@ -1,4 +1,4 @@
-"""Binary cells become text and Arrow, also mixed with text, and fast conversions equal those through text."""
+"""Binary cells become text and Arrow arrays; the fast conversions equal those through text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text and a binary capture of one workload give the same tables, and the server's tables."""
+"""Captures of the same changes in text and in binary format give equal tables, equal to the server's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ PAIRS = {
     "pg18_p2_stream_bin": "pg18_p2_stream",
     "pg18_p4_gen_par_bin": "pg18_p1_gen",
 }
-"""Captures in binary format, each with a capture in text format of the same columns of the same server."""
+"""Name of each capture in binary format, with a capture in text format of the same columns of the same
+server."""
 
 NOT_SENT = {
     "t_num.m": "money: the currency is not sent",
@@ -34,7 +35,7 @@ NOT_SENT = {
     "t_sys.rt": "regtype: the name is not sent",
     "t_v13.rcoll": "regcollation: the name is not sent",
 }
-"""Columns whose text has information that is not in the binary form, with the reason."""
+"""Columns (`table.column`) whose text has information that is not in the binary form, with the reason."""
 
 UNKNOWN_TYPES = {
     "t_range.fr": "a range that is not built in: no message tells its type",
@@ -43,12 +44,13 @@ UNKNOWN_TYPES = {
     "t_user.a": "a composite with a domain in it: no message tells the domain's type",
     "t_user.aa": "an array of it",
 }
-"""Columns whose binary values have an unknown form and are rescued in hex, with the reason."""
+"""Columns (`table.column`) whose binary values have an unknown form and are rescued in hex, with the
+reason."""
 
 
 @cache
 def columns_of(name: str) -> dict[str, tuple[int, int, list[Cell]]]:
-    """Return type, type modifier and cells of all final tables' columns, by `table.column`."""
+    """Return type OID, type modifier and cells of each column at the end of a capture, by `table.column`."""
     tables = Tables()
     with CaptureFile(corpus.path(name)) as capture:
         for transaction in capture.transactions():
@@ -101,6 +103,6 @@ def test_text_and_binary_captures_become_equal_arrays(name: str) -> None:
 
 
 def in_hex(cells: list[Cell], rescued: Rescued) -> bool:
-    """Return whether at least one value is rescued, and all rescued values are in hex."""
+    """Return whether at least one cell is rescued, and all rescued values are the hex of their cell."""
     shown = {row: "\\x" + cell.hex() for row, cell in enumerate(cells) if isinstance(cell, bytes)}
     return bool(rescued) and rescued.items() <= shown.items()

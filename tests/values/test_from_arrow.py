@@ -30,7 +30,7 @@ def numeric(precision: int, scale: int) -> int:
 
 
 def test_text_of_every_type_round_trips_through_arrow() -> None:
-    """Values that are not rescued return as the same text."""
+    """`from_arrow` returns the text that `to_arrow` was given, except for rescued values."""
     held = 0
     for name in sorted(TEXTS.keys() | BYTES.keys()):
         cells: list[Cell] = [*to_text(BYTES.get(name, []), OID[name]), None]

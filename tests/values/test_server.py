@@ -19,11 +19,11 @@ SETTINGS = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c bytea_
 UNSENDABLE = {"aclitem", "gtsvector"}
 """Types without a binary form; the server sends them as text."""
 UNREADABLE = {"pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list"}
-"""Types that the server does not accept as input; its catalogs have values."""
+"""Types that the server does not accept as input; tests read values from the server's catalogs."""
 STATISTICS = {"pg_ndistinct", "pg_dependencies"}
 """Types whose binary form cannot be made from text."""
 UNSUPPORTED = {"xml"}
-"""Types that this build of the server lacks; the captures have values."""
+"""Types that this build of the server lacks; other tests read values from capture files."""
 INDEX_ONLY = {"pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"}
 """Types that exist only in indexes; their binary form depends on the index."""
 NUMBERS_ONLY = {builtin.name for builtin in catalog.TYPES if builtin.name.startswith("reg")} | {"money"}
@@ -51,7 +51,7 @@ def server() -> Iterator[psycopg.Connection]:
 
 
 def select(server: psycopg.Connection, sql: str, parameter: bytes | None, form: int) -> list[pq.abc.PGresult]:
-    """Return a query's result in text and in binary format."""
+    """Return two results of a query: one in text format, one in binary format."""
     results = []
     parameters = [] if parameter is None else [parameter]
     formats = [form] * len(parameters)
@@ -92,7 +92,7 @@ def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None
 
 
 def check_to_binary(texts: list[str | None], cells: list[bytes | None], oid: int) -> None:
-    """Check that `to_binary` returns the server's binary values, or refuses the type by its name."""
+    """Check that `to_binary` returns the server's binary values, or refuses the type and names it."""
     element = catalog.BY_ARRAY_OID.get(oid)
     builtin = element or catalog.BY_OID.get(oid)
     if builtin is None or builtin.name in UNSENDABLE | INDEX_ONLY | STATISTICS:
@@ -125,7 +125,10 @@ def as_binary_array(oid: int, values: list[bytes]) -> bytes:
 
 
 def query_samples(name: str) -> tuple[str, bytes, int]:
-    """Return a query for a type's samples as `v` in the order `n`, its parameter, and its format."""
+    """Return a query for the samples of a type, its parameter, and the parameter's format code.
+
+    The query has the columns `v`, the sample, and `n`, the sample's number.
+    """
     if name in BYTES:
         parameter = as_binary_array(catalog.BY_NAME[name].oid, BYTES[name])
         return f'SELECT v, n FROM unnest($1::"{name}"[]) WITH ORDINALITY AS given(v, n)', parameter, 1

@@ -1,6 +1,6 @@
 """`to_binary` and `encode_binary` refuse invalid texts with a clear error.
 
-test_server.py compares their results with those of a server.
+test_server.py compares the results for valid texts with those of a server.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def test_a_timestamptz_may_have_any_zone() -> None:
 
 
 def test_a_float4_is_rounded_only_once() -> None:
-    """Rounded to a double first, the number is the midpoint of two singles and rounds to the wrong one."""
+    """Rounding to a double first would give the midpoint of two float4 values, then the wrong float4."""
     above = f"{1 + 2**-24:.24f}"[:-1] + "600000000001"
     assert encode_binary(above, OID["float4"]) == struct.pack(">f", 1 + 2**-23)
     assert encode_binary(f"{1 + 2**-24:.24f}", OID["float4"]) == struct.pack(">f", 1.0)

@@ -177,7 +177,7 @@ AS_INT = frozenset({"xid", "cid", "xid8"})
 
 
 def by_psycopg(text: str, type_oid: int) -> Any:
-    """Return what psycopg loads from a text, or the text where `to_python` documents a text."""
+    """Return the object that psycopg loads from a text, or the text for types that stay text."""
     element = catalog.BY_ARRAY_OID.get(type_oid)
     builtin = element or catalog.BY_OID.get(type_oid)
     if builtin is not None and builtin.name in AS_INT and element is None:
@@ -211,7 +211,7 @@ def test_values_of_the_captures_are_those_of_psycopg(name: str) -> None:
 
 
 def is_array_with_exceptions(text: str, type_oid: int) -> bool:
-    """Whether an array has elements that psycopg refuses or parses, where `to_python` has text."""
+    """Return whether psycopg refuses or parses elements that `to_python` leaves as text."""
     element = catalog.BY_ARRAY_OID.get(type_oid)
     if element is None:
         return False

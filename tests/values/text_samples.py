@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 COUNT = 400
-"""Number of random values of a type."""
+"""Number of random values that are generated for each type."""
 
 _RANDOM = Random(21)
 

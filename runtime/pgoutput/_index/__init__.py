@@ -1,4 +1,6 @@
-"""Index of a batch of messages: the shared basis of `pgoutput.columns` and `pgoutput.views`.
+"""Index of a batch of messages: where each field and cell is.
+
+`pgoutput.columns` and `pgoutput.views` are based on this index.
 
 `index_messages` indexes a batch. `read_texts` and `read_column` read cells as Arrow arrays,
 `message_columns` reads messages as rows. `SchemaTracker` and `SchemaVersions` find the schema version that a

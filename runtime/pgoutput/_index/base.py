@@ -1,9 +1,10 @@
 """The interface of an index of a batch of messages.
 
-`MessageIndex` knows where the fields and cells of each message are. It is made in one pass over the batch,
-which checks messages as the codecs do. Cells are numbered in the order of the wire and read by column, on
-demand. `KernelIndex` is made by the compiled kernel, without the GIL and without an object per message.
-`PureIndex` is the reference implementation.
+`MessageIndex` knows where the fields and cells of each message are. The index is built in one pass over the
+batch, which also checks the messages as the codecs do. All cells of the batch are numbered from 0, in the
+order of the wire; columns of cells are read on demand, by these numbers. `KernelIndex` is built by the
+compiled kernel, without the GIL and without an object per message. `PureIndex` is the reference
+implementation.
 """
 
 from __future__ import annotations
@@ -22,48 +23,49 @@ from pgoutput.messages import Cell, Message, Relation, Type
 
 
 class FieldValues(NamedTuple):
-    """A field of a fixed width, of all messages of a batch."""
+    """The values of one fixed-width field, such as `xid`, in all messages of a batch."""
 
     values: Numbers
-    """Value per message: flags and enums as their byte, LSNs of 2**63 and more as negative numbers.
-    Undefined for messages without the field."""
+    """The field's value in each message: flags and enums as their byte, LSNs of 2**63 and more as negative
+    numbers. Undefined for messages without the field."""
     present: Mask
-    """Which messages have the field."""
+    """For each message, whether the message has the field."""
 
 
 class PartialArray(NamedTuple):
-    """An Arrow array, and the rows that it could not represent."""
+    """An Arrow array, and the rows whose values this array does not represent."""
 
     array: pa.Array
     unread: Numbers
-    """Rows whose value is not NULL, but which are NULL in `array`: text that is not valid UTF-8, values
-    outside the range of the array's type, and cells of another format."""
+    """Rows that are NULL in `array`, although their value is not NULL: text that is not valid UTF-8, values
+    outside the range of the array's type, and cells in a format that the reading method does not accept."""
 
 
 RANK_BITS: Final = 31
-"""Number of bits of a rank in a key that sorts by relation OID (32 bits), then by rank."""
+"""Number of low bits that the rank has in a sort key of schema versions; the relation OID is above the
+rank."""
 
 
 class TupleLocations(NamedTuple):
-    """All new, old or key tuples of a batch."""
+    """Where all new, all old or all key tuples of a batch are, with one item per tuple."""
 
     rows: Numbers
-    """Row of each tuple's message."""
+    """For each tuple, the row of its message in the batch."""
     first: Numbers
-    """Number of each tuple's first cell."""
+    """For each tuple, the number of its first cell; all cells of the batch are numbered."""
     versions: Numbers
-    """Number of each tuple's schema version; -1 if its relation is unknown."""
+    """For each tuple, the number of its relation's schema version; -1 if the relation is unknown."""
 
 
 class MessageIndex(ABC):
-    """Where the fields and cells of a batch of messages are.
+    """Index of a batch of messages: where the fields and cells of each message are.
 
     Attributes:
         data: The messages, as an Arrow array of binary or large_binary.
         tags: The first byte of each message; 0 for NULL and for an invalid message.
-        errors: The error of each invalid message, by row: what the codec raises. An invalid message has no
+        errors: By row, the error that the codec raises for an invalid message. An invalid message has no
             effect on the messages after it, as in a `StreamDecoder`.
-        kinds: The tag of each cell: n (NULL), u (unchanged), t (text) or b (binary), as its byte.
+        kinds: The tag of each cell as ASCII code: n (NULL), u (unchanged), t (text) or b (binary).
     """
 
     data: pa.Array
@@ -76,19 +78,19 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def messages(self, rows: Sequence[int]) -> list[Message]:
-        """Return the messages in `rows` as objects; none of these rows is NULL or invalid."""
+        """Return the messages in `rows` as objects; no row may be NULL or invalid."""
 
     @abstractmethod
     def field(self, name: str) -> FieldValues:
-        """Return a field of a fixed width, such as `xid` or `relation_oid`, of all messages."""
+        """Return a fixed-width field, such as `xid` or `relation_oid`, of all messages of the batch."""
 
     @abstractmethod
     def strings(self, name: str) -> PartialArray:
-        """Return a field of type string or bytes, such as `gid` or `content`, of all messages."""
+        """Return a string or bytes field, such as `gid` or `content`, of all messages of the batch."""
 
     @abstractmethod
     def first(self, name: str) -> Numbers:
-        """Return, per message, the number of the first cell of the tuple `name`; -1 without that tuple.
+        """Return for each message the number of the first cell of its tuple `name`; -1 if absent.
 
         Args:
             name: `new`, `old` or `key`.
@@ -96,20 +98,21 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def width(self, name: str) -> Numbers:
-        """Return, per message, how many cells the tuple `name` has; 0 without that tuple.
+        """Return for each message the number of cells of its tuple `name`; 0 if absent.
 
         Args:
             name: `new`, `old` or `key`.
         """
 
     def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return all tuples called `name` with the schema version of each.
+        """Return where all tuples called `name` are, with the schema version of each tuple.
 
         Args:
             name: `new`, `old` or `key`.
-            keys: Where each schema version begins, sorted: the relation OID shifted left by `RANK_BITS`,
-                plus the rank of the Relation message. The rank of a row is its number + 1.
-            versions: The number of each of these schema versions.
+            keys: Where each schema version begins, as sorted keys: the relation OID shifted left by
+                `RANK_BITS`, plus the rank of the Relation message. The rank of a message is its row
+                number + 1.
+            versions: For each key, the number of the schema version that begins there.
         """
         first = self.first(name)
         rows = np.flatnonzero(first >= 0)
@@ -118,19 +121,19 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """Return the cells with these numbers as objects; None for -1."""
+        """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
 
     @abstractmethod
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of text and binary cells; NULL for all other cells, and for -1."""
+        """Return the bytes of the cells with these numbers; NULL for NULL, UNCHANGED and -1."""
 
     @abstractmethod
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, and NULL for NULL and for -1; all other cells are unread."""
+        """Return text cells as strings, NULL cells and the number -1 as NULL; all others are unread."""
 
     @abstractmethod
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return cells as values of an Arrow type, with the results of `pgoutput.values.to_arrow`.
+        """Return cells as values of an Arrow type, equal to the results of `pgoutput.values.to_arrow`.
 
         Args:
             numbers: Numbers of the cells; -1 gives NULL.
@@ -139,19 +142,19 @@ class MessageIndex(ABC):
                 PostgreSQL type; else None, and binary cells are unread.
 
         Returns:
-            The values, or None if there is no faster way than `to_arrow`.
+            The values, or None if `to_arrow` reads these cells as fast as this method could.
         """
 
 
 def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numbers) -> Numbers:
-    """Return the last schema version of each OID that begins before a rank; -1 if there is none.
+    """Return for each OID its last schema version that begins before a rank; -1 if none.
 
     Args:
-        keys: Where each schema version begins, sorted: the relation OID shifted left by `RANK_BITS`, plus
-            the rank.
-        versions: The number of each of these schema versions.
+        keys: Where each schema version begins, as sorted keys: the relation OID shifted left by `RANK_BITS`,
+            plus the rank (a number that orders messages).
+        versions: For each key, the number of the schema version that begins there.
         oids: The relation OIDs to look up.
-        ranks: The rank to look up for each OID.
+        ranks: For each of these OIDs, the rank before which the schema version begins.
     """
     before = np.searchsorted(keys, oids << RANK_BITS | ranks) - 1
     if not len(keys):
@@ -161,20 +164,20 @@ def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numb
 
 
 def tag_mask(kinds: Sequence[type[Message]]) -> Mask:
-    """Return a mask of 256 entries: whether a first byte is the tag of one of these message classes."""
+    """Return for each of the 256 first bytes whether it is the tag of one of these classes."""
     return np.isin(np.arange(256), [ord(kind.wire_tag) for kind in kinds])
 
 
 IS_SCHEMA_MESSAGE: Final = tag_mask((Relation, Type))
-"""By first byte: whether a message describes a relation or type that later messages refer to."""
+"""For each of the 256 possible first bytes, whether the message is a Relation or Type message."""
 
 
 def mask_out(numbers: Numbers, mask: Any) -> Numbers:
-    """Return the numbers with -1 where the mask is true."""
+    """Return a copy of the numbers, with -1 where the mask is true."""
     return np.where(mask, np.int64(-1), numbers)
 
 
 def without_traceback(error: DecodeError) -> DecodeError:
-    """Return the error without traceback and context, which would keep objects alive."""
+    """Return the error after removing its traceback and context, which keep objects alive."""
     error.__traceback__ = error.__context__ = None
     return error

@@ -38,13 +38,15 @@ _STRING_FIELDS: Final = {
 
 
 class KernelIndex(MessageIndex):
-    """Where the fields and cells of a batch of messages are, found by the compiled kernel.
+    """Index of a batch of messages that the compiled kernel builds.
 
     Args:
-        data: The messages, binary or large_binary, possibly a slice; NULL is no message.
+        data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
+            message.
         decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
-        in_stream: Whether each message is inside a stream block, for messages in any order; the decoder's
-            own `in_stream` is then neither used nor changed. None if the messages follow each other.
+        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
+            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
+            stream.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class KernelIndex(MessageIndex):
         decoder.in_stream = self._index.ends_in_stream() if in_stream is None else began_in_stream
 
     def _explain_refusals(self, decoder: StreamDecoder) -> None:
-        """Decode the messages that the kernel refused, which gives their errors."""
+        """Decode each message that the kernel refused with the codec, to get the codec's error."""
         for row, in_stream in _numbers(self._index.refusals()).reshape(-1, 2).tolist():
             decoder.in_stream = bool(in_stream)
             try:
@@ -92,7 +94,7 @@ class KernelIndex(MessageIndex):
                 raise AssertionError(text)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
-        """Return the messages in `rows` as objects; none of these rows is NULL or invalid."""
+        """Return the messages in `rows` as objects; no row may be NULL or invalid."""
         if not rows:
             return []
         # A message whose layout depends on stream blocks has an xid only inside one.
@@ -107,7 +109,7 @@ class KernelIndex(MessageIndex):
         return decoded
 
     def field(self, name: str) -> FieldValues:
-        """Return a field of a fixed width, such as `xid` or `relation_oid`, of all messages."""
+        """Return a fixed-width field, such as `xid` or `relation_oid`, of all messages of the batch."""
         slot = self._index.slot(name)
         if slot is None:
             return FieldValues(np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.bool_))
@@ -115,26 +117,26 @@ class KernelIndex(MessageIndex):
         return FieldValues(_numbers(values), np.frombuffer(present, np.bool_))
 
     def strings(self, name: str) -> PartialArray:
-        """Return a field of type string or bytes, such as `gid` or `content`, of all messages."""
+        """Return a string or bytes field, such as `gid` or `content`, of all messages of the batch."""
         is_text = name in _STRING_FIELDS
         type_ = pa.string() if is_text else pa.binary()
         return _partial_array(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
 
     def first(self, name: str) -> Numbers:
-        """Return, per message, the number of the first cell of the tuple `name`; -1 without that tuple."""
+        """Return for each message the number of the first cell of its tuple `name`; -1 if absent."""
         slot = self._index.slot(name)
         return np.full(len(self.data), -1, np.int64) if slot is None else _numbers(slot[0])
 
     def width(self, name: str) -> Numbers:
-        """Return, per message, how many cells the tuple `name` has; 0 without that tuple."""
+        """Return for each message the number of cells of its tuple `name`; 0 if absent."""
         return self.field(f"{name}_size").values
 
     def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return all tuples called `name` with the schema version of each."""
+        """Return where all tuples called `name` are, with the schema version of each tuple."""
         return TupleLocations(*map(_numbers, _kernel.find_tuples(self._index, name, keys, versions)))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """Return the cells with these numbers as objects; None for -1."""
+        """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
         present = numbers >= 0
         kinds = np.full(len(numbers), _NULL, np.uint8)
         kinds[present] = self.kinds[numbers[present]]
@@ -142,15 +144,15 @@ class KernelIndex(MessageIndex):
         return [_CELL_READERS[kind](value) for kind, value in zip(kinds.tolist(), raw, strict=True)]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of text and binary cells; NULL for all other cells, and for -1."""
+        """Return the bytes of the cells with these numbers; NULL for NULL, UNCHANGED and -1."""
         return self._variable_width(numbers, pa.binary(), "raw", "raw").array
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, and NULL for NULL and for -1; all other cells are unread."""
+        """Return text cells as strings, NULL cells and the number -1 as NULL; all others are unread."""
         return self._variable_width(numbers, pa.string(), "text", None)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return cells as values of an Arrow type; None if `to_arrow` is at least as fast."""
+        """Return cells as values of an Arrow type; None if `to_arrow` reads these cells as fast."""
         if type_ in _VARIABLE:
             return self._variable_width(numbers, type_, _VARIABLE[type_], send)
         if pa.types.is_decimal128(type_) and 0 <= type_.scale <= _MAX_SCALE:
@@ -174,7 +176,7 @@ class KernelIndex(MessageIndex):
 
 
 class _FixedReader(NamedTuple):
-    """Arguments of the kernel's function `read_fixed`, which reads values of a fixed width."""
+    """Arguments with which the kernel's function `read_fixed` reads cells as one fixed-width Arrow type."""
 
     kind: str
     width: int
@@ -214,7 +216,7 @@ _HAS_XID_IN_STREAM: Final = {
 
 
 def _partial_array(read: tuple[Any, int, Any, Any, Any], rows: int, type_: pa.DataType) -> PartialArray:
-    """Build an Arrow array from the buffers that the kernel returns."""
+    """Build an array of strings or binary values from the buffers that the kernel returns."""
     valid, nulls, offsets, values, unread = read
     buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(values)]
     return PartialArray(pa.Array.from_buffers(type_, rows, buffers, nulls), _numbers(unread))

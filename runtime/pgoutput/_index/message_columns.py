@@ -1,4 +1,4 @@
-"""Indexed messages as rows, in the columns of `pgoutput.schemas.arrow.MESSAGES`."""
+"""Return indexed messages as rows, with the columns of `pgoutput.schemas.arrow.MESSAGES`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 
 
 def message_columns(index: MessageIndex, schema: pa.Schema = schemas.MESSAGES) -> list[pa.Array]:
-    """Return one row per message, as columns; NULL in all columns for NULL and for an invalid message.
+    """Return columns with a row per message; an invalid message or NULL is NULL in all columns.
 
     Args:
         index: The messages.
@@ -54,13 +54,13 @@ def _type_names() -> pa.StringArray:
 
 
 _NAME_NUMBERS: Final = np.zeros(256, np.int32)
-"""By tag: index of the message's name in `_type_names`."""
+"""For each tag byte, the index of the message's name in `_type_names`."""
 for _number, _message in enumerate(_MESSAGES.messages):
     _NAME_NUMBERS[ord(_message.tag)] = _number
 
 
 def _numbers(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a field of integers, flags or booleans; out-of-range LSNs and timestamps are unread."""
+    """Return an integer, flags or boolean field; out-of-range LSNs and timestamps are unread."""
     values, present = index.field(field.name)
     low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
     fits = present & (values >= low) & (values <= high)
@@ -77,7 +77,8 @@ _RANGES: Final[Mapping[str, tuple[int, int, int]]] = {
         EPOCH_UNIX_MICROSECONDS,
     ),
 }
-"""By field type: lowest and highest value that its Arrow column can hold, and the number to add."""
+"""By field type: lowest and highest value that the Arrow column can hold, and the number to add to a value to
+convert it to the column's value."""
 
 _NUMPY: Final = {"integer": np.int64, "flags": np.int16, "bool": np.bool_}
 
@@ -92,7 +93,7 @@ def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialAr
 
 
 def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a field of lists; a list with a value that its column cannot hold is unread as a whole."""
+    """Return a list field; a list is unread if the Arrow column cannot hold one of its values."""
     # Few messages have lists, so decoding them as objects is fast enough.
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
@@ -118,7 +119,7 @@ def _list(field: Field, value: Sequence[Any] | None) -> list[Any] | None:
 
 
 def _item(field: Field, value: Any) -> Any:
-    """Return a field of a list's item as its Arrow value; None if the column cannot hold it."""
+    """Return a value in a list item as Arrow value; None if the Arrow column cannot hold it."""
     if isinstance(value, str):
         return str(value) if is_utf8(value) else None
     low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
@@ -126,7 +127,7 @@ def _item(field: Field, value: Any) -> Any:
 
 
 def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a field of tuples as lists of cells; text that is not valid UTF-8 is given as binary."""
+    """Return a tuple field as lists of cells; text that is not valid UTF-8 becomes binary."""
     first, width = index.first(field.name), index.width(field.name)
     offsets = np.concatenate(([0], np.cumsum(width)))
     numbers = np.repeat(first - offsets[:-1], width) + np.arange(offsets[-1])
@@ -142,7 +143,7 @@ def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArr
 
 
 def _binary(index: MessageIndex, numbers: Numbers, selected: Numbers) -> pa.Array:
-    """Return the bytes of the selected cells, and NULL for the others."""
+    """Return the bytes of the cells at the indices `selected`, and NULL for all other cells."""
     if not len(selected):
         return pa.nulls(len(numbers), pa.binary())
     others = np.ones(len(numbers), np.bool_)
@@ -160,11 +161,11 @@ _CONVERTERS: Final[Mapping[str, Callable[[MessageIndex, Field, pa.DataType], Par
     "list": _lists,
     "tuple": _tuples,
 }
-"""By kind of field: the function that converts the field to an Arrow column."""
+"""By kind of field: the function that returns a field of this kind as an Arrow column."""
 
 
 def _rescued(index: MessageIndex, unread: Mapping[str, Numbers]) -> pa.Array:
-    """Return the values that their columns cannot hold, as a map from field name to text per row."""
+    """Return for each row the values that Arrow columns cannot hold, as text by field name."""
     names: dict[int, set[str]] = {}
     for name, unread_rows in unread.items():
         for row in unread_rows.tolist():
@@ -187,7 +188,7 @@ def _text(value: object) -> str:
 
 
 def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataType) -> pa.Array:
-    """Return an array of `length` with the values in `rows`, and NULL in all other rows."""
+    """Return an array of `length` rows that has the values in `rows`, and NULL in all other rows."""
     if not values:
         return pa.nulls(length, type_)
     sources = np.full(length, -1, np.int64)
@@ -196,7 +197,7 @@ def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataTyp
 
 
 def letters(codes: npt.NDArray[np.uint8], missing: Mask | None = None) -> pa.StringArray:
-    """Return ASCII codes as strings of one letter each, NULL where `missing` is true."""
+    """Return an array of one-letter strings from ASCII codes, with NULL where `missing` is true."""
     offsets = np.arange(len(codes) + 1, dtype=np.int32)
     valid = None if missing is None else pa.array(~missing).buffers()[1]
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(codes))]
@@ -204,5 +205,5 @@ def letters(codes: npt.NDArray[np.uint8], missing: Mask | None = None) -> pa.Str
 
 
 def _mask(present: Mask) -> Mask | None:
-    """Return the null mask for pyarrow; None if all values are present."""
+    """Return the null mask for pyarrow, true where a value is missing; None if all are present."""
     return None if present.all() else ~present

@@ -1,4 +1,4 @@
-"""Index of a batch of messages, made of message objects: the reference, used without the kernel."""
+"""Reference implementation of the index of a batch of messages, used without the compiled kernel."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from pgoutput.wire import Unchanged, is_utf8
 _KINDS: Final = {str: ord("t"), type(None): ord("n"), Unchanged: ord("u"), bytes: ord("b")}
 _NULL: Final = _KINDS[type(None)]
 _TUPLES: Final = ("key", "old", "new")
-"""The tuples of a message, in the order of the wire."""
+"""Names of the tuples that a message can have, in the order of the wire."""
 
 
 class PureIndex(MessageIndex):
-    """Where the fields and cells of a batch of messages are, found by decoding each message.
+    """Index of a batch of messages that is built by decoding each message to an object.
 
     Args:
-        data: The messages, binary or large_binary, possibly a slice; NULL is no message.
+        data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
+            message.
         decoder: Decoder of the stream, which decodes each message.
-        in_stream: Whether each message is inside a stream block, for messages in any order; the decoder's
-            own `in_stream` is then neither used nor changed. None if the messages follow each other.
+        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
+            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
+            stream.
     """
 
     def __init__(
@@ -70,12 +72,12 @@ class PureIndex(MessageIndex):
                 self._cells.extend(cells)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
-        """Return the messages in `rows` as objects; none of these rows is NULL or invalid."""
+        """Return the messages in `rows` as objects; no row may be NULL or invalid."""
         selected = (self._messages[row] for row in rows)
         return [message for message in selected if message is not None]
 
     def field(self, name: str) -> FieldValues:
-        """Return a field of a fixed width, such as `xid` or `relation_oid`, of all messages."""
+        """Return a fixed-width field, such as `xid` or `relation_oid`, of all messages of the batch."""
         values, present = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.bool_)
         for row, value in self._values(name):
             number = ord(value) if isinstance(value, str) else int(value)
@@ -84,7 +86,7 @@ class PureIndex(MessageIndex):
         return FieldValues(values, present)
 
     def strings(self, name: str) -> PartialArray:
-        """Return a field of type string or bytes, such as `gid` or `content`, of all messages."""
+        """Return a string or bytes field, such as `gid` or `content`, of all messages of the batch."""
         values: list[Any] = [None] * len(self.data)
         type_ = pa.string()
         unread = []
@@ -98,7 +100,7 @@ class PureIndex(MessageIndex):
         return PartialArray(pa.array(values, type_), np.array(sorted(unread), np.int64))
 
     def _values(self, name: str) -> list[tuple[int, Any]]:
-        """Return row and value of a field, for the messages that have it."""
+        """Return pairs of row and value of a field, for all messages that have this field."""
         values: list[tuple[int, Any]] = []
         for kind, rows in self._rows.items():
             if name in kind.__struct_fields__:
@@ -106,23 +108,23 @@ class PureIndex(MessageIndex):
         return [(row, value) for row, value in values if value is not None]
 
     def first(self, name: str) -> Numbers:
-        """Return, per message, the number of the first cell of the tuple `name`; -1 without that tuple."""
+        """Return for each message the number of the first cell of its tuple `name`; -1 if absent."""
         return self._first[name]
 
     def width(self, name: str) -> Numbers:
-        """Return, per message, how many cells the tuple `name` has; 0 without that tuple."""
+        """Return for each message the number of cells of its tuple `name`; 0 if absent."""
         return self._width[name]
 
     def cells(self, numbers: Numbers) -> list[Cell]:
-        """Return the cells with these numbers as objects; None for -1."""
+        """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
         return [None if number < 0 else self._cells[number] for number in numbers.tolist()]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of text and binary cells; NULL for all other cells, and for -1."""
+        """Return the bytes of the cells with these numbers; NULL for NULL, UNCHANGED and -1."""
         return pa.array([_bytes(cell) for cell in self.cells(numbers)], pa.binary())
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, and NULL for NULL and for -1; all other cells are unread."""
+        """Return text cells as strings, NULL cells and the number -1 as NULL; all others are unread."""
         texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
         try:
             array = pa.array(texts, pa.string())
@@ -133,7 +135,7 @@ class PureIndex(MessageIndex):
         return PartialArray(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return None: cells are read by `pgoutput.values.to_arrow`."""
+        """Return None, so that the caller reads the cells with `pgoutput.values.to_arrow`."""
         return None
 
 

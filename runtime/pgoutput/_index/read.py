@@ -1,4 +1,4 @@
-"""Index a batch of messages, and read its cells as text or as typed values."""
+"""Build the index of a batch of messages, and read the batch's cells as text or as typed values."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from pgoutput.values import Rescued, arrow_type, to_arrow, to_text
 def index_messages(
     data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | Mask | None = None
 ) -> MessageIndex:
-    """Return the index of a batch of messages.
+    """Return the index of a batch of messages, built by the compiled kernel if there is one.
 
     Args:
-        data: The messages, binary or large_binary, possibly a slice; NULL is no message.
+        data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
+            message.
         decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
-        in_stream: Whether each message is inside a stream block, for messages in any order; the decoder's
-            own `in_stream` is then neither used nor changed. None if the messages follow each other.
+        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
+            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
+            stream.
     """
     make = PureIndex if compiled.kernel is None else KernelIndex
     return make(data, decoder, in_stream)
 
 
 def read_texts(index: MessageIndex, numbers: Numbers, type_oids: Numbers | int) -> pa.StringArray:
-    """Return cells as PostgreSQL's text, with the results of `pgoutput.values.to_text`.
+    """Return cells as PostgreSQL's text, equal to the results of `pgoutput.values.to_text`.
 
     Args:
         index: Index of the batch.
@@ -58,14 +60,14 @@ def read_column(
     type_modifier: int = -1,
     type_: pa.DataType | None = None,
 ) -> tuple[pa.Array, Rescued]:
-    """Return cells as a typed array, and rescued values by row, like `pgoutput.values.to_arrow`.
+    """Return cells as an Arrow array, and the rescued values by row, as `pgoutput.values.to_arrow` does.
 
     Args:
         index: Index of the batch.
         numbers: Numbers of the cells; -1 gives NULL.
         type_oid: OID of the cells' type (pg_attribute.atttypid).
         type_modifier: Type modifier (pg_attribute.atttypmod); -1 without modifier.
-        type_: Arrow type of the array; None for the one that `pgoutput.values.arrow_type` gives.
+        type_: Arrow type of the array; None for the type that `pgoutput.values.arrow_type` returns.
     """
     own_type = arrow_type(type_oid, type_modifier)
     target = own_type if type_ is None else type_
@@ -81,7 +83,7 @@ def read_column(
 
 
 def _replaced(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
-    """Return the array with other values in some rows."""
+    """Return a copy of the array in which the given rows have new values."""
     mask = np.zeros(len(array), np.bool_)
     mask[rows] = True
     return pc.replace_with_mask(array, pa.array(mask), values)

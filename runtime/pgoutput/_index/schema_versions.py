@@ -1,7 +1,7 @@
-"""Schema versions of relations: a Relation message is valid until the next one of its OID.
+"""Schema versions of relations: a Relation message is valid until the next one with the same OID.
 
-Where a schema version begins is given by a rank, a number that sorts messages. In a batch, the rank of a row
-is its number + 1; rank 0 is before the batch.
+A rank is a number that orders messages; each schema version begins at a rank. In a batch, the rank of a
+message is its row number + 1; rank 0 is before the batch.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pgoutput.values import base_types
 from pgoutput.wire import shown_text
 
 _TUPLES: Final = ("key", "old", "new")
-"""The tuples of a change, in the order of the wire."""
+"""Names of the tuples that a change can have, in the order of the wire."""
 
 _T = TypeVar("_T")
 
 
 class SchemaVersions:
-    """Sorted list of schema versions, each known by its number: its index in the arguments.
+    """Schema versions, found by relation OID and rank; the number of a version is its index in `oids`.
 
     Args:
         oids: Relation OID of each schema version.
-        ranks: Rank where each begins; unique within an OID.
+        ranks: Rank at which each schema version begins (a rank orders messages); unique within an OID.
     """
 
     def __init__(self, oids: Sequence[int] | Numbers, ranks: Sequence[int] | Numbers) -> None:
@@ -46,15 +46,15 @@ class SchemaVersions:
         self._keys = keys[self._numbers]
 
     def find(self, oids: Numbers, ranks: Numbers) -> Numbers:
-        """Return the number of the last version of each OID that begins before the rank; -1 if none does."""
+        """Return for each OID its last version's number that begins before the rank; -1 if none."""
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
     def find_tuples(self, index: MessageIndex, name: str) -> TupleLocations:
-        """Return all tuples called `name` ("new", "old" or "key") of a batch with their schema versions."""
+        """Return where all tuples `name` ("new", "old" or "key") are, with their schema versions."""
         return index.find_tuples(name, self._keys, self._numbers)
 
     def begins_at(self, oids: Numbers, ranks: Numbers) -> Mask:
-        """Return whether a schema version of each OID begins exactly at the rank."""
+        """Return for each OID whether one of its schema versions begins exactly at the given rank."""
         return np.isin(_keys(oids, ranks), self._keys)
 
 
@@ -66,8 +66,9 @@ class BatchVersions(Generic[_T]):
     """The schema versions that the messages of a batch can refer to.
 
     Attributes:
-        relations: Relation of each schema version, with base types in place of domains and without xid.
-        values: What `SchemaTracker` derived from each relation.
+        relations: Relation message of each schema version, with domains replaced by their base types, and
+            without xid.
+        values: What the function `derive` of `SchemaTracker` returned for each of these relations.
         versions: Finds the schema version of a change by relation OID and rank.
     """
 
@@ -78,15 +79,16 @@ class BatchVersions(Generic[_T]):
 
     @cached_property
     def widths(self) -> Numbers:
-        """Number of columns of each relation, and -1 behind the last: index -1 is no relation."""
+        """Number of columns of each relation, then -1 for the index -1 of an unknown relation."""
         return np.array([*(len(relation.columns) for relation in self.relations), -1], np.int64)
 
 
 class SchemaTracker(Generic[_T]):
-    """Tracks the relations that a stream describes, batch by batch.
+    """Tracks the schema versions of a stream's relations, batch by batch.
 
     Args:
-        derive: Called once for each new schema version; its result is in `BatchVersions.values`.
+        derive: Function that is called once with the relation of each new schema version; the results are in
+            `BatchVersions.values`.
     """
 
     def __init__(self, derive: Callable[[Relation], _T]) -> None:
@@ -102,7 +104,7 @@ class SchemaTracker(Generic[_T]):
         """Return the schema versions that the messages of the next batch can refer to.
 
         Args:
-            index: The messages, which follow the batch of the last call.
+            index: Index of the next batch, which follows the batch of the previous call.
         """
         known = self._known
         added: list[tuple[Relation, _T]] = []
@@ -134,11 +136,11 @@ class SchemaTracker(Generic[_T]):
 
 
 def misfits(index: MessageIndex, rows: Numbers, widths: Numbers) -> Mask:
-    """Return which changes have a tuple whose width differs from the number of columns of its relation.
+    """Return for each change whether the width of one of its tuples differs from that of its relation.
 
     Args:
         index: The messages.
-        rows: Rows of the changes.
+        rows: Rows of the changes in the batch.
         widths: Number of columns of each change's relation.
     """
     wrong = np.zeros(len(rows), np.bool_)
@@ -155,8 +157,8 @@ def change_error(message: Message, oid: int, relation: Relation | None) -> Strea
     Args:
         message: The change.
         oid: OID of the relation.
-        relation: The relation, whose number of columns differs from the change's; None if no Relation
-            message for the OID has come.
+        relation: The relation, whose number of columns differs from the number of cells in the change; None
+            if no Relation message for the OID has come.
     """
     if relation is None:
         return StreamError.at(message, f"no Relation message has come for the OID {oid}")

@@ -1,4 +1,4 @@
-"""Batches of messages as Arrow columns, and back: fast decoding and encoding of many messages at once.
+"""Decode batches of messages to Arrow columns, and encode Arrow columns as messages.
 
 `ColumnDecoder` decodes batches of messages: a row for each message, and the tuples of each relation by
 column. `encode_inserts`, `encode_updates`, `encode_deletes`, `encode_begins` and `encode_commits` encode
@@ -6,7 +6,8 @@ columns as messages; `encode_cells` encodes cells once for use in several messag
 `encode_xlog_data` and `encode_copy_data` unpack and add the envelopes of the streaming replication protocol.
 
 To encode, a column of `pa.string()` holds cells in text format, a column of `pa.binary()` cells in binary
-format. A column of another type holds values, which are encoded as PostgreSQL's text. NULL is NULL.
+format. A column of another type holds values, which are encoded as PostgreSQL's text. A NULL value becomes a
+NULL cell.
 """
 
 from pgoutput._extras import require

@@ -37,34 +37,35 @@ _MAX_BYTES: Final = (1 << 31) - 1
 
 
 class Integers(msgspec.Struct, frozen=True):
-    """An integer of each message."""
+    """Message part: an integer, with one value for each message of a batch."""
 
     values: npt.NDArray[np.int64]
-    """The integers, which fit into `size` bytes; unsigned ones of 2**63 and more are negative here."""
+    """One integer per message, which fits into `size` bytes; unsigned integers of 2**63 and more are negative
+    here."""
     size: int
     """Size of each integer, in bytes."""
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """A sequence of bytes of each message."""
+    """Message part: bytes, with one value for each message of a batch."""
 
     array: pa.BinaryArray
-    """The bytes, without NULL."""
+    """One binary value per message, without NULL."""
 
 
 class CellValues(msgspec.Struct, frozen=True):
-    """A cell of each message."""
+    """Message part: a cell of a tuple, with one value for each message of a batch."""
 
     array: pa.Array
-    """The values, strings or binary."""
+    """One string or binary value per message; NULL for a NULL cell."""
     tag: int
-    """Tag of a cell that has a value: text or binary."""
+    """Tag byte of the cells that have a value: `t` (text) or `b` (binary)."""
     unchanged: pa.BooleanArray | None = None
-    """Mask without NULL: which cells are UNCHANGED; None if no cell is."""
+    """For each cell, whether it is UNCHANGED, without NULL; None if no cell is UNCHANGED."""
 
     @property
     def sent(self) -> npt.NDArray[np.bool_]:
-        """Mask of the cells that have a value: neither NULL nor UNCHANGED."""
+        """For each cell, whether it has a value: it is neither NULL nor UNCHANGED."""
         valid = self.array.is_valid()
         return np.asarray(valid if self.unchanged is None else pc.and_not(valid, self.unchanged))
 
@@ -75,11 +76,11 @@ class CellValues(msgspec.Struct, frozen=True):
 
 
 MessagePart: TypeAlias = bytes | Integers | Bytes | CellValues
-"""A part of each message of a batch; a bytes object is the same in all messages."""
+"""One part of all messages of a batch. A bytes object means the same bytes in every message."""
 
 
 def join_parts(parts: Iterable[MessagePart], rows: int) -> pa.BinaryArray:
-    """Return the messages: the parts of each message, concatenated.
+    """Return the messages of a batch by concatenating the parts of each message.
 
     Args:
         parts: The parts, in the order of the wire.
@@ -96,7 +97,7 @@ def join_parts(parts: Iterable[MessagePart], rows: int) -> pa.BinaryArray:
 
 
 def _merge_constants(parts: Iterable[MessagePart]) -> Iterator[MessagePart]:
-    """Yield the parts, with neighbouring constant parts merged into one."""
+    """Yield the parts; neighbouring parts that are the same in all messages become one."""
     same = b""
     for part in parts:
         if isinstance(part, bytes):
@@ -151,7 +152,7 @@ def _join(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray 
 
 
 def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray | pa.BinaryScalar:
-    """Join parts that have the same width in all messages; return a scalar if all parts are constant."""
+    """Join parts of fixed width; return a scalar if the parts are the same in all messages."""
     if all(isinstance(part, bytes) for part in parts):
         return pa.scalar(b"".join(parts), pa.binary())  # type: ignore[arg-type]
     widths = [len(part) if isinstance(part, bytes) else part.size for part in parts]
@@ -168,7 +169,7 @@ def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray
 
 
 def _pieces(part: Bytes | CellValues) -> Iterator[pa.BinaryArray]:
-    """Yield a part as arrays to concatenate: of cells the heads (tag and length), then the values."""
+    """Yield the arrays of a part: the bytes, or for cells the tags with lengths, then the values."""
     if isinstance(part, Bytes):
         yield part.array
         return
@@ -189,14 +190,14 @@ def _pieces(part: Bytes | CellValues) -> Iterator[pa.BinaryArray]:
 
 
 def _size(piece: pa.BinaryArray | pa.BinaryScalar, rows: int) -> int:
-    """Return the size of a piece in all messages together, in bytes."""
+    """Return the total size in bytes of an array's values, or of a scalar repeated `rows` times."""
     if isinstance(piece, pa.Scalar):
         return rows * len(piece.as_py())
     return int(pc.sum(pc.binary_length(piece).cast(pa.int64())).as_py() or 0)
 
 
 def _row_bytes(rows: npt.NDArray[np.uint8], widths: npt.NDArray[np.int64] | None = None) -> pa.BinaryArray:
-    """Return each row of a matrix as bytes, or only the first `widths` bytes of each."""
+    """Return each row of a byte matrix as binary value, or only as many bytes as `widths` says."""
     count, width = rows.shape
     if widths is None:
         ends = np.arange(count + 1) * width

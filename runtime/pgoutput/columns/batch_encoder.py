@@ -18,10 +18,11 @@ from pgoutput.messages import Message
 from pgoutput.versions import CODECS, LATEST
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
-"""For each column, a mask that is true where a cell is UNCHANGED; None if no cell of the column is."""
+"""For each column, a mask that is true where a cell is UNCHANGED; None if the column has no UNCHANGED
+cell."""
 
 Columns: TypeAlias = Sequence[pa.Array | Cells]
-"""The cells of rows, by column; a `Cells` object stands for several columns.
+"""The cells of a batch of rows, with one array per column, or one `Cells` object for several columns.
 
 Strings are cells in text format, binary values are cells in binary format. Values of other types, such as
 `pgoutput.values.to_arrow` returns them, are encoded as PostgreSQL's text.
@@ -29,14 +30,14 @@ Strings are cells in text format, binary values are cells in binary format. Valu
 
 
 class TupleColumns(msgspec.Struct, frozen=True):
-    """A tuple of each message of a batch, as columns."""
+    """The new, old or key tuples of a batch of messages, as columns."""
 
     columns: Columns
     unchanged: Masks | None = None
 
     @property
     def lengths(self) -> set[int]:
-        """The different lengths of the columns and masks: one length if the columns are valid."""
+        """The distinct lengths of the columns and masks; valid columns have a single length."""
         return {len(one) for one in (*self.columns, *(self.unchanged or ())) if one is not None}
 
     @property
@@ -46,15 +47,16 @@ class TupleColumns(msgspec.Struct, frozen=True):
 
 
 FieldColumn: TypeAlias = int | IntegerArray | pa.Array | TupleColumns
-"""A field of all messages of a batch: one integer for all, or an integer, bytes or a tuple for each."""
+"""One field of all messages of a batch: one integer for all messages, or an integer, bytes or a tuple for
+each message."""
 
 
 def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.BinaryArray:
-    """Encode messages of one class; without an xid, as outside stream blocks.
+    """Encode a batch of messages of one class; without `xid`, as outside stream blocks.
 
     Args:
         kind: The message class.
-        fields: The fields by name; None for a field that the messages do not have.
+        fields: The columns by field name; None for a field that the messages do not have.
 
     Raises:
         EncodeError: The codec refuses a value, or the messages do not fit into one array.
@@ -84,7 +86,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return a value like those of the column, for the codec to accept or refuse."""
+    """Return one value of the column's kind, with which the codec checks the message class."""
     if isinstance(column, int):
         return column
     if isinstance(column, TupleColumns):
@@ -93,7 +95,7 @@ def _sample(column: FieldColumn) -> Any:
 
 
 def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Iterator[MessagePart]:
-    """Yield the parts of the messages that follow the tag."""
+    """Yield the parts of the messages after the tag, in the order of the wire."""
     for field in sides(tuple(fields)):
         column = columns.get(field.name)
         if field.literal is not None:

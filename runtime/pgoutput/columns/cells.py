@@ -20,18 +20,18 @@ _MAX_VALUE_BYTES: Final = (1 << 30) - 1
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """Encoded cells of several neighbouring columns, one row each; made by `encode_cells`."""
+    """Encoded cells of neighbouring columns, with one binary value per row; made by `encode_cells`."""
 
     array: pa.BinaryArray
-    """The bytes of each row's cells, as on the wire."""
+    """For each row, the bytes of its cells as on the wire."""
     columns: int
-    """Number of columns."""
+    """Number of columns, which is the number of cells in each row."""
 
     def __len__(self) -> int:
         return len(self.array)
 
     def take(self, rows: pa.Array) -> Cells:
-        """Return the cells of the rows with these numbers, like `pa.Array.take`."""
+        """Return the cells of the rows with the given row numbers, like `pa.Array.take`."""
         return Cells(self.array.take(rows), self.columns)
 
     def slice(self, start: int, stop: int) -> Cells:
@@ -57,7 +57,7 @@ def encode_cells(columns: Sequence[pa.Array]) -> Cells:
 
 
 def common_length(lengths: set[int]) -> int:
-    """Return the one length of all columns; 0 without columns.
+    """Return the length that all columns have in common; 0 if there are no columns.
 
     Raises:
         ValueError: The columns have different lengths.
@@ -68,11 +68,12 @@ def common_length(lengths: set[int]) -> int:
 
 
 def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path: str) -> MessagePart:
-    """Return the cells of a column, as a part of messages.
+    """Return a column as a `MessagePart`: one cell of each message.
 
     Args:
-        column: The values, or encoded cells.
-        unchanged: Mask that is true where a cell is UNCHANGED; NULL counts as false. None if no cell is.
+        column: The values of the column, or cells that are encoded already.
+        unchanged: Mask that is true where a cell is UNCHANGED; NULL counts as false. None if no cell is
+            UNCHANGED.
         path: Name of the column in errors.
 
     Raises:
@@ -111,7 +112,7 @@ def _texts(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def bytes_part(array: pa.Array, path: str) -> Bytes:
-    """Return a binary column as a part of messages.
+    """Return a binary column as a `MessagePart`: bytes of each message.
 
     Args:
         array: Binary or large_binary, without NULL.

@@ -34,7 +34,7 @@ HEADERS: Final = pa.schema(
     [field.with_nullable(True) for field in schemas.MESSAGES if field.type != schemas.TUPLE_DATA]
 )
 """Schema of `DecodedBatch.headers`, one row per message: the columns of `pgoutput.schemas.arrow.MESSAGES`
-except tuples. All columns are NULL where the input is NULL."""
+except those of tuples. In the row of a NULL message, all columns are NULL."""
 
 
 class Tuples:
@@ -69,11 +69,11 @@ class Tuples:
         return self._batch(lambda numbers, column: read_texts(self._index, numbers, column.type_oid))
 
     def values(self) -> tuple[pa.RecordBatch, Mapping[str, Rescued]]:
-        """Return typed values and rescued values, as `pgoutput.values.to_arrow` does.
+        """Return the cells as typed values, and the rescued values, as `pgoutput.values.to_arrow` does.
 
         Returns:
-            A batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: for each
-            column name the text of the values that the type cannot represent, by row of this batch.
+            A batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: a dict
+            that has for each column name a dict from row of this batch to text of the rescued value.
         """
         rescued: dict[str, Rescued] = {}
 
@@ -104,7 +104,7 @@ class RelationTuples(NamedTuple):
     """
 
     relation: Relation
-    """The relation, with base types in place of domains and without xid."""
+    """The Relation message, with domains replaced by their base types, and without xid."""
     new: Tuples
     old: Tuples
     key: Tuples
@@ -145,7 +145,7 @@ class ColumnDecoder:
         two_phase: Whether the slot sends prepared transactions, whatever the protocol version.
 
     Raises:
-        ValueError: The protocol version is unknown, or lacks this value of `streaming`.
+        ValueError: The protocol version is unknown, or does not support this value of `streaming`.
     """
 
     def __init__(self, proto_version: int, *, streaming: Streaming = "off", two_phase: bool = False) -> None:
@@ -153,10 +153,10 @@ class ColumnDecoder:
         self._tracker = SchemaTracker(lambda relation: relation)
 
     def decode(self, data: pa.Array | pa.ChunkedArray) -> DecodedBatch:
-        """Decode the messages that follow those of the last call.
+        """Decode the next batch of messages of the connection.
 
         Args:
-            data: One message per row, binary or large_binary; NULL is no message.
+            data: One message per row, binary or large_binary; a NULL row has no message.
 
         Raises:
             DecodeError: A message is invalid, or changes a relation that is unknown or has another number of
@@ -171,13 +171,13 @@ class ColumnDecoder:
         return DecodedBatch(index, list(_relations(index, known.relations, found)))
 
     def find_error(self, data: pa.Array | pa.ChunkedArray) -> tuple[int, DecodeError] | None:
-        """Check the messages that follow those of the last call, to their last byte.
+        """Check every byte of the next batch of messages of the connection.
 
         Args:
-            data: One message per row, binary or large_binary; NULL is no message.
+            data: One message per row, binary or large_binary; a NULL row has no message.
 
         Returns:
-            The row of the first message that `decode` refuses, and the error; None if there is none.
+            The row of the first invalid message, and its error; None if all messages are valid.
 
         Raises:
             TypeError: The data is not binary.
@@ -205,7 +205,7 @@ class ColumnDecoder:
 def _first_misfit(
     index: MessageIndex, known: BatchVersions[Relation], name: str, tuples: TupleLocations
 ) -> dict[int, DecodeError]:
-    """Return the error of the first tuple that does not fit its relation, by row; empty if all fit."""
+    """Return the error of the first tuple that its relation does not allow, by row; {} if none."""
     wrong = known.widths[tuples.versions] != index.width(name)[tuples.rows]
     if not wrong.any():
         return {}
@@ -221,7 +221,7 @@ def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _in_row(row: int, error: DecodeError) -> DecodeError:
-    """Return the error with the row in front of its text."""
+    """Return a copy of the error whose text begins with the row number."""
     text = f"row {row}: {error}"
     return type(error)(text, message=error.message, field=error.field, offset=error.offset)
 
@@ -229,7 +229,7 @@ def _in_row(row: int, error: DecodeError) -> DecodeError:
 def _relations(
     index: MessageIndex, relations: Sequence[Relation], found: Mapping[str, TupleLocations]
 ) -> Iterator[RelationTuples]:
-    """Yield the tuples of each relation, ordered by the row of the first tuple."""
+    """Yield the tuples of each schema version of a relation, ordered by first row."""
     groups: dict[int, dict[str, Numbers]] = {}
     for name, tuples in found.items():
         for group in _groups(tuples.versions):
@@ -248,14 +248,14 @@ _NOTHING: Final = np.empty(0, np.int64)
 
 
 def _take(tuples: TupleLocations, indices: Numbers) -> TupleLocations:
-    """Return the tuples at these indices, which are ascending."""
+    """Return the locations of the tuples at the given indices, which are ascending."""
     if len(indices) == len(tuples.rows):
         return tuples
     return TupleLocations(*(part[indices] for part in tuples))
 
 
 def _groups(numbers: Numbers) -> list[Numbers]:
-    """Return the indices of equal numbers, one array for each number, each ascending."""
+    """Return for each distinct number an array of the indices that have this number, ascending."""
     if len(numbers) and (numbers == numbers[0]).all():
         return [np.arange(len(numbers))]
     order = np.argsort(numbers, kind="stable")

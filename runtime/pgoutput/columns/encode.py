@@ -26,8 +26,8 @@ def encode_inserts(
         relation_oid: OID of the relation.
         columns: The new rows, by column: strings for cells in text format, binary for cells in binary
             format; values of other types are encoded as PostgreSQL's text.
-        unchanged: For each column a mask of the cells that are UNCHANGED, or None; the column's values are
-            ignored there.
+        unchanged: For each column a mask of the cells that are UNCHANGED, or None if the column has none. The
+            values of these cells are ignored.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:
@@ -55,9 +55,10 @@ def encode_updates(
         columns: The new rows, by column: strings for cells in text format, binary for cells in binary
             format; values of other types are encoded as PostgreSQL's text.
         key: The key tuples of the old rows, with NULL in the columns outside the replica identity. A server
-            sends them if the key changed; here either all rows of the batch have one, or none has.
+            sends a key tuple only if the key changed; here either all rows of the batch have a key tuple, or
+            none has.
         old: The whole old rows, in place of `key`, for REPLICA IDENTITY FULL.
-        unchanged: For each column a mask of the new cells that are UNCHANGED, or None.
+        unchanged: For each column a mask of the new cells that are UNCHANGED, or None if it has none.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:

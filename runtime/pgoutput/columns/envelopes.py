@@ -19,22 +19,22 @@ from pgoutput.messages import XLogData
 from pgoutput.wire import Buffer
 
 _LENGTH_BYTES: Final = 4
-"""Size of the length field of a CopyData frame, in bytes; the length includes the field itself."""
+"""Size of the length field of a CopyData message, in bytes; the length includes the field itself."""
 
 
 class XLogDataBatch(NamedTuple):
-    """A batch of XLogData as columns, and the other envelopes received with them."""
+    """The XLogData of a batch of envelopes as columns, and the batch's other envelopes as objects."""
 
     lsns: pa.Array
     """`wal_start` of each XLogData as int64; LSNs of 2**63 and more are negative."""
     data: pa.BinaryArray
-    """The message in each XLogData."""
+    """The pgoutput message in each XLogData."""
     others: list[tuple[int, envelope.Message]]
-    """Envelopes other than XLogData, each with the number of XLogData received before it."""
+    """The envelopes other than XLogData. Each is preceded by the number of XLogData received before it."""
 
 
 def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
-    """Unpack envelopes that a walsender sent.
+    """Decode envelopes that a walsender sent: XLogData to columns, all others to objects.
 
     Args:
         payloads: The payload of each CopyData message: any bytes-like object.
@@ -56,7 +56,7 @@ def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
 
 
 def _split(payloads: Iterable[Buffer]) -> tuple[Any, Any, bytes, list[tuple[int, Buffer]]]:
-    """Return buffers (LSNs, offsets and bytes of the messages in XLogData) and the other payloads."""
+    """Return LSNs, offsets and bytes of the messages in XLogData, and the other payloads."""
     lsns, data, others = array("Q"), [], []
     for payload in payloads:
         message = envelope.decode(payload)
@@ -89,7 +89,7 @@ def encode_copy_data(data: pa.BinaryArray) -> pa.BinaryArray:
     """Wrap each envelope in a CopyData message, as sent on the connection.
 
     Raises:
-        EncodeError: An envelope is NULL, or the frames have more than 2 GB together.
+        EncodeError: An envelope is NULL, or the CopyData messages have more than 2 GB together.
         TypeError: The data is not binary.
     """
     content = bytes_part(data, "data")

@@ -18,7 +18,7 @@ function                    conversion
 `quote_array_element`       an array element's text, quoted if necessary
 ==========================  =====================================================================
 
-The text and the binary form of a value give the same result. Types are those of `pgoutput.catalog`.
+The text and the binary form of a value give the same result. `pgoutput.catalog` lists the built-in types.
 
 The functions for Arrow arrays and Arrow types need pyarrow. All others work in the core install.
 """
@@ -63,7 +63,8 @@ _ARROW_MODULES: Final = {
     "from_arrow": "text_from_arrow",
     "to_arrow": "arrow_from_cells",
 }
-"""Modules that need pyarrow, by the name that they define. They are imported at the first access."""
+"""By function name, the module that defines this function and needs pyarrow. It is imported at the first
+access."""
 
 
 def __getattr__(name: str) -> Any:

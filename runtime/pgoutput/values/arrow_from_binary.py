@@ -26,14 +26,14 @@ _NUMBERS: Final = {
     "timestamp_send": "q",
     "timestamptz_send": "q",
 }
-"""struct format of a number, by name of the send function."""
+"""Format character of the module `struct` for the binary form of a value, by name of the send function."""
 
 _DAY: Final = 86_400_000_000
 _UNITS: Final = {"date_send": _DAY, "timestamp_send": 1, "timestamptz_send": 1}
-"""Unit of a date or timestamp in microseconds, by name of the send function; counted from 2000-01-01."""
+"""Microseconds in one unit of a date's or timestamp's binary form, by name of the send function."""
 
 _TEXTS: Final = ("textsend", "varcharsend", "bpcharsend", "namesend", "json_send")
-"""Send functions whose binary form is the text."""
+"""Names of the send functions that send a value's text as binary form."""
 
 
 def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -> pa.Array | None:
@@ -45,8 +45,8 @@ def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -
         type_: Arrow type of the array.
 
     Returns:
-        The array, or None if only the conversion through text can tell: the type is another, a cell is not
-        None or bytes, or a value may not be valid or representable.
+        The array, or None if the column must be converted through text: the type has no direct conversion, a
+        cell is text or UNCHANGED, or a value may be invalid or not representable.
     """
     builtin = catalog.BY_OID.get(type_oid)
     if builtin is None or not set(map(type, cells)) <= {bytes, type(None)}:

@@ -30,7 +30,8 @@ _PATTERNS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}}){{0,2}}"),
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
 )
-"""Patterns of the texts that an Arrow type represents; types that are not listed represent any text."""
+"""Pairs: a test for Arrow types, and the regular expression for the texts that these types represent. An
+Arrow type that passes no test represents any text."""
 
 
 def to_arrow(
@@ -66,7 +67,7 @@ def to_arrow(
 
 
 def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tuple[pa.Array, list[bool]]:
-    """Return the texts as an array, and for each text whether the type represents it (true for None)."""
+    """Return texts as an array, and for each whether `type_` represents the text (true for None)."""
     if pa.types.is_list(type_):
         return _convert_lists(texts, type_, delimiter)
     array = pa.array(texts, pa.string())
@@ -88,7 +89,7 @@ def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tup
 
 
 def _pattern(type_: pa.DataType) -> str | None:
-    """Return the pattern of the texts that an Arrow type represents, or None if it represents any text."""
+    """Return the regular expression for texts that an Arrow type represents; None for any text."""
     if pa.types.is_decimal(type_):
         # A cast of a decimal with too many digits would wrap around.
         whole, scale = type_.precision - type_.scale, type_.scale
@@ -109,7 +110,7 @@ def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _cast_zoned(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Cast timestamps with a zone; subtract the seconds of zones afterwards: Arrow does not parse them."""
+    """Cast texts with a zone to timestamps, also zones with seconds, which Arrow cannot parse."""
     parts = pc.extract_regex(array, _ZONE_WITH_SECONDS)
     if parts.null_count == len(parts):
         return pc.cast(array, type_)
@@ -129,14 +130,14 @@ def _cast_one(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _within_years(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return the timestamps with NULL for those that their zone moves out of the years 1 to 9999."""
+    """Return the timestamps, with NULL for each that is outside the years 1 to 9999 in UTC."""
     unix = array.cast(pa.int64())
     inside = pc.and_(pc.greater_equal(unix, UNIX_YEAR_1), pc.less(unix, UNIX_YEAR_10000))
     return pc.if_else(inside, array, pa.scalar(None, type_))
 
 
 def _within_range(array: pa.Array, texts: pa.StringArray) -> pa.Array:
-    """Return the numbers with NULL for those that the cast rounded to infinity or zero."""
+    """Return the numbers, with NULL for each that the cast from text rounded to infinity or zero."""
     too_large = pc.and_(pc.is_inf(array), pc.match_substring_regex(texts, "[0-9]"))
     too_small = pc.and_(pc.equal(array, 0), pc.match_substring_regex(texts, "^-?[0.]*[1-9]"))
     return pc.if_else(pc.or_(too_large, too_small), pa.scalar(None, array.type), array)

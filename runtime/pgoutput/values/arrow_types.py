@@ -1,4 +1,4 @@
-"""Arrow types of columns, also of columns whose type changed, and PostgreSQL types of Arrow arrays."""
+"""Arrow types for PostgreSQL columns, also where a type changed; PostgreSQL types for Arrow types."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ARROW_TYPES: Final = {
     "timestamp[us, tz=UTC]": pa.timestamp("us", tz="UTC"),
     "decimal128(20, 0)": pa.decimal128(20, 0),
 }
-"""Arrow types, by their name in the catalog."""
+"""Arrow types, by the name that `pgoutput.catalog` gives them."""
 
 MAX_PRECISION: Final = 38
 """Largest precision, in digits, of decimal128 and of Spark's DecimalType."""
 
 
 def arrow_type(type_oid: int, type_modifier: int = -1) -> pa.DataType:
-    """Return the Arrow type of a column.
+    """Return the Arrow type for a column of a PostgreSQL type.
 
     The type of `numeric(p, s)` is a decimal if it has at most 38 digits. A numeric with more digits or
     without a modifier, and every type that is not built in, is a string.
@@ -103,14 +103,14 @@ def default_type(type_: pa.DataType) -> tuple[int, int]:
 
 
 _INTEGER_DIGITS: Final = {pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
-"""Number of decimal digits, by integer type."""
+"""Largest number of decimal digits of a value, by Arrow integer type."""
 
 _EXACT_IN_DOUBLE: Final = (pa.int16(), pa.int32())
-"""Integer types whose values a double represents exactly."""
+"""Arrow integer types whose values a double represents exactly."""
 
 
 def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """Return the Arrow type for all values of a column whose type changed between `a` and `b`.
+    """Return the Arrow type for all values of a column whose Arrow type changed from `a` to `b`.
 
     Two numeric types become the narrowest numeric type that represents both exactly, if there is one. Two
     list types become a list of their elements' common type. All other pairs become a string with the server's
@@ -133,7 +133,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _decimal_digits(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the numbers of digits before and after the decimal point; None if the type is not exact."""
+    """Return the digits before and after the decimal point; None if not a decimal or integer type."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     return (_INTEGER_DIGITS[type_], 0) if type_ in _INTEGER_DIGITS else None

@@ -156,7 +156,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
 
 
 def _close_brace(counts: list[int], sizes: list[int]) -> bool:
-    """Close the innermost brace; return whether its number of items equals that of its siblings."""
+    """Close the innermost brace; return whether it has as many items as others of its depth."""
     depth, count = len(counts), counts.pop()
     if sizes[depth - 1] not in (-1, count):
         return False

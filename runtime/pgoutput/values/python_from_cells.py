@@ -130,7 +130,7 @@ def _load_inet(text: str) -> Any:
 
 
 def _strict(pattern: str, parse: _Loader) -> _Loader:
-    """Return a loader for texts that match a pattern; `fromisoformat` accepts more than the server writes."""
+    """Return a loader that refuses texts that `pattern` does not match, as `parse` accepts more."""
     compiled = re.compile(pattern)
 
     def load(text: str) -> Any:
@@ -158,4 +158,4 @@ _LOADERS: Final[dict[str, _Loader]] = {
     "inet": _load_inet,
     "cidr": ip_network,
 }
-"""Loaders, by name of the type; other types are text."""
+"""Functions from a value's text to a Python object, by type name; values of other types stay text."""

@@ -19,25 +19,26 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 _DAY: Final = 86_400_000_000
 _FLOAT4_PLAIN: Final = (1e-4, 1e6)
 _FLOAT8_PLAIN: Final = (1e-4, 1e15)
-"""Range of absolute values that Arrow writes as the server does, unless Arrow uses an exponent."""
+"""Range of absolute values of a float4 or float8 for which Arrow's text is the server's text, unless it has
+an exponent."""
 
 _QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
-"""Pattern of the array elements that need quotes, by delimiter (array_out)."""
+"""Regular expression for array elements that need quotes, by delimiter of the array (array_out)."""
 
 
 def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.StringArray:
-    r"""Return an Arrow array as the server's text of a column: the inverse of `to_arrow`.
+    r"""Return the values of an Arrow array as the server's text: the inverse of `to_arrow`.
 
     Args:
-        array: Values that can be cast to `arrow_type(type_oid, type_modifier)` without loss. If that is a
-            string (uuid, jsonb, …), the values must be the server's text; for numeric, decimals and integers
-            are valid too.
+        array: Values that can be cast to `arrow_type(type_oid, type_modifier)` without loss. If that Arrow
+            type is a string (uuid, jsonb, …), the values must be the server's text; for numeric, decimals
+            and integers are valid too.
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none. It sets the number of fractional
             digits of a numeric; without it, the scale of the Arrow type does.
 
     Raises:
-        ValueError: The type cannot represent a value, or a text contains a zero character.
+        ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character.
     """
     builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
     is_numeric = builtin is not None and builtin.name == "numeric"
@@ -50,12 +51,12 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
 
 
 def _cast_type(source: pa.DataType, target: pa.DataType, is_numeric: bool) -> pa.DataType:
-    """Return the type to cast the values to before they are formatted.
+    """Return the Arrow type to which values are cast before they are formatted as text.
 
     Arrow casts any type to a string, but not to the server's text.
 
     Raises:
-        ValueError: The target is a string, and the source is not.
+        ValueError: `target` is a string type, and `source` is not.
     """
     if pa.types.is_list(target) and hasattr(source, "value_type"):
         return pa.list_(pa.field("element", _cast_type(source.value_type, target.value_type, is_numeric)))
@@ -127,7 +128,7 @@ def _format_timestamp(array: pa.TimestampArray, delimiter: str) -> pa.StringArra
 
 
 def _format_bytes(array: pa.BinaryArray, delimiter: str) -> pa.StringArray:
-    """Return bytea values in hex format. All values become hex at once; their offsets double."""
+    """Return bytea values in hex format, by converting the array's whole data buffer at once."""
     if not len(array):
         return pa.array([], pa.string())
     _, offsets, data = array.buffers()
@@ -161,7 +162,7 @@ def _format_list(array: pa.ListArray, delimiter: str) -> pa.StringArray:
 def _reformat(
     text: pa.StringArray, rows: pa.BooleanArray, values: pa.Array, format_: Callable[[Any], str]
 ) -> pa.StringArray:
-    """Return the texts with those of the selected rows formatted one by one."""
+    """Return the texts, but replace those in `rows` by `format_` of their value, one by one."""
     rows = pc.fill_null(rows, False)
     texts = [format_(value) for value in values.filter(rows).to_pylist()]
     return pc.replace_with_mask(text, rows, pa.array(texts, pa.string())) if texts else text

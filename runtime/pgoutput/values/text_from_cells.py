@@ -25,8 +25,9 @@ def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
       fractional digits are not sent (cash_send).
     - regclass and the other reg* types: the object's OID, or `-` for OID 0. Names are not sent.
     - "char" of 128 and more: `\ooo`, as PostgreSQL 15+ writes.
-    - types that are not built in: the bytes as text if they are text (enums), otherwise an array or a record
-      if they are exactly one. Domains in an array or record count as not built in.
+    - types that are not built in: the bytes as text if they are text (enums), otherwise the text of an array
+      or a record if they are a complete array or record. Domains in an array or record count as not built
+      in.
 
     Bytes of a text that are not UTF-8 become `\xff`. Bytes that are not a value of the type become hex:
     `\x00ff`.
@@ -78,15 +79,15 @@ def require_sequence(cells: Sequence[Cell]) -> None:
 
 
 def read_cells(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescued]:
-    """Return a column of cells as the server's text, and apart from it the values that have none.
+    """Return the server's text of a column's cells, and separately the rescued values.
 
     Args:
         cells: Cells of the column.
         type_oid: OID of the column's type.
 
     Returns:
-        The texts, None for NULL; and by row the values that are not valid UTF-8 or not a value of the type,
-        and None for UNCHANGED. Rows in the second are None in the first.
+        The texts, with None for NULL and for each rescued value; and the rescued values by row: escaped text
+        that is not valid UTF-8, hex of bytes that are not a value of the type, and None for UNCHANGED.
 
     Raises:
         TypeError: A cell is not a str, bytes, None or UNCHANGED.

@@ -1,4 +1,4 @@
-"""The binary form of values in text format: PostgreSQL's input and send functions in one step.
+"""Convert values from text to binary format, as PostgreSQL's input and send functions together.
 
 The conversion reverses `pgoutput.values.to_text`. It also accepts times in time zones other than UTC. Each
 type has a function of its own (an `InputFunction`), named after the server's input function.

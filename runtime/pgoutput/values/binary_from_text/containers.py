@@ -1,6 +1,6 @@
 """Binary form of container values: arrays, vectors, ranges and multiranges.
 
-Each function takes `convert`, the input function of the inner values, and `inner`, their type.
+Each function takes `convert`, the input function of the inner values, and `inner`, the inner values' type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Binary form of dates, times, timestamps and intervals in ISO and postgres style, any time zone."""
+"""Binary form of dates, times, timestamps and intervals from texts in DateStyle ISO, any time zone."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _encode_timestamp(match: re.Match[str], east: int) -> bytes:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Return the days since 2000-01-01; the year before 0001 is `0001 BC`."""
+    """Return a date as days since 2000-01-01; the year before 0001 is `0001 BC`."""
     year = int(match["year"])
     if not year:
         raise ValueError("there is no year 0")
@@ -111,7 +111,7 @@ def _time_of_day(match: re.Match[str]) -> int:
 
 
 def _microseconds(match: re.Match[str]) -> int:
-    """Return a time's microseconds; more than 24 hours are possible."""
+    """Return hours, minutes and seconds as microseconds; more than 24 hours are possible."""
     hours, minutes, seconds = (int(match[unit]) for unit in ("hours", "minutes", "seconds"))
     return ((hours * 60 + minutes) * 60 + seconds) * SECOND + int((match["fraction"] or "").ljust(6, "0"))
 

@@ -15,18 +15,19 @@ _SPECIAL: Final = {
     "Infinity": _HEAD.pack(0, 0, 0xD000, 0x20),
     "-Infinity": _HEAD.pack(0, 0, 0xF000, 0x20),
 }
-"""Binary form of the special values. The scale of infinity is what NUMERIC_DSCALE reads from its header."""
+"""Binary form of NaN and infinity, by text. The scale 0x20 of infinity is what the server's NUMERIC_DSCALE
+reads."""
 _MAX_SCALE: Final = 0x3FFF
 """Largest number of digits after the decimal point (NUMERIC_DSCALE_MASK)."""
 _DIGITS: Final = 4
-"""Decimal digits of a base-10000 digit (DEC_DIGITS)."""
+"""Number of decimal digits in a base-10000 digit (DEC_DIGITS)."""
 _NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
 
 
 def numeric_in(text: str) -> bytes:
     """Return a numeric's binary form: digit count, weight, sign, scale, digits (numeric_send).
 
-    Leading and trailing zero digits are not sent.
+    Leading and trailing base-10000 digits that are zero are not sent.
     """
     if text in _SPECIAL:
         return _SPECIAL[text]

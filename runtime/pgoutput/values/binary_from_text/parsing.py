@@ -1,4 +1,4 @@
-"""Matching of one value's text against a pattern."""
+"""Match the text of a value against a regular expression."""
 
 from __future__ import annotations
 

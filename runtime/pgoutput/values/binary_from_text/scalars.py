@@ -25,7 +25,7 @@ def _integer_input(form: str) -> InputFunction:
 
 
 def _reg_input(zero: str) -> InputFunction:
-    """Return the input function of a reg* type: it takes the OID, or `zero` for OID 0.
+    """Return the input function of a reg* type, whose texts are OIDs, or `zero` for OID 0.
 
     An object's name cannot be converted, because only the server knows its OID.
     """
@@ -39,7 +39,7 @@ def bool_in(text: str) -> bytes:
 
 
 def text_in(text: str) -> bytes:
-    """Return the bytes of a text (textin, textsend, and others)."""
+    """Return the binary form of text, which is the text's bytes (textin, textsend, and others)."""
     data = escaped_bytes(text)
     if 0 in data:
         raise ValueError("text cannot contain a zero character")
@@ -47,7 +47,7 @@ def text_in(text: str) -> bytes:
 
 
 def versioned_in(text: str) -> bytes:
-    """Return a version byte and the text (jsonb_send, jsonpath_send)."""
+    """Return the binary form of jsonb or jsonpath: a version byte, then the text (jsonb_send)."""
     return b"\1" + text_in(text)
 
 

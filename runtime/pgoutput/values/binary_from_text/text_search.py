@@ -111,7 +111,7 @@ def _encode_operand(lexeme: str, flags: str) -> bytes:
 
 
 def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priority: int) -> None:
-    """Attach operands to the open operators of at least this priority, back to the last parenthesis."""
+    """Attach operands to the pending operators of at least this priority after the last `(`."""
     while pending and pending[-1][0] != "(" and _PRIORITIES[pending[-1][0]] >= priority:
         sign, distance = pending.pop()
         head = bytes((OPERATOR, _CODES[sign]))

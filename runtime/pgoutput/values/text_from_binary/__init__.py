@@ -1,4 +1,4 @@
-"""The text form of values in binary format: PostgreSQL's receive and output functions in one step.
+"""Convert values from binary to text format, as PostgreSQL's receive and output functions together.
 
 Each type has a function of its own (an `OutputFunction`), named after the server's output function.
 `output_function` finds the function of a type.

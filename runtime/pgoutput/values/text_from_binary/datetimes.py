@@ -12,19 +12,19 @@ _TIMETZ: Final = struct.Struct(">qi")
 _INTERVAL: Final = struct.Struct(">qii")
 
 SECOND: Final = 1_000_000
-"""Microseconds of a second."""
+"""Number of microseconds in a second."""
 DAY: Final = 86_400 * SECOND
-"""Microseconds of a day."""
+"""Number of microseconds in a day."""
 MONTHS_PER_YEAR: Final = 12
 INFINITE_DATES: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
-"""Text of the infinite dates, by their number."""
+"""Text of the infinite dates, by the number of days that the server sends for them."""
 INFINITE_TIMESTAMPS: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
-"""Text of the infinite timestamps, by their number."""
+"""Text of the infinite timestamps, by the number of microseconds that the server sends for them."""
 INFINITE_INTERVALS: Final = {
     (2**63 - 1, 2**31 - 1, 2**31 - 1): "infinity",
     (-(2**63), -(2**31), -(2**31)): "-infinity",
 }
-"""Text of the infinite intervals, by microseconds, days and months."""
+"""Text of the infinite intervals, by the microseconds, days and months that the server sends for them."""
 
 EPOCH: Final = date(2000, 1, 1).toordinal()
 """Proleptic Gregorian ordinal of 2000-01-01."""
@@ -111,7 +111,7 @@ def _format_timestamp(data: bytes, zone: str) -> str:
 
 
 def _format_date(days: int) -> tuple[str, str]:
-    """Return year, month and day, and the era, empty or ` BC` (EncodeDateOnly)."""
+    """Return two texts: `year-month-day`, and the era, which is empty or ` BC` (EncodeDateOnly)."""
     cycles, day = divmod(days + EPOCH - 1, CYCLE)
     found = date.fromordinal(day + 1)
     year = found.year + 400 * cycles
@@ -120,7 +120,7 @@ def _format_date(days: int) -> tuple[str, str]:
 
 
 def _format_time(time: int) -> str:
-    """Return hours (24 and more are possible), minutes and seconds (EncodeTimeOnly, AppendSeconds)."""
+    """Return a time's text `hours:minutes:seconds`; hours may be 24 or more (EncodeTimeOnly)."""
     seconds, fraction = divmod(time, SECOND)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

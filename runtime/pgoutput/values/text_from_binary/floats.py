@@ -21,9 +21,11 @@ _FLOAT4_DIGITS: Final = (6, 7, 8, 9)
 """Numbers of digits to try; every decimal with 6 or fewer digits round-trips through a float4 (FLT_DIG)."""
 _FLOAT4_FIXED: Final = 6
 _FLOAT8_FIXED: Final = 15
-"""Smallest decimal exponents that are written in exponent notation (double_to_shortest_decimal_bufn)."""
+"""Numbers with at least this decimal exponent are written in exponent notation, as float4 or float8
+(double_to_shortest_decimal_bufn)."""
 _ALL_INTEGERS: Final = 2.0**53
-"""Below this number, a midpoint between two doubles has more digits than their shortest text."""
+"""2**53. Below this number, the midpoint of two neighbouring doubles has more digits than the shortest text
+of either."""
 
 
 def float4_out(data: bytes) -> str:
@@ -89,7 +91,7 @@ def _format_special(value: float) -> str:
 
 
 def _split_digits(text: str) -> tuple[str, int]:
-    """Return the significant digits of `1.25e+17` or `1250.0` and the decimal exponent of the first."""
+    """Return the significant digits of a number's text, and the decimal exponent of the first digit."""
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).rstrip("0")
@@ -107,7 +109,7 @@ def _format_digits(digits: str, exponent: int, fixed: int) -> str:
 
 
 def _shortest_digits(value: Fraction, low: Fraction, high: Fraction) -> tuple[str, int]:
-    """Return the fewest digits strictly between two bounds; if several fit, the nearest to the value."""
+    """Return the shortest decimal between two bounds, nearest to the value: digits, exponent."""
     exponent = len(str(value.numerator)) - len(str(value.denominator))  # of the last digit, or one too high
     while True:
         unit = Fraction(10) ** exponent

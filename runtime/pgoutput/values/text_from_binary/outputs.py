@@ -30,7 +30,7 @@ def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
 
     Args:
         type_oid: OID of the type.
-        depth: Number of values of unknown types around the value.
+        depth: How many arrays and records of types that are not built in enclose the value.
     """
     return _builtin_output(type_oid) or partial(_guess_text, depth=depth)
 
@@ -47,10 +47,10 @@ def _refuse(data: bytes) -> str:
 
 
 def _guess_text(data: bytes, depth: int) -> str:
-    """Return the text of a value whose type is not built in, judged by its bytes.
+    """Return the text of a value whose type is not built in; guess the form from the bytes.
 
-    Enums and many extension types are sent as text. Arrays and records start with a 4-byte number, which has
-    control characters, and differ from each other.
+    Enums and many extension types are sent as text. An array or record starts with a 4-byte number, which
+    contains control characters. No value is both a valid array and a valid record.
 
     Raises:
         ValueError: The bytes are not text, an array or a record.

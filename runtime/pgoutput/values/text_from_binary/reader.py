@@ -1,6 +1,6 @@
 """A bounds-checked reader of one value's bytes.
 
-Memory use does not depend on the lengths that the bytes claim.
+Memory use does not depend on the lengths that the bytes state, which may be wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reader:
         return len(self._data) - self._pos
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Read numbers.
+        """Read the numbers that a struct format describes.
 
         Raises:
             struct.error: Fewer bytes remain than the numbers need.

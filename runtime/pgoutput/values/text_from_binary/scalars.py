@@ -21,7 +21,7 @@ def _integer_output(form: str) -> OutputFunction:
 
 
 def _reg_output(zero: str) -> OutputFunction:
-    """Return the output function of a regclass-like type: the OID, or `zero` for OID 0.
+    """Return the output function of a reg* type, whose text is the OID, or `zero` for OID 0.
 
     The object's name is not sent in binary format.
     """
@@ -30,19 +30,19 @@ def _reg_output(zero: str) -> OutputFunction:
 
 
 def bool_out(data: bytes) -> str:
-    """Return `t` or `f` (boolsend, boolout)."""
+    """Return a boolean's text, `t` or `f` (boolsend, boolout)."""
     return {b"\1": "t", b"\0": "f"}.get(data) or _refuse("neither 0 nor 1")
 
 
 def text_out(data: bytes) -> str:
-    """Return the bytes as text (textsend, textout, and others)."""
+    """Return the text of a value whose binary form is the text's bytes (textsend, textout)."""
     if 0 in data:
         raise ValueError("a zero byte in text")
     return data.decode("utf-8", "surrogateescape")
 
 
 def versioned_out(data: bytes) -> str:
-    """Return the text after a version byte (jsonb_send, jsonpath_send)."""
+    """Return the text of jsonb or jsonpath, which follows a version byte (jsonb_send, jsonpath_send)."""
     if data[:1] != _JSON_VERSION:
         raise ValueError("unknown version")
     return text_out(data[1:])
@@ -101,7 +101,7 @@ def _refuse(text: str) -> str:
 
 
 TEXT_TYPES: Final = ("text", "varchar", "bpchar", "name", "json_", "xml_", "pg_node_tree_")
-"""Types whose binary form is their text, by prefix of the send function."""
+"""Prefixes of the send functions of types whose binary form is their text: `textsend`, `json_send`, …."""
 REG_OBJECTS: Final = (
     "proc",
     "procedure",
@@ -113,9 +113,9 @@ REG_OBJECTS: Final = (
     "role",
     "collation",
 )
-"""Suffixes of the reg* types whose text for OID 0 is `-`."""
+"""Suffixes in the names of the reg* types (regclass, …) whose text for OID 0 is `-`."""
 REG_OPERATORS: Final = ("oper", "operator")
-"""Suffixes of the reg* types whose text for OID 0 is `0`."""
+"""Suffixes in the names of the reg* types (regoper, …) whose text for OID 0 is `0`."""
 
 SCALARS: Final[dict[str, OutputFunction]] = {
     "boolsend": bool_out,

@@ -13,13 +13,14 @@ from pgoutput.values.text_from_binary.reader import OutputFunction, Reader
 
 _NDISTINCT: Final = 0xA352BFA4
 _DEPENDENCIES: Final = 0xB4549A2C
-"""Magic numbers (STATS_NDISTINCT_MAGIC, STATS_DEPS_MAGIC)."""
+"""Magic numbers at the start of pg_ndistinct and pg_dependencies values (STATS_NDISTINCT_MAGIC,
+STATS_DEPS_MAGIC)."""
 _BASIC: Final = 1
-"""Type of statistics (STATS_NDISTINCT_TYPE_BASIC, STATS_DEPS_TYPE_BASIC)."""
+"""Only valid number after the magic number (STATS_NDISTINCT_TYPE_BASIC, STATS_DEPS_TYPE_BASIC)."""
 
 
 def _format_statistics(data: bytes, magic: int, head: str, last: str, number: str) -> str:
-    """Return the text of statistics: groups of attribute numbers with a number for each group.
+    """Return the text of extended statistics: a number for each group of attribute numbers.
 
     Args:
         data: Magic number, type and count; then for each group a double, the number of attributes, and the

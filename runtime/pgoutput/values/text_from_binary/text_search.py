@@ -15,7 +15,7 @@ _INT16: Final = struct.Struct(">H")
 _OPERAND_FORM: Final = struct.Struct(">BB")
 
 WEIGHTS: Final = ("", "C", "B", "A")
-"""Letters of a position's weight in a tsvector, by number; D is not written."""
+"""Letters of the weights 0 to 3 of a tsvector position; the letter D of weight 0 is not written."""
 QUERY_WEIGHTS: Final = ((8, "A"), (4, "B"), (2, "C"), (1, "D"))
 """Weight bits of a tsquery operand, with their letters."""
 OPERAND, OPERATOR = 1, 2
@@ -50,7 +50,7 @@ class _Operator(msgspec.Struct):
 
 
 OPERATORS: Final = {1: (4, "!"), 2: (2, " & "), 3: (1, " | "), 4: (3, " <-> ")}
-"""Priority and sign, by operator code (OP_NOT, OP_AND, OP_OR, OP_PHRASE)."""
+"""Priority and sign of tsquery operators, by operator code (OP_NOT, OP_AND, OP_OR, OP_PHRASE)."""
 PHRASE: Final = 4
 """Operator code of the phrase operator `<->` (OP_PHRASE)."""
 
