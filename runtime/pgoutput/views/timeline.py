@@ -51,7 +51,7 @@ CONTEXT_TAGS: Final = tuple(message.wire_tag for message in _CONTEXT)
 class Timeline:
     """The stream blocks and schema versions of a stream, by sort key; not a timeline of the WAL.
 
-    The messages that begin or end a stream block, or begin a schema version, have the ranks 1, 3, 5 and so
+    The messages that begin or end a stream block, or begin a schema version, have odd ranks: 1, 3, 5 and so
     on.
     All messages between two such messages have the even rank between the two ranks.
 
