@@ -14,8 +14,7 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
 
     Args:
         segments: Metadata of all segments of a recording, or of consecutive segments: first the segments of
-            the
-            snapshot, then the others by number.
+            the snapshot, then the others by number.
         first: Expected number of the first segment.
         last: Number of the last segment that the recorder acknowledged, as `last_acknowledged` returns it; 0
             if unknown. A segment of this number or a higher one must exist.

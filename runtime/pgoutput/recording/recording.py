@@ -76,8 +76,7 @@ class Recording:
 
         Raises:
             RecordingError: A file does not have the name of a segment, two segments have the same number, or
-                the
-                last segments that the recorder acknowledged are missing.
+                the last segments that the recorder acknowledged are missing.
         """
         if _is_segment(self.location):
             self._paths = {segment_number(self.location): self.location}

@@ -29,8 +29,8 @@ RecordedCommits: TypeAlias = npt.NDArray[np.void]
 """NumPy structured array of the commits in a recording, sorted by LSN.
 
 The fields are `lsn` (commit_lsn), `time` (commit_time, in microseconds since 2000-01-01 00:00 UTC) and
-`streamed` (whether the transaction was streamed; a server may not send a streamed transaction without
-changes again).
+`streamed` (whether the transaction was streamed; a server may not send a streamed transaction without changes
+again).
 """
 
 _COMMIT: Final = np.dtype([("lsn", np.uint64), ("time", np.int64), ("streamed", np.bool_)])

@@ -1,9 +1,9 @@
 """The format of segments: their columns and their metadata.
 
 A segment is a Parquet file with a part of a recording, one row per message. The first rows are the keyframe;
-`Metadata.keyframe` is their number. Messages of the keyframe have no
-position, as the server did not send them there. They restore the relations and open transactions at the
-start of the segment, so that the segment is a valid stream by itself.
+`Metadata.keyframe` is their number. Messages of the keyframe have no position, as the server did not send
+them there. They restore the relations and open transactions at the start of the segment, so that the segment
+is a valid stream by itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ SCHEMA: Final = pa.schema(
 """Columns of a segment.
 
 - `position`: Number of the message in the recording, from 0. Positions give the order of messages, LSNs do
-  not. NULL in
-  the keyframe.
+  not. NULL in the keyframe.
 - `lsn`: `wal_start` of the message's XLogData; 0 if the server gives none. NULL in the keyframe.
 - `received_at`: When the recorder received the message, by the recorder's clock. NULL in the keyframe.
 - `data`: Bytes of the message.
@@ -84,8 +83,7 @@ class TransactionPart(msgspec.Struct, frozen=True):
     """The part of a transaction that is in one segment.
 
     A segment's metadata lists such parts for transactions that are streamed, prepared, or not wholly inside
-    the
-    segment.
+    the segment.
     """
 
     begin: int

@@ -60,8 +60,7 @@ class StreamState:
             stored the transaction.
         transactions: Number of transactions that committed in the current segment.
         last_commit_time: Time of the current segment's last commit, in microseconds since 2000-01-01 00:00
-            UTC;
-            None without commits.
+            UTC; None without commits.
         relations: Schema versions that began in the current segment.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
@@ -331,8 +330,7 @@ class StreamState:
         """Return whether an earlier session stored this prepared transaction.
 
         The prepare LSN alone does not show this: a transaction that was prepared before two_phase was enabled
-        for
-        the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
+        for the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
         """
         stored = self.prepared.get(message.gid)
         return stored is not None and stored.prepare_lsn == message.prepare_lsn

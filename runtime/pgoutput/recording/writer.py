@@ -82,8 +82,7 @@ class SegmentWriter:
     """Writes the stream of one session as segments.
 
     Files are written by jobs, callables that `run` executes in order. After a failed job the writer must not
-    be
-    used any more.
+    be used any more.
 
     Attributes:
         state: State of the stream after the messages written so far.

@@ -1,9 +1,9 @@
 """Views of a recording as Arrow batches: its messages, its committed changes, one table, or its schema.
 
 `plan_messages` and `plan_changes` return the tasks of a view. A task names one segment and the transactions
-to read of the segment. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView`
-convert the batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns.
-`read` converts a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
+to read of the segment. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
+batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns. `read` converts
+a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
 
 `build_timeline` and `UnorderedDecoder` decode messages in any order; the messages need not come from a
 recording.
@@ -89,8 +89,7 @@ class View(Protocol):
 
         Args:
             batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of
-                the call before ended.
+                of the call before ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.
@@ -128,8 +127,7 @@ class ChangesView:
 
         Args:
             batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of
-                the call before ended.
+                of the call before ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.

@@ -132,8 +132,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
     Args:
         committed: The changes.
         snapshot: Whether the changes are rows of a snapshot. If so, `operation` is returned too, with the
-            value
-            Snapshot.
+            value Snapshot.
     """
     # Compared in microseconds since 2000: out-of-range times since 1970 may need more than 64 bits.
     first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))

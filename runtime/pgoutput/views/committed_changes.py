@@ -49,8 +49,7 @@ class CommittedChangesReader:
         segment: The segment.
         whole: Whether to read transactions that are wholly inside the segment.
         commits: Commits of the other transactions to read (streamed, prepared, or not wholly inside the
-            segment),
-            by the position where the transaction begins.
+            segment), by the position where the transaction begins.
         wanted: Called with a relation's schema; returns whether to read the relation's changes.
     """
 

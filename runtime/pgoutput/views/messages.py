@@ -39,8 +39,7 @@ class MessagesView:
 
         Args:
             batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of
-                the call before ended.
+                of the call before ended.
 
         Raises:
             RecordingError: A message is invalid.

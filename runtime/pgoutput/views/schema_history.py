@@ -45,8 +45,8 @@ SCHEMA: Final = pa.schema(
 - `lsn`: The last LSN that the server sent before the Relation message. A Relation message has no LSN itself.
 - `position`: Position of the Relation message.
 - `replica_identity`: pg_class.relreplident.
-- `columns`: For each column its name, its type as in SQL (of a domain, the domain's name), whether the
-  column belongs to the replica identity, pg_attribute.atttypid and atttypmod.
+- `columns`: For each column its name, its type as in SQL (of a domain, the domain's name), whether the column
+  belongs to the replica identity, pg_attribute.atttypid and atttypmod.
 """
 
 

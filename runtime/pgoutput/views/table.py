@@ -49,8 +49,7 @@ def table_schema(row: pa.StructType) -> pa.Schema:
     """Return the Arrow schema of the view `table`.
 
     The view has the columns of the view `changes`, except `columns` and `incomplete`. `before` and `after`
-    are
-    structs with a field for each column of the table; the field is NULL if the server did not send the
+    are structs with a field for each column of the table; the field is NULL if the server did not send the
     column.
 
     Args:

@@ -2,8 +2,8 @@
 
 A message cannot be decoded alone: inside a stream block it has an xid, and a change needs the Relation
 message that is valid at its place in the stream. `build_timeline` collects stream blocks and Relation
-messages in a `Timeline` (not a timeline of the WAL).
-With the `Timeline`, `UnorderedDecoder` decodes all messages in any order.
+messages in a `Timeline` (not a timeline of the WAL). With the `Timeline`, `UnorderedDecoder` decodes all
+messages in any order.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class Timeline:
     """The stream blocks and schema versions of a stream, by sort key; not a timeline of the WAL.
 
     The messages that begin or end a stream block, or begin a schema version, have odd ranks: 1, 3, 5 and so
-    on.
-    All messages between two such messages have the even rank between the two ranks.
+    on. All messages between two such messages have the even rank between the two ranks.
 
     Attributes:
         relations: The Relation messages that begin a schema version, without xids.
@@ -120,8 +119,7 @@ def build_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) ->
 
     Args:
         rows: Sort key and bytes of each message whose first byte is in `CONTEXT_TAGS`, in any order.
-            Duplicates,
-            and messages whose key contains None, are ignored.
+            Duplicates, and messages whose key contains None, are ignored.
         decoder: A new decoder of the stream.
 
     Raises:
