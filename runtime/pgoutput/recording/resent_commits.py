@@ -43,7 +43,8 @@ def recorded_commits(paths: Sequence[Path], after_lsn: int) -> RecordedCommits:
     """Return the commits of a recording with a commit LSN of at least `after_lsn`.
 
     Args:
-        paths: The segments of the recording, in order. Segments that end before `after_lsn` are not read.
+        paths: The segments of the recording, in order. Segments whose end LSN is at most `after_lsn` are not
+            read.
         after_lsn: The lowest commit LSN to return.
 
     Raises:

@@ -61,9 +61,10 @@ class CommitTracker:
 
     Args:
         parts: Positions where the transactions begin that have a `TransactionPart` in the segment.
-        commits: Commits of those of these transactions whose changes to read, by the same position.
-        begun: Positions where transactions begin that are open at the segment's start, by xid.
-        whole: Whether to read the changes of all other transactions, which are wholly in the segment.
+        commits: Commits of the transactions in `parts` whose changes to read, by that position.
+        begun: Positions in `parts` of the transactions that began before the segment, by xid.
+        whole: Whether to read the changes of transactions that are not in `parts`; the segment has all of
+            them.
     """
 
     def __init__(
