@@ -1,4 +1,4 @@
-"""Make recordings without a server, from captures or from given messages, with a SegmentWriter."""
+"""Make recordings without a server: a SegmentWriter stores the messages of a capture or of a test."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PARALLEL = Source(
     options={"streaming": "parallel"},
     slot_two_phase=True,
 )
-"""Source of the streams that tests compose of messages."""
+"""Source of the streams that tests compose of messages: protocol version 4, streaming = parallel."""
 
 
 def source(name: str) -> Source:
-    """Return the source of a capture's stream."""
+    """Return the `Source` of a capture: server version, protocol version and options."""
     header = corpus.read(name)[0]
     return msgspec.structs.replace(
         PARALLEL,
@@ -52,7 +52,7 @@ def source(name: str) -> Source:
 
 
 def sent(name: str) -> list[XLogData]:
-    """Return the XLogData of a capture; LSNs are 0 if the capture has none."""
+    """Return the messages of a capture in XLogData; LSNs are 0 if the capture has no LSNs."""
     return [
         line.envelope if isinstance(line.envelope, XLogData) else XLogData(0, 0, 0, line.data)
         for line in corpus.read(name)[1]
@@ -72,7 +72,7 @@ def write(
     cut: int | None = None,
     start: SessionStart = FIRST,
 ) -> list[Path]:
-    """Record a session with a new segment after each `cut` messages; return the recording's segments."""
+    """Record a session with a new segment after each `cut` messages; return the paths of all segments."""
     writer = SegmentWriter(folder, source, start)
     for first in range(0, len(messages), cut or len(messages)):
         writer.write(messages[first : first + cut] if cut else messages, 1_000_000 + first)
@@ -102,19 +102,19 @@ def stored(path: Path) -> list[bytes]:
 
 
 def decoded(path: Path) -> list[Message]:
-    """Return the messages of a segment, the keyframe first."""
+    """Return the decoded messages of a segment, the keyframe first."""
     with RecordingReader(path) as segments:
         return [one.message for one in segments.messages() if one.message is not None]
 
 
 def committed(path: Path) -> list[Transaction]:
-    """Return the committed transactions of a recording or segment, without xids of relations."""
+    """Return the committed transactions of a recording or segment; Relation messages have no xid."""
     with RecordingReader(path) as segments:
         return [bare(transaction) for transaction in segments.transactions()]
 
 
 def captured(name: str) -> list[Transaction]:
-    """Return the committed transactions of a capture, without xids of relations."""
+    """Return the committed transactions of a capture; Relation messages have no xid."""
     with CaptureFile(corpus.path(name)) as capture:
         transactions = Transactions(capture.decoder)
         fed = [transactions.feed(one.message) for one in capture.messages() if one.message is not None]
@@ -122,7 +122,7 @@ def captured(name: str) -> list[Transaction]:
 
 
 def bare(transaction: Transaction) -> Transaction:
-    """Return the transaction without the xids of its relations, which relations of a keyframe lack."""
+    """Return the transaction with xid=None in all Relation messages, as keyframes store them."""
     changes = [msgspec.structs.replace(change, relations=_bare(change)) for change in transaction.changes]
     return msgspec.structs.replace(transaction, changes=changes)
 
@@ -132,7 +132,7 @@ def _bare(change: Change) -> tuple[m.Relation, ...]:
 
 
 class Row(NamedTuple):
-    """A change of a segment."""
+    """A change in a segment, with its position and transaction."""
 
     position: int
     xid: int

@@ -1,4 +1,4 @@
-"""SegmentWriter writes the same segments from Arrow batches as from single messages."""
+"""SegmentWriter writes the same segments from Arrow batches as from one message at a time."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_write_batch_makes_the_same_segments_as_write(
 def test_resent_batches_make_the_same_segments_as_resent_messages(
     name: str, segment_bytes: int, tmp_path: Path
 ) -> None:
-    """After a reconnect, the server sends everything again that was not acknowledged."""
+    """After a reconnect, the server sends all transactions again that were not acknowledged."""
     (whole,) = write(tmp_path / "whole", name, recordings.FIRST, 1_000_000, 1_000_000)
     ends = sorted({one.end_lsn for one in recordings.committed(whole)})
     start = msgspec.structs.replace(recordings.FIRST, lsn=ends[len(ends) // 2])
@@ -153,7 +153,7 @@ def test_invalid_messages_are_refused(damaged: bytes, tmp_path: Path) -> None:
 
 
 def test_a_batch_is_freed_if_little_of_it_is_stored(tmp_path: Path) -> None:
-    """Of a large transaction sent again, only the Relation messages are stored."""
+    """If a large transaction is sent again, only its Relation messages are stored and kept in memory."""
     jobs: list[Job] = []
     start = msgspec.structs.replace(recordings.FIRST, lsn=100)
     writer = SegmentWriter(tmp_path, recordings.PARALLEL, start, run=jobs.append)

@@ -1,4 +1,4 @@
-"""The commands segments, decode, encode and inspect, on recordings."""
+"""The commands `pgoutput segments`, `decode`, `encode` and `inspect` accept recordings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def relation(*names: str, oid: int = 1, name: str = "t") -> m.Relation:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Record two sessions in three segments, with a changed relation and a divided transaction."""
+    """Record two sessions in three segments, with a schema change and a transaction in two segments."""
     streamed = msgspec.structs.replace(relation("id", "v"), xid=7)
     recordings.record(
         tmp_path,

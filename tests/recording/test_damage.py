@@ -52,7 +52,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, recording: Path) -> Path:
-    """Return a copy of a segment that tests can damage."""
+    """Return a copy of the recording, for a test to damage."""
     return Path(shutil.copytree(recording, tmp_path / "copy"))
 
 
@@ -62,7 +62,7 @@ def content(path: Path) -> tuple[Metadata, list[dict[str, object]]]:
 
 
 def refused(path: Path, words: str) -> None:
-    """Assert that reading the file raises an error of one line that begins with its path."""
+    """Assert that reading the segment raises a one-line error that begins with the segment's path."""
     for read in (content, lambda path: list(RecordingReader(path).transactions())):
         with pytest.raises(RecordingError, match=f"^{re.escape(f'{path}: ')}{words}.*$") as caught:
             read(path)
@@ -137,7 +137,7 @@ def said(path: Path) -> dict[bytes, bytes]:
 
 
 def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
-    """Rewrite the file with other metadata or other rows."""
+    """Replace metadata fields or the rows of a segment; the metadata's checksum stays valid."""
     raw = msgspec.json.encode(msgspec.json.decode(said(path)[METADATA_KEY]) | changes)
     table = pq.read_table(path) if table is None else table
     metadata = {METADATA_KEY: raw, CHECKSUM_KEY: checksum(raw)}
@@ -145,7 +145,7 @@ def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
 
 
 def test_a_rewritten_segment_is_accepted(folder: Path) -> None:
-    """The helper that rewrites a segment does not damage it by itself."""
+    """`rewrite` alone does not damage a segment."""
     before = content(folder / segment_name(3))
     rewrite(folder / segment_name(3))
     assert content(folder / segment_name(3)) == before
@@ -188,7 +188,7 @@ def test_invalid_metadata_is_reported(folder: Path, changes: dict[str, object], 
 def test_an_unknown_protocol_version_is_reported_when_decoding(
     folder: Path, changes: dict[str, object], words: str
 ) -> None:
-    """The segment can be listed, but not decoded."""
+    """Metadata with an unknown version or option can be read; decoding the messages raises an error."""
     path = folder / segment_name(1)
     rewrite(path, source=msgspec.to_builtins(read_metadata(path).source) | changes)
     assert read_metadata(path).number == 1
@@ -381,7 +381,7 @@ def test_unfinished_files_are_removed(folder: Path) -> None:
 
 
 def test_a_reader_refuses_a_recording_with_a_missing_segment(tmp_path: Path) -> None:
-    """Reading raises an error, or continues and reports the error to `on_error`."""
+    """RecordingReader raises an error, or with `on_error` reports the error and continues."""
     messages = recordings.sent("pg18_p1")
     recordings.write(tmp_path, recordings.source("pg18_p1"), messages, 151)[1].unlink()
     with pytest.raises(RecordingError, match="segment 2 is missing"), RecordingReader(tmp_path):

@@ -9,7 +9,7 @@ from pgoutput.recording.segment_file import message_batch
 
 
 def test_an_abandoned_file_does_not_damage_a_later_segment_of_its_number(tmp_path: Path) -> None:
-    """Garbage collection may end the abandoned file after the other one was published."""
+    """Garbage collection may write the end of the abandoned file after the later segment was published."""
     path, partial = tmp_path / "0000000001.parquet", tmp_path / ".0000000001.parquet.partial"
     abandoned, after = SegmentFile(path), SegmentFile(path)
     abandoned.add(0, [message_batch([1], [1], [b"abandoned" * 1000])])

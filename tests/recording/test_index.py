@@ -1,4 +1,4 @@
-"""A transaction's rows can be found with the metadata and the segments that it names, without others."""
+"""A transaction's changes can be read with a segment's metadata, which names all segments to read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_transactions_are_rebuilt_from_the_segments_in_their_metadata(
 
 
 def by_position(path: Path) -> dict[int, Transaction]:
-    """Return the committed transactions by the position of the message that commits each."""
+    """Return the committed transactions by the position of the commit message."""
     found = {}
     with RecordingReader(path) as segments:
         transactions = Transactions(segments.decoder)
@@ -71,7 +71,7 @@ def by_position(path: Path) -> dict[int, Transaction]:
 
 
 def rebuilt(rows: dict[int, list[Row]], end: TransactionEnd) -> list[Change]:
-    """Return a transaction's changes, found with its `TransactionEnd`."""
+    """Return a transaction's changes from the segments that its `TransactionEnd` names."""
     assert end.begin is not None
     assert list(end.segments) == sorted(set(end.segments))
     return [
@@ -111,7 +111,7 @@ def test_parts_count_the_changes_of_each_transaction(recorded: Recorded, name: s
 
 
 def begin_of_each(path: Path) -> dict[int, int]:
-    """Return, by position of a change, the position where its transaction begins."""
+    """Return the position where each change's transaction begins, by the change's position."""
     first_blocks: dict[int, int] = {}
     current, found = None, {}
     with RecordingReader(path) as segments:
@@ -131,7 +131,7 @@ def begin_of_each(path: Path) -> dict[int, int]:
 
 
 def test_ends_have_type_lsn_and_segments(tmp_path: Path) -> None:
-    """Three streamed transactions: one commits without a savepoint, one aborts, one is prepared."""
+    """A streamed transaction commits after a savepoint's rollback, another aborts, others are prepared."""
     said = recordings.record(
         tmp_path,
         *(m.StreamStart(7, True), m.Insert(1, ("a",), 7), m.Insert(1, ("b",), 8), m.StreamStop()),

@@ -42,7 +42,7 @@ def test_a_uri_finds_the_same_segments_as_a_path(tmp_path: Path) -> None:
 
 
 def test_a_storage_failure_is_not_reported_as_damage(tmp_path: Path) -> None:
-    """The error contains the storage's text, and the storage's error is its cause."""
+    """The RecordingError contains the storage's error text, and has the storage's error as its cause."""
     loop = tmp_path / "0000000001.parquet"
     loop.symlink_to(loop)
     with pytest.raises(

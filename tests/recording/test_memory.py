@@ -32,11 +32,11 @@ try:
 finally:
     print(peak() - before >> 10, file=sys.stderr)
 """
-"""Script that runs a command line and prints by how many MiB its peak memory grew."""
+"""Script that runs a pgoutput command and prints by how many MiB the process's peak memory grew."""
 
 
 def grown(*arguments: object) -> int:
-    """Run a command in a process of its own; return by how many MiB its peak memory grew."""
+    """Run a pgoutput command in a new process; return by how many MiB the process's peak memory grew."""
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     *_, last = done.stderr.splitlines()
@@ -45,14 +45,14 @@ def grown(*arguments: object) -> int:
 
 
 def write(folder: Path, sizes: list[int]) -> Path:
-    """Write a segment with a transaction that inserts values of these sizes, as the recorder does."""
+    """Write a segment as the recorder does; its one transaction inserts values of these sizes."""
     inserts = [m.Insert(1, ("x" * size,)) for size in sizes]
     recordings.record(folder, m.Begin(16, 0, 5), RELATION, *inserts, m.Commit(16, 32, 0))
     return folder
 
 
 def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
-    """Write a segment whose row group has more bytes than the recorder gives one."""
+    """Write a segment with a single row group, larger than the row groups of the recorder."""
     write(folder, [size])
     (path,) = folder.iterdir()
     metadata = read_metadata(path)
@@ -67,7 +67,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
 
 @pytest.mark.parametrize("command", ["check", "decode"])
 def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: str) -> None:
-    """240 and 300 MiB, in row groups of 4 MiB, and in one."""
+    """Segments of 240 and 300 MiB, one with row groups of 4 MiB, one with a single row group."""
     groups, one = tmp_path / "groups", tmp_path / "one"
     groups.mkdir()
     one.mkdir()

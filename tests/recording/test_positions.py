@@ -1,4 +1,4 @@
-"""Positions may skip between sessions, as several can be written concurrently."""
+"""Positions may have gaps between sessions, as several sessions can be written concurrently."""
 
 from __future__ import annotations
 

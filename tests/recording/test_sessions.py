@@ -1,4 +1,4 @@
-"""New sessions: open transactions are void, prepared ones stay, stored ones are not stored again."""
+"""A new session voids open transactions, keeps prepared transactions, and stores no transaction twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MESSAGE = m.LogicalMessage(0, 500, "prefix", b"content")
 
 
 def rows(folder: Path) -> list[tuple[int, list[object]]]:
-    """Return xid and inserted values of each committed transaction."""
+    """Return xid and inserted values of each committed transaction of a recording."""
     return [(one.xid, inserted(one)) for one in recordings.committed(folder)]
 
 
@@ -76,7 +76,7 @@ def test_transactions_are_recorded_once_wherever_the_connection_breaks(
 
 
 def test_transactions_voided_by_a_new_session_are_stored_but_have_no_end(tmp_path: Path) -> None:
-    """The messages of the voided transaction are stored, but metadata lists no end for it."""
+    """The messages of the voided transaction are stored, but no metadata lists an end of the transaction."""
     first = record(tmp_path, T, BEGIN, m.Insert(1, ("void",)))
     assert [(one.transactions, one.ends, one.end_lsn) for one in first] == [(0, (), 0)]
     assert [(part.begin, part.xid, part.changes) for part in first[0].parts] == [(1, 5, 1)]
@@ -107,7 +107,7 @@ def test_later_sessions_can_end_prepared_transactions(tmp_path: Path) -> None:
 
 
 def test_resent_transactions_are_not_stored_again(tmp_path: Path) -> None:
-    """The server sends the transaction again, as it was not acknowledged."""
+    """The server sends a stored transaction again that was not acknowledged."""
     everything = (T, *WHOLE, *PREPARED, COMMIT_PREPARED, MESSAGE)
     record(tmp_path, *everything)
     said = record(tmp_path, T, *WHOLE, MESSAGE)
@@ -118,7 +118,7 @@ def test_resent_transactions_are_not_stored_again(tmp_path: Path) -> None:
 
 
 def test_a_logical_message_at_the_last_commits_end_is_stored_once(tmp_path: Path) -> None:
-    """A logical message has the LSN of its record's start, which can be the end LSN of the commit before."""
+    """A logical message's LSN is the start of its WAL record, which can be the end LSN of a commit."""
     record(tmp_path, T, *WHOLE)
     message = m.LogicalMessage(0, COMMIT.end_lsn, "prefix", b"content")
     for _ in range(2):
@@ -164,7 +164,7 @@ def test_a_resent_prepare_is_not_stored_again(tmp_path: Path) -> None:
 def test_a_resent_streamed_transaction_ends_with_an_abort(
     tmp_path: Path, end: Message, stored: list[str]
 ) -> None:
-    """Its blocks are stored before its commit shows that it was recorded, so an abort is stored then."""
+    """Only the repeated commit shows that stream blocks were stored again; an abort then voids them."""
     record(tmp_path, T, *BLOCKS, end)
     said = record(tmp_path, T, *BLOCKS, end)
     abort = m.StreamAbort(7, 7, 200, 2)
@@ -190,7 +190,7 @@ def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Pat
 def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
     tmp_path: Path, end: Message
 ) -> None:
-    """The Prepare's LSN is before the start of the recording, but the transaction is new."""
+    """The Prepare's LSN is before the start of the recording, but the recording lacks the transaction."""
     late = (T, *PREPARED, COMMIT_PREPARED)
     said = record(tmp_path, *late, lsn=350)
     assert recordings.stored(tmp_path) == encoded(*late)
@@ -205,7 +205,7 @@ def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
 
 
 def test_a_keyframe_has_only_relations_of_its_session(tmp_path: Path) -> None:
-    """A keyframe does not contain relations of the session before."""
+    """A keyframe does not contain Relation messages of the preceding session."""
     record(tmp_path, T, *WHOLE)
     record(tmp_path, m.Begin(120, 1, 6), m.Commit(120, 130, 1), T, m.Begin(140, 1, 7), cut=3)
     assert recordings.decoded(tmp_path / "0000000002.parquet")[0] == m.Begin(120, 1, 6)
@@ -213,7 +213,7 @@ def test_a_keyframe_has_only_relations_of_its_session(tmp_path: Path) -> None:
 
 
 def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
-    """The order is types, relations, prepared, streamed, and last the open transaction."""
+    """The order is types, relations, prepared transactions, streamed transactions, current transaction."""
     mood, origin = m.Type(20_000, "public", "mood"), m.Origin(3, "elsewhere")
     before = (
         *(mood, T, *PREPARED, m.StreamStart(7, True), m.Origin(0, "far"), m.StreamStop()),
@@ -240,7 +240,7 @@ def test_a_keyframe_has_all_open_state_in_order(tmp_path: Path) -> None:
 
 
 def test_an_abort_of_an_unknown_transaction_is_not_stored(tmp_path: Path) -> None:
-    """PostgreSQL 18 sends such an abort up to 18.4; other readers would refuse it."""
+    """PostgreSQL 18.0 to 18.4 sends such an abort, which readers of the recording would refuse."""
     stray = m.StreamAbort(5, 6, 90, 1)
     record(tmp_path, stray, T, *WHOLE, *BLOCKS, stray, STREAMED[-1])
     assert recordings.stored(tmp_path) == encoded(T, *WHOLE, *STREAMED)
@@ -248,7 +248,7 @@ def test_an_abort_of_an_unknown_transaction_is_not_stored(tmp_path: Path) -> Non
 
 
 def test_segments_can_begin_inside_a_resent_transaction(tmp_path: Path) -> None:
-    """The relation is stored outside of transactions, as its transaction is not stored again."""
+    """Relation messages of a resent transaction are stored, but its other messages are not."""
     record(tmp_path, T, *WHOLE)
     wider = msgspec.structs.replace(T, columns=T.columns * 2)
     after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))

@@ -1,4 +1,4 @@
-"""Fixtures: recordings of captures, and reading with and without the kernel."""
+"""Fixtures: recordings of captures, and running a test with and without the kernel."""
 
 from tests.columns.conftest import with_and_without_kernel
 from tests.recording.conftest import recorded

@@ -1,7 +1,7 @@
-"""Rows of the views, their expected values, and the tables that result from them.
+"""Read the rows of views, compute the expected rows of `changes`, and replay changes.
 
-What should come is made of whole transactions, as `pgoutput.stream` puts them together: it reads all
-segments, in their order. What follows from rows is by the words of `CHANGES` alone.
+The expected rows come from whole transactions, which `pgoutput.stream` assembles from all segments in order.
+`replay` uses only what the documentation of `CHANGES` says.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ Pairs = list[tuple[str, str | None]] | None
 
 
 class Expected(msgspec.Struct):
-    """An expected row of `changes`, and the message at its position."""
+    """An expected row of the view `changes`, and the message at the row's position."""
 
     row: Row
     data: bytes
 
 
 def expected_changes(folder: Path) -> list[Expected]:
-    """Yield the expected rows in commit order, without `position` and `sequence`."""
+    """Return the expected rows of the view `changes` in commit order, without `position` and `sequence`."""
     said = [read_metadata(path) for path in list_segments(folder)]
     version = said[0].source.proto_version
     snapshot_end = max((one.end_lsn for one in said if one.kind == "snapshot"), default=-1)
@@ -127,7 +127,7 @@ def _is_not_sent(cell: object) -> bool:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Row]:
-    """Return the rows of batches, after validating the batches."""
+    """Return the rows of Arrow batches as dicts, after validating the batches."""
     rows: list[Row] = []
     for batch in batches:
         assert batch.schema.equals(schema)
@@ -142,7 +142,7 @@ def changes(
     lsns: LsnRange | None = None,
     wanted: Callable[[RelationSchema], bool] = lambda schema: True,
 ) -> list[Row]:
-    """Return the rows of `changes` of some or all segments, in the order of the tasks."""
+    """Return the rows of the view `changes` for some or all segments, in the order of the tasks."""
     recording = Recording(place)
     found = []
     for task in plan_changes(
@@ -159,12 +159,12 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def without(row: Row, *columns: str) -> Row:
-    """Return the row without some columns."""
+    """Return the row without these columns."""
     return {name: value for name, value in row.items() if name not in columns}
 
 
 def messages(place: PathOrUri, numbers: Sequence[int] | None = None) -> list[Row]:
-    """Return the rows of `messages`."""
+    """Return the rows of the view `messages`, for some or all segments."""
     recording = Recording(place)
     found = []
     for task in plan_messages(recording, recording.numbers if numbers is None else numbers):
@@ -174,14 +174,14 @@ def messages(place: PathOrUri, numbers: Sequence[int] | None = None) -> list[Row
 
 
 def schema_rows(place: PathOrUri) -> list[Row]:
-    """Return the rows of `schema`."""
+    """Return the rows of the view `schema`."""
     recording = Recording(place)
     rows: list[Row] = schema_batch(schema_versions(recording.metadata(recording.numbers))).to_pylist()
     return rows
 
 
 def schemas(place: PathOrUri) -> dict[int, list[RelationSchema]]:
-    """Return the schemas of all schema versions, by relation OID."""
+    """Return the schemas of each relation's schema versions, by relation OID."""
     recording = Recording(place)
     found: dict[int, list[RelationSchema]] = {}
     for version in schema_versions(recording.metadata(recording.numbers)):
@@ -196,9 +196,9 @@ def table(
 
     Args:
         place: The recording.
-        name: Of the table, without its namespace.
+        name: Name of the table, without its namespace.
         schema: Columns of the view; None for all columns that the table ever had.
-        numbers: The segments, else all.
+        numbers: Numbers of the segments; None for all segments.
     """
     recording = Recording(place)
     if schema is None:
@@ -214,7 +214,7 @@ def table(
 
 
 def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return batches as one table, sorted by `sequence`."""
+    """Return batches of the view `table` as one Arrow table, sorted by `sequence`."""
     whole = pa.Table.from_batches(batches, schema)
     whole.validate(full=True)
     whole = whole.append_column("of_commit", pa.array(whole["sequence"].combine_chunks().field("commit_lsn")))
@@ -222,10 +222,10 @@ def sorted_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Tab
 
 
 def replay(rows: Iterable[Row]) -> Iterator[Row]:
-    """Apply changes of one table in order of `sequence`; return the resulting rows as dicts.
+    """Apply the changes of one table in order; yield the rows that the table then holds, as dicts.
 
     Args:
-        rows: Rows of `changes` or of `table`, with dicts in `before` and `after`.
+        rows: Rows of the view `changes` or `table`, sorted by `sequence`, with dicts in `before` and `after`.
     """
     there: list[Row] = []
     for row in rows:
@@ -251,5 +251,5 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _rescued(gone: Row, row: Row) -> list[tuple[str, str | None]]:
-    """Return the rescued values of unchanged columns."""
+    """Return the old row's rescued values of the columns that the change lists as unchanged."""
     return [pair for pair in gone.get("_rescued_data") or () if pair[0] in row["unchanged"]]

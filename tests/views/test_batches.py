@@ -1,4 +1,4 @@
-"""Rows do not depend on the size of batches, or on which tables and transactions share a batch."""
+"""Rows of views do not depend on the size of batches, or on which transactions share a batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES: dict[int, list[Cell]] = {
 
 
 class Stream:
-    """Yields a random stream of small transactions on several tables whose schemas change."""
+    """A generator of random small transactions on several tables whose schemas change."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -108,7 +108,7 @@ class Stream:
 
 
 def in_batches(folder: Path, size: int, name: str | None = None) -> list[Row]:
-    """Return the rows of `changes`, or of a table, read in batches of `size` messages."""
+    """Return the rows of the view `changes` or `table`, read in batches of `size` messages."""
     recording, found = Recording(folder), list[Row]()
     schema = CHANGES
     if name is not None:
@@ -141,7 +141,7 @@ def test_random_streams_give_the_expected_changes(tmp_path: Path, seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_streams_give_equal_rows_in_table_and_changes(tmp_path: Path, seed: int) -> None:
-    """The table's values equal those of `changes`, whatever the batch size."""
+    """The view `table` has the same values as the view `changes`, whatever the batch size."""
     record(tmp_path, *Stream(seed).messages(60), cut=150)
     for name in ("t1", "t5"):
         typed = in_batches(tmp_path, 10_000, name)
@@ -155,7 +155,7 @@ def test_random_streams_give_equal_rows_in_table_and_changes(tmp_path: Path, see
 
 
 def shown(image: object) -> dict[str, str] | None:
-    """Return the values of a row that are not NULL, as text."""
+    """Return the non-NULL values of a row as text."""
     if image is None:
         return None
     assert isinstance(image, dict | list)
@@ -166,7 +166,7 @@ def shown(image: object) -> dict[str, str] | None:
 
 
 def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
-    """Each change has its schema version's columns, also between changes of other tables."""
+    """Each change has the columns of its own schema version, even between changes of other tables."""
     one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
     beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
     record(
@@ -188,7 +188,7 @@ def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
 
 
 def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
-    """Two streamed transactions can each describe the name, if one drops and recreates the table."""
+    """Concurrent streamed transactions can describe two OIDs of one name, if one recreates the table."""
     described = [
         m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)
     ]

@@ -1,4 +1,4 @@
-"""The view `changes` has each committed change once, whatever the segments and micro-batches."""
+"""The view `changes` has each committed change exactly once, for any segments and micro-batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CUTS = [
 
 
 def everything(folder: Path) -> list[Row]:
-    """Return all rows of `changes` of a recording, in order."""
+    """Return all rows of the view `changes` of a recording, sorted by `sequence`."""
     return _everything(folder, compiled.kernel is None)
 
 
@@ -88,7 +88,7 @@ def test_a_micro_batch_has_the_commits_of_its_segments(
 
 
 def test_the_corpus_has_transactions_that_span_segments(recorded: Recorded) -> None:
-    """Some transactions span 3 segments or more, with other transactions between."""
+    """Some transactions of the captures span 3 segments or more, with other transactions in between."""
     recording = Recording(recorded("pg18_ws_p4_par_2pc_msg", 5))
     ends = [end for said in recording.metadata(recording.numbers) for end in said.ends]
     spans = Counter(end.type for end in ends if len(end.segments) > 2)

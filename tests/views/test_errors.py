@@ -1,4 +1,4 @@
-"""Errors of the views name the file and the position in it."""
+"""Errors of the views name the segment's path and the message's position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BEGIN, COMMIT = m.Begin(100, 1, 5), m.Commit(100, 110, 1)
 
 
 def forged(folder: Path, *data: bytes | Message, keyframe: int = 0, **said: Any) -> Path:
-    """Return a segment with messages that a recorder would refuse."""
+    """Write a segment with messages that the recorder would refuse; return the segment's path."""
     path = folder / segment_name(1)
     file = SegmentFile(path)
     raw = [one if isinstance(one, bytes) else encode_for(one, 4) for one in data]
@@ -115,7 +115,7 @@ def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
 
 
 def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
-    """Changes of other tables are decoded, but not compared with their relation."""
+    """Changes of unwanted relations are decoded, but their number of columns is not checked."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
     assert changes(tmp_path, wanted=lambda relation: False) == []
@@ -226,7 +226,7 @@ def test_a_recording_can_be_a_uri(recorded: Recorded) -> None:
 def test_a_segment_in_the_working_directory_is_read_by_its_name(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other segments are found in the same folder."""
+    """A file name without a folder works, even if other segments of the folder are needed too."""
     folder = recorded("pg18_p4_par_2pc", 40)
     monkeypatch.chdir(folder)
     for number in (8, 9, 10):
@@ -250,7 +250,7 @@ def test_metadata_is_read_concurrently_and_once(recorded: Recorded, monkeypatch:
 
 
 def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) -> None:
-    """Otherwise a query would read one segment in place of the other."""
+    """Without this error, a query would read one segment in place of another."""
     folder = tmp_path / "swapped"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     one, other = (folder / segment_name(number) for number in (3, 4))

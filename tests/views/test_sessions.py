@@ -1,4 +1,4 @@
-"""Transactions that span blocks, segments, sessions and micro-batches are read whole and once."""
+"""Transactions that span stream blocks, segments, sessions or micro-batches are read completely and once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def texts(rows: list[Row]) -> list[str]:
 
 
 def as_expected(folder: Path) -> list[Row]:
-    """Return all rows, after checking them; micro-batches of one segment each give the same rows."""
+    """Return all rows of `changes`, after comparing them with expected rows and single-segment reads."""
     found = in_order(changes(folder))
     assert [without(row, "position", "sequence") for row in found] == [
         one.row for one in expected_changes(folder)
@@ -82,7 +82,7 @@ def test_changes_are_complete_wherever_the_connection_breaks(
 
 @pytest.mark.parametrize("cut", [1, 3, 100])
 def test_prepared_transactions_are_read_with_their_commit(tmp_path: Path, cut: int) -> None:
-    """The commit can be sessions later; the changes have its LSN and time."""
+    """The commit can come several sessions later; the changes have the LSN and time of the commit."""
     before = record(tmp_path, T, *STREAM_PREPARED, *PREPARED, cut=cut)[-1].number
     record(tmp_path, T, m.Begin(320, 1, 6), m.Insert(1, ("between",)), m.Commit(320, 330, 1))
     record(tmp_path, COMMIT_PREPARED, m.CommitPrepared(500, 510, 4, 7, "s"), cut=1)
@@ -182,7 +182,7 @@ def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
 
 
 def snapshot(folder: Path, *texts: Sequence[str]) -> None:
-    """Write a snapshot as a recorder does: one transaction per segment, with gaps in the positions."""
+    """Write a snapshot as the recorder does: one transaction per segment, gaps between their positions."""
     (folder / SNAPSHOT).mkdir()
     for number, of_one in enumerate(texts, start=1):
         inserts = [m.Insert(1, (text,)) for text in of_one]

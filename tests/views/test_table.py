@@ -1,4 +1,4 @@
-"""The view `table` gives the servers' typed rows, equal for text and binary format."""
+"""The view `table` has the server's rows as typed values, equal for text and binary format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOAT4, FLOAT8, DATE = 700, 701, 1082
 
 
 def tables(folder: Path) -> dict[int, pa.Table]:
-    """Return the view of each table of a recording by OID, sorted by `sequence`."""
+    """Return the rows of the view `table` for each table of a recording, by OID, sorted by `sequence`."""
     return _tables(folder, compiled.kernel is None)
 
 
@@ -118,7 +118,7 @@ def test_rows_do_not_depend_on_segments(recorded: Recorded, name: str) -> None:
 
 
 def relation(oid: int, *columns: tuple[str, int], keys: int = 1, namespace: str = "public") -> m.Relation:
-    """Return a relation `t` whose first `keys` columns are the key."""
+    """Return the Relation message of a table `t` whose first `keys` columns are the replica identity."""
     described = (
         m.RelationColumn(int(place < keys), name, type_, -1) for place, (name, type_) in enumerate(columns)
     )
@@ -168,7 +168,7 @@ def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> Non
 
 
 def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> None:
-    """A query keeps the schema of its start; values of later columns are rescued as text."""
+    """A query keeps the schema from its start; values of columns added later are rescued as text."""
     first = relation(1, ("id", INT4), ("a", INT2))
     second = relation(1, ("id", INT4), ("a", TEXT), ("b", TEXT), ("c", INT4))
     record(
@@ -201,7 +201,7 @@ def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
 
 
 def test_old_rows_follow_the_replica_identity(tmp_path: Path) -> None:
-    """Old rows are the key tuple, the whole row with REPLICA IDENTITY FULL, or NULL."""
+    """`before` has the key tuple, the whole old row with REPLICA IDENTITY FULL, or NULL."""
     keyed = relation(1, ("a", TEXT), ("id", INT4), ("b", TEXT), keys=2)
     full = msgspec.structs.replace(keyed, oid=2, replica_identity=ReplicaIdentity.FULL)
     new: TupleData = ("n", "2", "x")

@@ -1,4 +1,4 @@
-"""Small tasks are grouped, but there are enough groups for all cores."""
+"""`group_tasks` groups small tasks, but makes enough groups for all cores."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_task_sizes_are_those_of_the_segments(recorded: Recorded) -> None:
 
 
 def test_refresh_drops_the_metadata_of_earlier_segments(tmp_path: Path) -> None:
-    """Otherwise a recording that is followed for months would fill the memory."""
+    """A process that follows a recording for months must not keep the metadata of all segments."""
     recording = Recording(tmp_path, may_be_empty=True)
     for lsn in (100, 200, 300):
         record(tmp_path, m.Begin(lsn, 1, 7), m.Commit(lsn, lsn + 10, 0), lsn=lsn)

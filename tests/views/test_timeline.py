@@ -1,4 +1,4 @@
-"""UnorderedDecoder decodes messages in any order as StreamDecoder does in stream order."""
+"""UnorderedDecoder decodes messages in any order as StreamDecoder decodes them in stream order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 def read(
     rows: Sequence[tuple[Key, bytes | None]], timeline: Timeline, decoder: StreamDecoder
 ) -> list[Found | DecodeError | None]:
-    """Decode rows in one batch; return message, or error, and schemas of each."""
+    """Decode rows in one batch; return for each row the message with its schemas, the error, or None."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
     placed = UnorderedDecoder(timeline, decoder).decode(
         keys, pa.array([data for _, data in rows], pa.binary())
@@ -92,7 +92,7 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
 def test_shuffled_captures_decode_as_in_order(name: str) -> None:
-    """Each message decodes as in stream order, with the schema versions valid at its place."""
+    """Each message decodes as in stream order, with the schema versions valid at its place in the stream."""
     header, _, samples = corpus.read(name)
     ordered = header.decoder()
     expected = []
@@ -121,7 +121,7 @@ def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
 
 
 def test_a_repeated_relation_is_kept_once() -> None:
-    """A repeated Relation message in a stream block differs only by its xid."""
+    """A Relation message that is repeated in a stream block differs from the first only by its xid."""
     rows = stream(
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
@@ -230,7 +230,7 @@ def test_a_null_key_is_an_error() -> None:
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
 def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
-    """The error is raised in every mode, as later messages would be decoded wrongly."""
+    """ValueError is raised, and not a row's error returned, as later messages would be decoded wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not in the input when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], timeline, new_decoder())

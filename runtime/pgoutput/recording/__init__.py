@@ -1,14 +1,15 @@
 """Recordings: folders of Parquet files, called segments, each of which can be read alone.
 
 To read: `RecordingReader` reads a recording as one stream of messages, `SegmentReader` one segment as Arrow
-batches. `Recording` gives the metadata of all segments, from a local folder or a URI; `read_metadata` and
-`list_segments` do so for one file and for a local folder. `find_inconsistencies` finds missing segments.
+batches. `Recording` gives the metadata of all segments, from a local folder or a URI. `read_metadata` reads
+the metadata of one segment, `list_segments` lists the segments of a local folder. `find_inconsistencies`
+finds missing segments.
 
-To write: `SegmentWriter` writes the stream of a session as segments, `record_capture_file` a capture file.
-`SegmentFile` and `Directory` write single files durably and atomically.
+To write: `SegmentWriter` writes the stream of a session as segments, `record_capture_file` converts a capture
+file to a recording. `SegmentFile` and `Directory` write single files durably and atomically.
 
 `Metadata` describes a segment, with `SchemaVersion`, `TransactionPart`, `TransactionEnd` and
-`PreparedTransaction`. `SCHEMA` has the columns of a segment.
+`PreparedTransaction`. `SCHEMA` is the Arrow schema of a segment's rows.
 """
 
 from pgoutput._extras import require

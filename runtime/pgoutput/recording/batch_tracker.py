@@ -1,7 +1,7 @@
-"""Track a batch of messages for a writer of segments, without a Python object per message.
+"""Update a `StreamState` with batches of messages, without a Python object per message.
 
-Runs of ordinary transactions that lie wholly in the batch are tracked at once, all other messages that are
-not changes one by one. Changes themselves are never decoded.
+Consecutive transactions that are wholly in the batch, each a Begin, changes and a Commit, are processed
+together. Messages of all other transactions are processed one by one. Changes are never decoded.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from pgoutput.recording.stream_state import CHANGE_TAGS, StreamState
 _Array: TypeAlias = npt.NDArray[Any]
 
 _IS_CHANGE: Final = np.isin(np.arange(256), list(CHANGE_TAGS))
-"""By first byte: whether a message is a change."""
+"""Whether a message is a change, for each value of the message's first byte."""
 
 _MIN_MESSAGES: Final = 16
-"""Least number of messages that are not changes for which looking for runs of transactions pays."""
+"""Minimum number of Begin, Commit and other non-change messages for which `_find_runs` saves time."""
 
 _BEGIN: Final = fixed_dtype(messages.Begin)
 _COMMIT: Final = fixed_dtype(messages.Commit)
 
 
 def track_batch(state: StreamState, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Update the state with a batch of messages; return the messages to store.
+    """Update a stream's state with a batch of messages; return the messages to store in a segment.
 
-    Messages that were stored before are left out; some are replaced, such as the commit of a streamed
-    transaction that was stored before.
+    Messages that an earlier session stored are left out. Some are replaced instead: the repeated commit of a
+    streamed transaction becomes an abort.
 
     Args:
-        state: State after the messages before the batch.
-        position: Position of the first message that will be stored.
+        state: State of the stream before the batch; it is updated.
+        position: Position that the first stored message of the batch gets.
         batch: The messages, in the columns of `MESSAGE_SCHEMA`.
 
     Raises:
@@ -59,14 +59,14 @@ class _BatchTracker:
         self._content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
         self._kept = np.ones(len(batch), np.bool_)
         self._replaced: dict[int, bytes] = {}
-        """Messages to store in place of the received ones, by row."""
+        """Messages to store in place of the received messages, by row of the batch."""
         self._left_out = 0
-        """Number of rows that are not stored."""
+        """Number of rows of the batch that were found not to be stored."""
         self._next = 0
-        """Row after the last message that was tracked one by one."""
+        """Row after the last message that `_track_each` processed."""
 
     def track(self) -> pa.RecordBatch:
-        """Update the state with all messages; return the messages to store."""
+        """Update the state with all messages of the batch; return the messages to store."""
         lengths = np.diff(self._starts)
         tags = np.zeros(len(self._batch), np.uint8)
         tags[lengths > 0] = self._content[self._starts[:-1][lengths > 0]]
@@ -85,10 +85,12 @@ class _BatchTracker:
         return self._stored()
 
     def _track_run(self, rows: _Array) -> bool:
-        """Track a run of whole transactions at once; return False, and do nothing, if that is impossible.
+        """Update the state with consecutive whole transactions at once; return whether that was possible.
+
+        If it was not, the state is unchanged.
 
         Args:
-            rows: Rows of Begin, Commit, Begin, Commit and so on.
+            rows: Rows of the transactions' messages Begin, Commit, Begin, Commit and so on.
         """
         begins, commits = (
             _read_fixed(layout, self._starts[rows[side::2]], self._content)
@@ -104,7 +106,11 @@ class _BatchTracker:
         return True
 
     def _track_each(self, rows: _Array) -> None:
-        """Track messages that are not changes one by one; leave out changes that were stored before."""
+        """Update the state one message at a time; leave out changes that an earlier session stored.
+
+        Args:
+            rows: Rows of the messages; none is a change.
+        """
         for row in rows.tolist():
             if self._state.skipping:
                 self._leave_out(self._next, row)
@@ -130,11 +136,11 @@ class _BatchTracker:
 
 
 def _find_runs(tags: _Array, lengths: _Array) -> list[tuple[int, int]]:
-    """Return start and end of each run of alternating Begin and Commit messages.
+    """Return start and end index of each uninterrupted sequence Begin, Commit, Begin, Commit and so on.
 
     Args:
-        tags: Tags of the messages that are not changes.
-        lengths: Their lengths in bytes.
+        tags: First bytes of the messages that are not changes.
+        lengths: Lengths of these messages, in bytes.
     """
     begin, commit = ord(messages.Begin.wire_tag), ord(messages.Commit.wire_tag)
     begins = (tags[:-1] == begin) & (lengths[:-1] == _BEGIN.itemsize)
@@ -149,6 +155,12 @@ def _find_runs(tags: _Array, lengths: _Array) -> list[tuple[int, int]]:
 
 
 def _read_fixed(layout: np.dtype[Any], starts: _Array, content: _Array) -> _Array:
-    """Return the fields of the messages that begin at the offsets `starts` of `content`."""
+    """Return the fields of fixed-length messages of one type, as a structured array.
+
+    Args:
+        layout: Layout of a message.
+        starts: Offsets in `content` where the messages begin.
+        content: Bytes of all messages of the batch.
+    """
     at_each_byte = np.ndarray((len(content) - layout.itemsize + 1,), layout, content, strides=(1,))
     return at_each_byte[starts]

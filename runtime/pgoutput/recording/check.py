@@ -13,10 +13,11 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
     """Describe missing segments, and contradictions between the metadata of consecutive segments.
 
     Args:
-        segments: Metadata of all segments of a recording, or of consecutive ones: those of the snapshot
-            first, then by number.
+        segments: Metadata of all segments of a recording, or of consecutive segments: first the segments of
+            the snapshot, then the others by number.
         first: Expected number of the first segment.
-        last: Least expected number of the last segment, as `last_acknowledged` returns it; 0 if unknown.
+        last: Number of the last segment that the recorder acknowledged, as `last_acknowledged` returns it; 0
+            if unknown. A segment of this number or a higher one must exist.
     """
     stream = [one for one in segments if one.kind == "stream"]
     snapshot = [one for one in segments if one.kind == "snapshot"]
@@ -55,10 +56,10 @@ def find_missing_end(found: int, last: int) -> Iterator[str]:
 
 
 def _positions_fit(before: Metadata, after: Metadata) -> bool:
-    """Return whether the positions of a segment can follow those of the segment before.
+    """Return whether the positions of a segment can follow the positions of the preceding segment.
 
-    Sessions written concurrently have position ranges of their own, which they do not use up. Positions may
-    therefore skip between sessions; segment numbers and LSNs show that nothing is missing there.
+    Each of several sessions written concurrently gets its own range of positions, larger than needed.
+    Positions may therefore have gaps between sessions. Segment numbers and LSNs show missing segments there.
     """
     if after.session > before.session and after.number == before.number + 1:
         return after.first_position >= before.next_position

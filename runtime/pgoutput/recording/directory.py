@@ -12,14 +12,14 @@ from typing import BinaryIO, Final
 _PARTIAL: Final = ".partial"
 
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""Error numbers of link(2) on file systems without hard links."""
+"""Errors that link(2) returns on file systems without hard links."""
 
 
 class Directory:
     """An open folder; a context manager.
 
-    Files are created in the opened folder even if its path later leads elsewhere, because the folder was
-    moved and another one was made in its place.
+    Files are created in the opened folder, even if the folder is moved and another folder is created at its
+    path.
 
     Attributes:
         path: Path of the folder when it was opened.
@@ -45,7 +45,7 @@ class Directory:
 
     @property
     def in_place(self) -> bool:
-        """Whether `path` still leads to the opened folder."""
+        """Whether `path` still leads to the opened folder, which may have been moved or removed."""
         try:
             current = self.path.stat()
         except OSError:
@@ -57,7 +57,7 @@ class Directory:
         return os.listdir(self.descriptor)
 
     def create(self, name: str) -> BinaryIO:
-        """Open a new file that has a temporary name until `publish`.
+        """Create a file under a temporary name, for writing; `publish` gives the file its final name.
 
         An unfinished file of the same name is removed first.
         """
@@ -71,10 +71,12 @@ class Directory:
         )
 
     def publish(self, name: str) -> None:
-        """Rename a file that `create` opened to its final name, durably. The content must be synced before.
+        """Give a file that `create` opened its final name, durably.
+
+        The file's content must have been flushed to the disk (fsync) before.
 
         Raises:
-            FileExistsError: A file of this name exists; it is not changed.
+            FileExistsError: A file of this name exists already; the existing file is not changed.
             OSError: The folder was removed, or the disk failed.
         """
         partial = _partial(name)
@@ -91,7 +93,7 @@ class Directory:
         os.fsync(self.descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a small file atomically, replacing one of this name: a crash leaves the old or the new one.
+        """Create or replace a small file atomically: after a crash, the file is the old or the new one.
 
         Raises:
             OSError: The folder was removed, or the disk failed.
@@ -113,7 +115,7 @@ class Directory:
             os.unlink(name, dir_fd=self.descriptor)
 
     def remove_partial(self) -> None:
-        """Remove unfinished files: those that were created but not published."""
+        """Remove unfinished files: files that `create` opened and `publish` did not rename."""
         for name in self.names():
             if name.startswith(".") and name.endswith(_PARTIAL):
                 mode = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode
@@ -121,10 +123,10 @@ class Directory:
                     self.remove(name)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or folder. An existing file is replaced; a folder that is not empty is not.
+        """Rename a file or folder; an existing file or empty folder of the name `new` is replaced.
 
         Raises:
-            OSError: `old` does not exist, or `new` cannot be replaced.
+            OSError: `old` does not exist, or `new` exists and cannot be replaced.
         """
         os.rename(old, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 

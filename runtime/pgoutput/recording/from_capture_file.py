@@ -22,7 +22,7 @@ def record_capture_file(
 
     Args:
         capture: Path of the capture file.
-        folder: Folder of the recording; created if it does not exist, and must be empty.
+        folder: Folder of the recording. It is created if it does not exist; an existing folder must be empty.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
 
     Raises:

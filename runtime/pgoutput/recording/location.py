@@ -35,13 +35,16 @@ _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
 
 
 class Location(msgspec.Struct, frozen=True):
-    """A file or folder in some filesystem, which may not exist. `/` appends a name; `str` hides passwords."""
+    """Location of a file or folder, which may not exist, in a local or remote filesystem.
+
+    The operator `/` appends a file name. `str` shows `***` in place of a password.
+    """
 
     place: str
-    """Path or URI, as `locate` takes it; may contain a password."""
+    """Path or URI that `locate` accepts; may contain a password."""
     filesystem: fs.FileSystem
     path: str
-    """Path in `filesystem`."""
+    """Path of the file or folder within `filesystem`."""
 
     def __truediv__(self, name: str) -> Location:
         return self._with(lambda path: f"{path.rstrip('/')}/{name}")
@@ -64,7 +67,7 @@ class Location(msgspec.Struct, frozen=True):
         return bool(self._info().type == fs.FileType.Directory)
 
     def names(self) -> list[str]:
-        """Return the names in the folder; an empty list if the folder does not exist.
+        """Return the names of the folder's files and folders; an empty list if the folder does not exist.
 
         Raises:
             RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
@@ -139,7 +142,7 @@ def segment_number(location: Location) -> int:
     """Return the number of a segment, from its file name.
 
     Raises:
-        RecordingError: The file name is not one of a segment.
+        RecordingError: The file name is not that of a segment.
     """
     match = _NAME.fullmatch(location.path.rpartition("/")[2])
     if match is None:
@@ -148,7 +151,7 @@ def segment_number(location: Location) -> int:
 
 
 class _State(msgspec.Struct):
-    """The part of the recorder's state that readers need."""
+    """The fields of the recorder's state file that readers of a recording need."""
 
     last_segment: int = 0
 

@@ -89,7 +89,7 @@ class SegmentReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the segment's file."""
         self._file.close()
 
     @property
@@ -99,9 +99,9 @@ class SegmentReader:
         return sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the columns of `SCHEMA`, the keyframe first.
+        """Yield the segment's rows as batches with the columns of `SCHEMA`, the keyframe first.
 
-        A batch never spans row groups, and has about 8 MiB of messages, or one message if that is larger.
+        A batch never spans row groups. It holds about 8 MiB of messages, or a single larger message.
 
         Raises:
             RecordingError: The file is damaged.
@@ -125,10 +125,10 @@ class SegmentReader:
         self._check_rows(self.metadata, rows)
 
     def decoder(self) -> StreamDecoder:
-        """Return a new decoder for the segment's messages, the keyframe first.
+        """Return a new decoder for the segment's messages; it must decode the keyframe first.
 
         Raises:
-            RecordingError: This version of pgoutput does not know the segment's protocol version.
+            RecordingError: This version of pgoutput does not support the segment's protocol version.
         """
         source = self.metadata.source
         try:
@@ -139,11 +139,11 @@ class SegmentReader:
             raise self._error(str(error)) from None
 
     def error_at(self, position: int | None, error: DecodeError) -> RecordingError:
-        """Build the error for a message of the segment that cannot be decoded.
+        """Return the RecordingError for a message of the segment that cannot be decoded.
 
         Args:
-            position: Position of the message; None in the keyframe.
-            error: Error of the decoder.
+            position: Position of the message; None for a message of the keyframe.
+            error: Error that the decoder raised.
         """
         place = "keyframe" if position is None else f"position {position}"
         return self._error(f"{place}: {error}")
@@ -167,7 +167,7 @@ class SegmentReader:
         return metadata
 
     def _batch_rows(self, group: int) -> int:
-        """Return how many rows of a row group to read at once, from their average size."""
+        """Return how many rows of a row group to read at once, computed from the rows' average size."""
         row_group = self._file.metadata.row_group(group)
         rows = row_group.num_rows * _BATCH_BYTES // max(1, row_group.total_byte_size)
         return int(max(1, min(_BATCH_ROWS, rows)))
@@ -179,7 +179,7 @@ class SegmentReader:
             raise self._unreadable("the file is damaged", error) from error
 
     def _unreadable(self, text: str, error: Exception) -> RecordingError:
-        """Build the error for an unreadable file; a storage failure is reported as such, not as damage."""
+        """Return the RecordingError for an unreadable file; storage failures are not called damage."""
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):
             text = "the storage failed"
         return self._error(f"{text} ({one_line(error)})")
@@ -193,9 +193,9 @@ class SegmentReader:
 
 
 _BATCH_ROWS: Final = 16_384
-"""Row limit of a batch: the writer's limit for a row group."""
+"""Maximum number of rows of a batch: the writer's limit for a row group."""
 _BATCH_BYTES: Final = 8 << 20
-"""Size limit of a batch, in bytes: twice the writer's limit, so that a usual row group is one batch."""
+"""Maximum size of a batch, in bytes: twice the writer's limit for a row group, so that most are one batch."""
 
 _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 """Errors that pyarrow raises for a file that is missing or not Parquet."""
@@ -219,7 +219,7 @@ _METADATA: Final = msgspec.json.Decoder(Metadata)
 class RecordingReader(StoredStream):
     """An opened recording, or one segment, read as one stream; a context manager.
 
-    Only the first segment's keyframe is read. The others repeat earlier messages.
+    Only the keyframe of the first segment is read. Later keyframes repeat messages that were read before.
 
     Args:
         path: The folder of a recording, or a segment.
@@ -270,7 +270,7 @@ class RecordingReader(StoredStream):
         return self.path.name.removesuffix(SUFFIX)
 
     def close(self) -> None:
-        """Do nothing: no file stays open between records."""
+        """Do nothing: the reader keeps no file open between records."""
 
     def _error(self, number: int | None, text: str) -> RecordingError:
         place = "keyframe" if number is None else f"position {number}"

@@ -25,7 +25,9 @@ _THREADS: Final = 16
 
 
 class Recording:
-    """The segments of a recording, by number; their metadata is read once, until `refresh`.
+    """The segments of a recording and their metadata, by segment number.
+
+    Metadata is read when first needed, and kept until `refresh`.
 
     Args:
         place: Path or URI of the recording's folder, or of one segment. With one segment, other segments of
@@ -33,7 +35,7 @@ class Recording:
         may_be_empty: Whether an existing folder without segments is accepted.
 
     Raises:
-        RecordingError: There are no segments.
+        RecordingError: `place` has no segments.
     """
 
     def __init__(self, place: PathOrUri, *, may_be_empty: bool = False) -> None:
@@ -71,11 +73,11 @@ class Recording:
         return self.last.source.recording if self.last else ""
 
     def refresh(self) -> None:
-        """List the segments again, and drop the metadata of all but the last one.
+        """List the segments again, and drop the cached metadata of all segments but the last.
 
         Raises:
-            RecordingError: A file has not the name of a segment, two segments have the same number, or the
-                last segments that the recorder acknowledged are missing.
+            RecordingError: A file does not have the name of a segment, two segments have the same number, or
+                the last segments that the recorder acknowledged are missing.
         """
         if _is_segment(self.location):
             self._paths = {segment_number(self.location): self.location}
@@ -110,7 +112,7 @@ class Recording:
         return self._metadata[number][1]
 
     def path(self, number: int) -> Location:
-        """Return the location of a segment, which may not exist."""
+        """Return the location of the segment with this number; the file may not exist."""
         return self._paths.get(number) or self._folder / segment_name(number)
 
     def check(self, numbers: Sequence[int] | None = None) -> None:
@@ -120,7 +122,7 @@ class Recording:
             numbers: Numbers of consecutive segments; None for the whole recording.
 
         Raises:
-            RecordingError: A segment is missing, damaged, or does not fit the one before.
+            RecordingError: A segment is missing or damaged, or contradicts the preceding segment.
         """
         checked = self.numbers if numbers is None else numbers
         is_whole = numbers is None and not _is_segment(self.location)

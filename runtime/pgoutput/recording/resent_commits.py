@@ -1,8 +1,9 @@
-"""Check that transactions that a server sends again are the recorded ones.
+"""Check that the transactions that a server sends again equal the recorded transactions.
 
-A server that was restored from a copy of its data folder stays on its timeline, and its slot is where it was
-when the copy was made. The restored server may then have written other transactions, up to LSNs beyond the
-end of the recording. The commits that the server sends again reveal that.
+A server that is restored from a copy of its data folder keeps its timeline ID, while WAL and slot return to
+the time of the copy. The restored server may then commit other transactions than the recorded ones, even at
+LSNs beyond the end of the recording. Comparing the commits that the server sends again with the recorded
+commits reveals this.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ _COMMIT_TAGS: Final = [ord(message.wire_tag) for message in (messages.Commit, me
 _ADVICE: Final = "it was restored from a backup, or is another server: record anew in another folder"
 
 RecordedCommits: TypeAlias = npt.NDArray[np.void]
-"""Commits in a recording, sorted by LSN: a structured array.
+"""NumPy structured array of the commits in a recording, sorted by LSN.
 
-Its fields are `lsn` (commit_lsn), `time` (commit_time, in microseconds since 2000-01-01 00:00 UTC) and
-`streamed` (whether the transaction was streamed; servers do not always send one without changes again).
+The fields are `lsn` (commit_lsn), `time` (commit_time, in microseconds since 2000-01-01 00:00 UTC) and
+`streamed` (whether the transaction was streamed; a server may not send a streamed transaction without changes
+again).
 """
 
 _COMMIT: Final = np.dtype([("lsn", np.uint64), ("time", np.int64), ("streamed", np.bool_)])
@@ -38,11 +40,12 @@ NO_COMMITS: Final[RecordedCommits] = np.empty(0, _COMMIT)
 
 
 def recorded_commits(paths: Sequence[Path], after_lsn: int) -> RecordedCommits:
-    """Return the commits in a recording from an LSN on.
+    """Return the commits of a recording with a commit LSN of at least `after_lsn`.
 
     Args:
-        paths: The segments of the recording, in order. Those before the LSN are not read.
-        after_lsn: Commits with a smaller LSN are left out.
+        paths: The segments of the recording, in order. Segments whose end LSN is at most `after_lsn` are not
+            read.
+        after_lsn: The lowest commit LSN to return.
 
     Raises:
         RecordingError: A segment cannot be read.
@@ -71,7 +74,7 @@ def _commits(segment: SegmentReader, after_lsn: int) -> Iterator[tuple[int, int,
 
 
 class ResentCommitCheck:
-    """Compares the transactions that a server sends again with the recorded ones.
+    """Compares the transactions that a server sends again with the recorded transactions.
 
     Attributes:
         settled: Whether the check is finished: the server has sent all recorded commits again.
@@ -86,12 +89,12 @@ class ResentCommitCheck:
         self.settled: bool = not len(recorded)
 
     def check(self, lsn: int, time: int, *, has_changes: bool = True) -> None:
-        """Check a transaction that commits before the end of the recording.
+        """Check that a transaction that the server sends again was recorded.
 
         Args:
             lsn: Commit LSN of the transaction.
             time: Commit time of the transaction, in microseconds since 2000-01-01 00:00 UTC.
-            has_changes: Whether the transaction has changes; without any, it need not be recorded.
+            has_changes: Whether the transaction has changes; an empty transaction need not be recorded.
 
         Raises:
             ReplicationError: The recording lacks the transaction.
@@ -109,7 +112,7 @@ class ResentCommitCheck:
             )
 
     def settle(self) -> None:
-        """Finish the check, as the server's stream has reached the end of the recording.
+        """Finish the check, when the server's stream has reached the end of the recording.
 
         Raises:
             ReplicationError: The server did not send all recorded transactions again.

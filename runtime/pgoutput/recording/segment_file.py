@@ -36,16 +36,17 @@ _PARQUET_OPTIONS: Final[dict[str, Any]] = {
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of a segment. Names sort like the numbers."""
+    """Return the file name of a segment. File names sort in the order of segment numbers."""
     return f"{number:010}{SUFFIX}"
 
 
 class SegmentFile:
-    """A segment being written; readers see it once it is finished.
+    """A segment file being written; readers see the file only after `finish`.
 
     Args:
         path: Path of the finished segment.
-        directory: The open folder of `path`; None opens the folder until the segment is finished.
+        directory: The folder of `path`, already opened. With None, the folder is opened here and closed by
+            `finish`.
     """
 
     def __init__(self, path: Path, directory: Directory | None = None) -> None:
@@ -62,7 +63,7 @@ class SegmentFile:
         """Write messages as one row group.
 
         Args:
-            position: Position of the first message; the others are numbered from there.
+            position: Position of the first message; the next messages have the following positions.
             batches: The messages, in the columns of `MESSAGE_SCHEMA`.
         """
         # Parquet takes more memory for the pages of chunked columns.
@@ -77,10 +78,10 @@ class SegmentFile:
         self._open()[2].write_batch(pa.record_batch([*nulls, binary_array(data)], schema=SCHEMA))
 
     def finish(self, metadata: Metadata) -> Path:
-        """Write the metadata, flush the file to the disk, give it its name and return its path.
+        """Write the metadata, flush the file to the disk, give the file its final name and return the path.
 
         Raises:
-            FileExistsError: A segment of this number exists; it is not changed.
+            FileExistsError: A segment of this number exists already; the existing segment is not changed.
             OSError: The folder was removed, or the disk failed.
         """
         directory, file, writer = self._open()
@@ -105,7 +106,7 @@ class SegmentFile:
 
 
 def checksum(metadata: bytes) -> bytes:
-    """Return the value for `CHECKSUM_KEY`: the CRC-32 of encoded metadata, in hex."""
+    """Return the value for `CHECKSUM_KEY`: the CRC-32 of a segment's encoded metadata, in hex."""
     return b"%08x" % zlib.crc32(metadata)
 
 

@@ -1,8 +1,9 @@
 """The format of segments: their columns and their metadata.
 
-A segment is a Parquet file with a part of a recording, one row per message. The first `Metadata.keyframe`
-rows are the keyframe: messages without a position, which the server did not send there. They repeat the
-relations and open transactions at the start of the segment, so that the segment is a valid stream by itself.
+A segment is a Parquet file with a part of a recording, one row per message. The first rows are the keyframe;
+`Metadata.keyframe` is their number. Messages of the keyframe have no position, as the server did not send
+them there. They restore the relations and open transactions at the start of the segment, so that the segment
+is a valid stream by itself.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SCHEMA: Final = pa.schema(
 )
 """Columns of a segment.
 
-- `position`: Number of the message in the recording, from 0. It gives the order, which LSNs do not. NULL in
-  the keyframe.
+- `position`: Number of the message in the recording, from 0. Positions give the order of messages, LSNs do
+  not. NULL in the keyframe.
 - `lsn`: `wal_start` of the message's XLogData; 0 if the server gives none. NULL in the keyframe.
 - `received_at`: When the recorder received the message, by the recorder's clock. NULL in the keyframe.
 - `data`: Bytes of the message.
@@ -38,13 +39,16 @@ MESSAGE_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "p
 """Columns of messages that have no position yet: `SCHEMA` without `position`."""
 
 METADATA_KEY: Final = b"pgoutput"
-"""Key of a segment's `Metadata`, as JSON, in the metadata of the Parquet file."""
+"""Key under which the metadata of the Parquet file stores the segment's `Metadata`, as JSON."""
 
 CHECKSUM_KEY: Final = b"pgoutput_crc32"
-"""Key of the CRC-32 of the JSON metadata, in hex. Parquet has checksums for pages, but none for metadata."""
+"""Key under which the metadata of the Parquet file stores the CRC-32 of the segment's JSON metadata, in hex.
+
+Parquet has checksums for pages, but none for metadata.
+"""
 
 FORMAT: Final = 2
-"""Version of the segment format. Readers refuse any other."""
+"""Version of the segment format. Readers refuse segments of any other version."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +68,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Timeline ID of the server's WAL, from IDENTIFY_SYSTEM; 0 if the messages do not come from a server."""
     proto_version: int
     options: dict[str, str] = {}
-    """Options of START_REPLICATION, except proto_version and publication_names."""
+    """Options of START_REPLICATION by name, except proto_version and publication_names."""
     slot_two_phase: bool = False
-    """Whether the slot sends prepared transactions, whatever the protocol version."""
+    """Whether the slot sends prepared transactions (two_phase), even with a protocol version below 3."""
 
     @property
     def streaming(self) -> Streaming:
-        """Value of the option `streaming`; `off` if the option is missing."""
+        """Value of the stream option `streaming`; `off` if `options` lacks it."""
         value: Any = self.options.get("streaming", "off")
         return value  # type: ignore[no-any-return]
 
@@ -78,40 +82,41 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class TransactionPart(msgspec.Struct, frozen=True):
     """The part of a transaction that is in one segment.
 
-    Metadata lists it for transactions that are streamed, prepared, or not wholly inside the segment.
+    A segment's metadata lists such parts for transactions that are streamed, prepared, or not wholly inside
+    the segment.
     """
 
     begin: int
-    """Position of the transaction's first message. It identifies the transaction; xids are reused."""
+    """Position of the transaction's first message; identifies the transaction, as xids are reused."""
     xid: int
     changes: int
-    """Number of inserts, updates, deletes and truncates, including those of rolled-back savepoints."""
+    """Number of inserts, updates, deletes and truncates in the part, even of rolled-back subtransactions."""
 
 
 class TransactionEnd(msgspec.Struct, frozen=True):
-    """The end, or the Prepare, of a transaction that metadata lists as a `TransactionPart`."""
+    """The commit, rollback or Prepare of a transaction that metadata lists as a `TransactionPart`."""
 
     position: int
-    """Position of the message that ends the transaction."""
+    """Position of the message that commits, rolls back or prepares the transaction."""
     type: str
-    """Name of that message: Commit, StreamCommit, StreamAbort, Prepare, StreamPrepare, CommitPrepared or
-    RollbackPrepared."""
+    """Name of the message at `position`: Commit, StreamCommit, StreamAbort, Prepare, StreamPrepare,
+    CommitPrepared or RollbackPrepared."""
     xid: int
     begin: int | None
     """Position of the transaction's first message; None if the transaction was prepared before the recording
     began."""
     lsn: int | None
-    """The message's commit_lsn, prepare_lsn or abort_lsn, or None if it has none; of RollbackPrepared, the
-    end of the rollback."""
+    """commit_lsn, prepare_lsn, abort_lsn or, for RollbackPrepared, rollback_end_lsn of the message at
+    `position`; None if the message has no LSN."""
     time: int | None = None
-    """The message's commit_time, prepare_time, rollback_time or abort_time, in microseconds since
-    2000-01-01 00:00 UTC; None if it has none."""
+    """commit_time, prepare_time, rollback_time or abort_time of the message at `position`, in microseconds
+    since 2000-01-01 00:00 UTC; None if the message has no time."""
     segments: tuple[int, ...] = ()
     """Numbers of the segments that have messages of the transaction."""
     rolled_back: tuple[int, ...] = ()
     """Xids of the subtransactions that were rolled back while the transaction was streamed."""
     gid: str | None = None
-    """Identifier of a prepared transaction; None for any other."""
+    """Global identifier of a prepared transaction; None for a transaction that was not prepared."""
 
 
 class PreparedTransaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,16 +137,16 @@ class PreparedTransaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaVersion(msgspec.Struct, frozen=True):
-    """A schema version of a relation, as metadata stores it."""
+    """A schema version of a relation, as a segment's metadata stores it."""
 
     position: int
-    """Position of the Relation message, from which on the schema version is valid."""
+    """Position of the Relation message; the schema version is valid from this position on."""
     lsn: int
-    """The last LSN in the stream before the Relation message, not counting LSNs of changes."""
+    """Last LSN that the server sent before the Relation message, ignoring the LSNs of changes."""
     relation: dict[str, Any]
     """The Relation message as JSON, in the form of `pgoutput.jsonlines`."""
     types: tuple[dict[str, Any], ...] = ()
-    """The Type messages of the columns' types that are not built in, such as domains and enums, as JSON."""
+    """Type messages, as JSON, of those column types that are not built in, such as domains and enums."""
 
 
 class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +163,7 @@ class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a recorded publication: it publishes other tables, rows or columns than before."""
+    """A change of a recorded publication, which then publishes other tables, rows or columns than before."""
 
     publication: str
     after_lsn: int
@@ -168,7 +173,7 @@ class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     """When the recorder noticed the change, in microseconds since 2000-01-01 00:00 UTC."""
     changes: tuple[str, ...]
-    """The differences, each as a short sentence."""
+    """Differences between the publication before and after the change, each as a short sentence."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,27 +182,28 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     """Version of the segment format."""
     kind: Literal["stream", "snapshot"]
-    """Origin of the messages: sent by the server, or made from the tables' rows when the slot was created."""
+    """Origin of the messages: sent by the server (stream), or made from the tables' rows when the slot was
+    created (snapshot)."""
     number: int
     """Number of the segment in the recording, from 1."""
     session: int
-    """Number of the connection, from 1; 0 for snapshots. A new session voids open transactions, as the server
-    sends them again; prepared transactions stay."""
+    """Number of the session, from 1; 0 for the snapshot. A new session voids open transactions, as the server
+    sends open transactions again; prepared transactions stay."""
     source: Source
     first_position: int
-    """Position of the first message; of the next segment's first message if this segment has none."""
+    """Position of the segment's first message; without messages, that of the next segment's first message."""
     messages: int
-    """Number of messages, without the keyframe."""
+    """Number of the segment's messages, without the keyframe."""
     keyframe: int
-    """Number of messages of the keyframe."""
+    """Number of messages in the keyframe."""
     start_lsn: int
-    """End LSN up to which finished transactions are in earlier segments."""
+    """LSN before the segment: transactions with an end LSN up to this one are in earlier segments."""
     end_lsn: int
-    """End LSN up to which finished transactions are in this segment or in earlier ones."""
+    """LSN after the segment: transactions with an end LSN up to this one are in this or earlier segments."""
     transactions: int = 0
     """Number of transactions that commit in this segment."""
     last_commit_time: int | None = None
-    """Time of the last of these commits, in microseconds since 2000-01-01 00:00 UTC; None without commits."""
+    """Time of the segment's last commit, in microseconds since 2000-01-01 00:00 UTC; None without commits."""
     relations: tuple[SchemaVersion, ...] = ()
     """Schema versions that begin in this segment."""
     parts: tuple[TransactionPart, ...] = ()
@@ -206,16 +212,16 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: tuple[IncompleteTable, ...] = ()
     """All tables that are incomplete at the end of the segment."""
     publication_changes: tuple[PublicationChange, ...] = ()
-    """Changes of publications that the recorder noticed since it stored the segment before."""
+    """Changes of publications that the recorder noticed since it stored the preceding segment."""
 
     @property
     def next_position(self) -> int:
-        """Position of the message after the last one."""
+        """Position that the message after the segment's last message has."""
         return self.first_position + self.messages
 
 
 def encode_metadata(metadata: Metadata) -> bytes:
-    r"""Return the metadata as JSON.
+    r"""Return a segment's metadata as JSON.
 
     Names and gids of a SQL_ASCII database can contain bytes that are not valid UTF-8. Each such byte is
     written as the escape of its surrogate (PEP 383): 0xff is `\udcff`.

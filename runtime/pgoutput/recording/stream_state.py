@@ -1,7 +1,8 @@
-"""State of a stream as a writer of segments needs it: transactions and relations, but no changes.
+"""Track the state of a stream for a writer of segments: transactions and relations, but not changes.
 
 Messages that open or end transactions, and messages that describe relations, are decoded; changes are only
-counted. Transactions follow apply_dispatch in PostgreSQL's src/backend/replication/logical/worker.c.
+counted. The handling of transactions follows apply_dispatch in PostgreSQL's
+src/backend/replication/logical/worker.c.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CHANGE_TAGS: Final = frozenset(
     ord(message.wire_tag)
     for message in (messages.Insert, messages.Update, messages.Delete, messages.Truncate)
 )
-"""First bytes of changes, which are not decoded."""
+"""First bytes of the messages that are changes: Insert, Update, Delete and Truncate."""
 
 _STREAM_ABORT: Final = messages.StreamAbort.wire_tag
 
@@ -54,23 +55,24 @@ class StreamState:
     """State of the stream of one session, and the contents of the current segment's metadata.
 
     Attributes:
-        end_lsn: End LSN up to which finished transactions are in this session or before it.
-        skipping: Whether changes must not be stored, because their transaction was stored before.
-        transactions: Number of transactions that committed in this segment.
-        last_commit_time: Time of the last of these commits, in microseconds since 2000-01-01 00:00 UTC; None
-            without commits.
-        relations: Schema versions that began in this segment.
-        ends: Transaction ends in this segment that metadata must list.
+        end_lsn: Transactions with an end LSN up to this one are stored, in this session or before it.
+        skipping: Whether the current transaction's changes must not be stored, because an earlier session
+            stored the transaction.
+        transactions: Number of transactions that committed in the current segment.
+        last_commit_time: Time of the current segment's last commit, in microseconds since 2000-01-01 00:00
+            UTC; None without commits.
+        relations: Schema versions that began in the current segment.
+        ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
 
     Args:
         source: Source of the stream.
-        position: Position of the first message.
-        end_lsn: End LSN up to which finished transactions were stored before the session.
+        position: Position of the session's first message.
+        end_lsn: Transactions with an end LSN up to this one were stored before the session.
         prepared: Transactions that are prepared at the start of the session.
         described: Type and Relation messages that are valid at the start, if another writer wrote the
             session's beginning.
-        resent: Checks the transactions that the server sends again.
+        resent: Checks the transactions that the server sends again; None for no check.
     """
 
     def __init__(
@@ -97,9 +99,9 @@ class StreamState:
         self._streamed: dict[int, OpenTransaction] = {}
         self._position = position
         self._stored_others = 0
-        """Number of stored messages that are not changes; the position minus this counts changes."""
+        """Number of stored messages that are not changes; subtracted from the position to count changes."""
         self._counted = position
-        """Value of that count when the current transaction's changes were counted last."""
+        """Position minus `_stored_others` when the current transaction's changes were counted last."""
         self._effects: Mapping[type[Message], Callable[[Any], Message | None]] = {
             messages.Begin: self._begin,
             messages.BeginPrepare: self._begin_prepare,
@@ -127,11 +129,11 @@ class StreamState:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction that is not streamed, or a stream block, is open."""
+        """Whether the stream is between Begin and Commit of a transaction, or inside a stream block."""
         return self._current is not None
 
     def start_segment(self, number: int) -> list[bytes]:
-        """Start a segment; return its keyframe: messages that restore the state for reading it alone."""
+        """Start a segment; return its keyframe, so that the segment can be read without earlier ones."""
         self._segment = number
         self._parts: dict[int, TransactionPart] = {}
         self.transactions: int = 0
@@ -144,14 +146,14 @@ class StreamState:
         return keyframe
 
     def parts(self, position: int) -> tuple[TransactionPart, ...]:
-        """Return the parts of transactions in this segment, which ends before `position`."""
+        """Return the parts of transactions in the current segment, which ends before `position`."""
         self._position = position
         if self._current is not None:
             self._count(self._current)
         return tuple(self._parts.values())
 
     def feed(self, data: bytes, position: int, lsn: int) -> bytes | None:
-        """Update the state with a message that is not a change; return the bytes to store in its place.
+        """Update the state with a message that is not a change; return the message to store, if any.
 
         Args:
             data: The message.
@@ -159,7 +161,7 @@ class StreamState:
             lsn: `wal_start` of the message's XLogData; 0 if there is none.
 
         Returns:
-            `data` itself, another message, or None if nothing is to be stored.
+            Bytes of the message to store: `data` itself or a replacement. None to store nothing.
 
         Raises:
             DecodeError: The message is invalid or out of place.
@@ -178,11 +180,11 @@ class StreamState:
         return data if stored is message else encode_for(stored, self._version)
 
     def takes_whole(self, first_lsn: int) -> bool:
-        """Return whether `feed_whole` can be used for transactions with commit LSNs from `first_lsn` on."""
+        """Return whether `feed_whole` accepts transactions whose lowest commit LSN is `first_lsn`."""
         return self._current is None and first_lsn >= self._stored_lsn
 
     def feed_whole(self, transactions: int, end_lsn: int, commit_time: int, lsn: int) -> None:
-        """Update the state with whole transactions, each a Begin, changes and a Commit; all are stored.
+        """Update the state with whole transactions, each a Begin, changes and a Commit, that are all stored.
 
         Args:
             transactions: Number of transactions.
@@ -285,7 +287,7 @@ class StreamState:
         return message
 
     def _has_changes(self, xid: int) -> bool:
-        """Return whether a streamed transaction has, or may have, changes."""
+        """Return whether a streamed transaction has changes; True if that is not known for certain."""
         transaction = self._streamed.get(xid)
         part = None if transaction is None else self._parts.get(transaction.begin)
         return transaction is not None and (len(transaction.segments) > 1 or part is None or part.changes > 0)
@@ -317,7 +319,7 @@ class StreamState:
     def _abort_instead(
         self, message: messages.StreamCommit | messages.StreamPrepare, lsn: int, time: int
     ) -> messages.StreamAbort:
-        """Return a Stream Abort to store in place of the end of a transaction that was stored before."""
+        """Return a Stream Abort to store in place of a Stream Commit or Stream Prepare that repeats."""
         tail = (lsn, time) if self._parallel else (None, None)
         abort = messages.StreamAbort(message.xid, message.xid, *tail)
         self._end(abort, self._finish(message), lsn, time)
@@ -326,10 +328,10 @@ class StreamState:
     # Prepared transactions
 
     def _is_prepared(self, message: messages.BeginPrepare | messages.StreamPrepare) -> bool:
-        """Return whether this Prepare was stored before.
+        """Return whether an earlier session stored this prepared transaction.
 
-        The LSN does not show that: a transaction that was prepared before the slot sent prepared
-        transactions is sent when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
+        The prepare LSN alone does not show this: a transaction that was prepared before two_phase was enabled
+        for the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
         """
         stored = self.prepared.get(message.gid)
         return stored is not None and stored.prepare_lsn == message.prepare_lsn
@@ -369,7 +371,7 @@ class StreamState:
     def _finish_prepared(
         self, message: messages.CommitPrepared | messages.RollbackPrepared, lsn: int, time: int, end_lsn: int
     ) -> bool:
-        """Note the end of a prepared transaction; return False if it was stored before."""
+        """Register the end of a prepared transaction; return False if an earlier session stored this end."""
         self._require_none_open(message)
         if end_lsn <= self._stored_lsn and message.gid not in self.prepared:
             return False
@@ -439,7 +441,7 @@ class StreamState:
             self._parts[transaction.begin] = TransactionPart(transaction.begin, transaction.xid, 0)
 
     def _count(self, transaction: OpenTransaction) -> None:
-        """Add the changes since the last call to the transaction's part in this segment."""
+        """Add the changes since the last call to the transaction's part in the current segment."""
         changes = self._position - self._stored_others
         if not self.skipping:
             part = self._parts[transaction.begin]

@@ -28,7 +28,7 @@ from pgoutput.recording.segment_format import (
 from pgoutput.recording.stream_state import StreamState
 
 Job: TypeAlias = Callable[[], None]
-"""A piece of file output that a `SegmentWriter` has run, now or in another thread."""
+"""A callable that writes files for a `SegmentWriter`, now or in another thread."""
 
 SEGMENT_BYTES: Final = 64 << 20
 """Default size of a segment's messages, in bytes: what one Spark task reads in a few seconds."""
@@ -40,7 +40,7 @@ _BATCH_ROWS: Final = 16_384
 
 
 class _OpenSegment(msgspec.Struct):
-    """The segment being written."""
+    """A segment being written."""
 
     file: SegmentFile
     position: int
@@ -53,7 +53,7 @@ class _OpenSegment(msgspec.Struct):
 
 
 class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session continues a recording."""
+    """The point at which a session continues a recording."""
 
     session: int
     """Number of the session."""
@@ -62,40 +62,42 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Position of the session's first message."""
     lsn: int
-    """End LSN up to which finished transactions are stored already; the session does not store them again."""
+    """Transactions with an end LSN up to this one are stored already and are not stored again."""
     prepared: tuple[PreparedTransaction, ...] = ()
     """Transactions that are prepared when the session starts."""
     described: tuple[bytes, ...] = ()
-    """Type and Relation messages sent earlier in the session, if another writer wrote its beginning."""
+    """Type and Relation messages sent earlier in the session, if another writer wrote that part."""
 
 
 class Remarks(msgspec.Struct, frozen=True):
-    """What the recorder noticed beside the messages, to be stored in a segment's metadata."""
+    """Observations of the recorder for a segment's metadata: incomplete tables and publication changes."""
 
     incomplete: tuple[IncompleteTable, ...] = ()
-    """All tables that are incomplete now."""
+    """All tables that are incomplete when the segment ends."""
     publication_changes: tuple[PublicationChange, ...] = ()
-    """Changes of publications that were noticed since the segment before."""
+    """Changes of publications that the recorder noticed since the preceding segment."""
 
 
 class SegmentWriter:
     """Writes the stream of one session as segments.
 
-    Files are written in jobs, which run in order. After a failed job the writer must not be used any more.
+    Files are written by jobs, callables that `run` executes in order. After a failed job the writer must not
+    be used any more.
 
     Attributes:
         state: State of the stream after the messages written so far.
 
     Args:
-        folder: Folder of the segments. With a `Directory`, segments go to the opened folder even if its path
-            later leads elsewhere.
+        folder: Folder of the segments. With a `Directory`, segments are written to the opened folder, even if
+            another folder takes its path.
         source: Source of the stream.
-        start: Where the session continues the recording.
-        run: Runs a job, now or in another thread.
-        stored: Called, from within a job, with path and metadata of each segment that is safe on the disk.
+        start: The point at which the session continues the recording.
+        run: Executes a job, now or later in another thread; jobs must be executed in order.
+        stored: Called by a job with path and metadata of each segment, after the segment was flushed to the
+            disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
-        remarks: Called with the OIDs of the relations that a segment describes when the segment ends;
-            returns the remarks for its metadata.
+        remarks: Called when a segment ends, with the OIDs of the relations whose schema versions begin in the
+            segment; returns the remarks for the segment's metadata.
         resent: Checks the transactions that the server sends again, if the stream begins before `start.lsn`.
     """
 
@@ -127,7 +129,7 @@ class SegmentWriter:
         self._batch_limit = min(_BATCH_BYTES, segment_bytes)
         self._file: _OpenSegment | None = None
         self._batches: list[pa.RecordBatch] = []
-        """Messages that are not written yet."""
+        """Messages that are not yet written to the segment's file."""
         self._rows = self._bytes = 0
 
     @property
@@ -137,7 +139,10 @@ class SegmentWriter:
 
     @property
     def has_ends(self) -> bool:
-        """Whether a transaction ends in the segment being written: storing it allows to acknowledge more."""
+        """Whether a transaction ends in the segment being written.
+
+        If so, storing the segment allows the recorder to acknowledge a higher LSN.
+        """
         return self._file is not None and self.state.end_lsn > self._file.start_lsn
 
     def write(self, messages: Iterable[XLogData], received_at: int) -> None:
@@ -192,12 +197,12 @@ class SegmentWriter:
                     self.rotate()
 
     def rotate(self) -> None:
-        """End the segment being written, if there is one; the next message starts a new segment."""
+        """End the segment being written, if any; the next message starts a new segment."""
         if self._file is not None:
             self._rotate(self._file, may_be_empty=False)
 
     def announce(self) -> None:
-        """Write a segment without messages, to store remarks; do nothing if a segment is being written."""
+        """Write a segment that has no messages, only remarks; do nothing if a segment is being written."""
         if self._file is None:
             file = self._open()
             self._run(lambda: file.file.add_keyframe(file.keyframe))
@@ -238,7 +243,7 @@ class SegmentWriter:
         return _OpenSegment(file, self._position, lsn, keyframe, time.monotonic())
 
     def _fitting_rows(self, data: pa.BinaryArray) -> int:
-        """Return how many messages fill the current row group, if all of them are stored."""
+        """Return how many of the next messages fill the current row group, if all of them are stored."""
         ends = value_offsets(data)
         count = np.searchsorted(ends, int(ends[0]) + self._batch_limit - self._bytes)
         return min(int(count), _BATCH_ROWS - self._rows, len(data))

@@ -1,11 +1,12 @@
 """Views of a recording as Arrow batches: its messages, its committed changes, one table, or its schema.
 
-`plan_messages` and `plan_changes` return the tasks of a view: which segments to read, and what of each. A
-task needs one segment only, so tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView`
-convert the batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema of `table_schema`; `read` does
-so for a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
+`plan_messages` and `plan_changes` return the tasks of a view. A task names one segment and the transactions
+to read of the segment. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
+batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns. `read` converts
+a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
 
-`build_timeline` and `UnorderedDecoder` decode messages in any order, without a recording.
+`build_timeline` and `UnorderedDecoder` decode messages in any order; the messages need not come from a
+recording.
 """
 
 from __future__ import annotations
@@ -81,14 +82,14 @@ __all__ = [
 
 
 class View(Protocol):
-    """Converts the messages of one segment to rows."""
+    """Converts the messages of one segment to rows of a view."""
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows for a batch of messages.
+        """Return the view's rows for a batch of messages.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`; they follow the batch of the last
-                call.
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
+                of the call before ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.
@@ -96,7 +97,7 @@ class View(Protocol):
 
 
 def read(segment: SegmentReader, view: View) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a view of a segment, in batches that are not empty.
+    """Yield all rows that a view has for a segment, in non-empty batches.
 
     Raises:
         RecordingError: The file is damaged, or a message is invalid or out of place.
@@ -112,8 +113,8 @@ class ChangesView:
 
     Args:
         segment: The segment.
-        task: What to read of the segment.
-        wanted: Whether to read the changes of a relation.
+        task: The task for this segment; names the transactions to read.
+        wanted: Called with a relation's schema; returns whether to read the relation's changes.
     """
 
     def __init__(self, segment: SegmentReader, task: Task, wanted: RelationFilter) -> None:
@@ -122,10 +123,11 @@ class ChangesView:
         self._incomplete = {table.oid: table.reason for table in segment.metadata.incomplete}
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows for a batch of messages that follows the batch of the last call.
+        """Return the rows of `CHANGES` for a batch of messages.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`.
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
+                of the call before ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.
@@ -142,8 +144,8 @@ class TableView(ChangesView):
 
     Args:
         segment: The segment.
-        task: What to read of the segment.
-        wanted: Whether to read the changes of a relation: those of the table.
+        task: The task for this segment; names the transactions to read.
+        wanted: Called with a relation's schema; returns whether the relation is the table.
         schema: Schema of the rows, as `table_schema` returns it.
     """
 

@@ -16,12 +16,12 @@ from pgoutput.views.relation_schemas import RelationSchema
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The changes of a batch; a Truncate counts once for each of its relations."""
+    """The changes of a batch of messages; a Truncate is one change for each of its relations."""
 
     index: MessageIndex
-    """The messages of the batch."""
+    """Index of all messages of the batch, with their fields and cells."""
     rows: Numbers
-    """Row of each change's message."""
+    """Row of each change's message in the batch."""
     schemas: Sequence[RelationSchema]
     """Schemas of the changed relations, without duplicates."""
     schema: Numbers
@@ -39,11 +39,11 @@ class Changes(msgspec.Struct, frozen=True):
 def used_schemas(
     schemas: Sequence[RelationSchema | None], numbers: Numbers
 ) -> tuple[list[RelationSchema], Numbers]:
-    """Return the schemas that `numbers` refer to, and the numbers renumbered accordingly.
+    """Return the schemas that `numbers` refers to, and `numbers` as indices of the returned schemas.
 
     Args:
-        schemas: All schemas; None for a schema that no number refers to.
-        numbers: Indices of schemas.
+        schemas: All schemas; None for a schema that `numbers` does not refer to.
+        numbers: Indices of `schemas`.
     """
     used = np.flatnonzero(np.bincount(numbers, minlength=len(schemas)))
     renumbered = np.zeros(len(schemas), np.int64)
@@ -53,43 +53,43 @@ def used_schemas(
 
 
 class CellLists(NamedTuple):
-    """A list of cells for each row, like an Arrow list array."""
+    """A list of cells for each change, laid out like an Arrow list array."""
 
     offsets: Numbers
-    """Where each row's cells begin in `cells`, and where the last row's cells end."""
+    """Index in `cells` where each change's cells begin, and where the last change's cells end."""
     missing: Mask
-    """Which rows have no tuple."""
+    """Whether each change lacks the tuple, so that its list is missing and not just empty."""
     cells: Numbers
-    """Number of each cell in the index."""
+    """Number of each cell in the `MessageIndex` of the batch."""
     columns: Numbers
-    """Column of each cell; the columns of all schemas are numbered consecutively."""
+    """Column number of each cell; the columns of all schemas are numbered consecutively."""
     schema: RelationSchema | None = None
-    """The schema of all rows, if the lists are whole tuples of one schema; else None."""
+    """The schema of all changes, if the lists are whole tuples of one schema; else None."""
 
     def where(self, mask: Mask) -> CellLists:
-        """Return the lists with only the cells where the mask is true."""
+        """Return the lists without the cells for which the mask is false."""
         offsets = np.concatenate(([0], np.cumsum(mask)))[self.offsets]
         return CellLists(offsets, self.missing, self.cells[mask], self.columns[mask])
 
     @property
     def emptied(self) -> CellLists:
-        """The same rows with empty lists."""
+        """The same changes with empty lists."""
         return CellLists(np.zeros_like(self.offsets), self.missing, self.cells[:0], self.columns[:0])
 
 
 def new_first(changes: Changes) -> Numbers:
-    """Return the number of the first cell of each new tuple; -1 if there is none."""
+    """Return the number of the first cell of each change's new tuple; -1 for a change without one."""
     return changes.index.first("new")[changes.rows]
 
 
 def old_first(changes: Changes) -> Numbers:
-    """Return the number of the first cell of each old or key tuple; -1 if neither is sent."""
+    """Return the number of the first cell of each change's old or key tuple; -1 if neither was sent."""
     key = changes.index.first("key")[changes.rows]
     return np.where(key >= 0, key, changes.index.first("old")[changes.rows])
 
 
 def new_cells(changes: Changes) -> tuple[CellLists, CellLists]:
-    """Return the cells of the new tuples: those that were sent, and those that are UNCHANGED."""
+    """Return the cells of the new tuples in two parts: the sent cells and the UNCHANGED cells."""
     cells = _cells(changes, new_first(changes), np.zeros(len(changes), np.bool_))
     unchanged = is_unchanged(changes.index)
     if not unchanged.any():
@@ -99,7 +99,7 @@ def new_cells(changes: Changes) -> tuple[CellLists, CellLists]:
 
 
 def unchanged_cells(changes: Changes) -> CellLists:
-    """Return the cells of the new tuples that are UNCHANGED."""
+    """Return the UNCHANGED cells of the new tuples."""
     if not is_unchanged(changes.index).any():
         none = np.zeros(0, np.int64)
         offsets, missing = np.zeros(len(changes) + 1, np.int64), np.zeros(len(changes), np.bool_)
@@ -108,12 +108,12 @@ def unchanged_cells(changes: Changes) -> CellLists:
 
 
 def old_cells(changes: Changes) -> CellLists:
-    """Return the cells of the old tuples; of key tuples only those of the replica identity."""
+    """Return the cells of the old tuples; of key tuples only the columns of the replica identity."""
     return _cells(changes, old_first(changes), changes.index.first("key")[changes.rows] >= 0)
 
 
 def is_unchanged(index: MessageIndex) -> Mask:
-    """Return which cells of a batch are UNCHANGED."""
+    """Return for each cell of a batch whether it is UNCHANGED."""
     unchanged: Mask = index.kinds == _UNCHANGED
     return unchanged
 
@@ -123,8 +123,9 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> CellLists:
 
     Args:
         changes: The changes.
-        first: Number of the first cell of each tuple; -1 if there is none.
-        is_key: Which tuples are key tuples, of which only the columns of the replica identity are returned.
+        first: Number of the first cell of each change's tuple; -1 for a change without the tuple.
+        is_key: Whether each tuple is a key tuple, of which only the columns of the replica identity are
+            returned.
     """
     missing = first < 0
     if len(changes.schemas) == 1 and not is_key.any():
@@ -144,7 +145,7 @@ def _cells(changes: Changes, first: Numbers, is_key: Mask) -> CellLists:
 
 
 def _whole_tuples(schema: RelationSchema, first: Numbers, missing: Mask) -> CellLists:
-    """Return the cells of whole tuples of one schema: the result of `_cells`, but faster."""
+    """Return the cells of whole tuples that all have one schema, faster than `_cells` does."""
     columns = np.arange(len(schema.names))
     present = first[~missing] if missing.any() else first
     offsets = np.concatenate(([0], np.cumsum(~missing) * len(columns)))

@@ -53,7 +53,8 @@ COMMON_COLUMNS: Final = (
   The time is NULL outside the years 1 to 9999, which Spark cannot represent.
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
 - `position`: Position of the message.
-- `sequence`: Sorts changes by commit, then in the order in which they were made.
+- `sequence`: Sort key. Sorts changes by commit LSN, and the changes of a transaction in the order in which
+  they were made.
 - `key_columns`: Column names of the replica identity; all columns for REPLICA IDENTITY FULL.
 """
 
@@ -70,13 +71,14 @@ CHANGES: Final = pa.schema(
 """Columns of the view `changes`, one row per committed change: `COMMON_COLUMNS`, and the following.
 
 - `columns`: All columns of the relation at the time of the change, with pg_attribute.atttypid and atttypmod
-  (those of the base type for a domain), as a JSON object: `{"id":[20,-1]}`. Structs would cost Spark a
-  quarter more time.
+  (those of the base type for a domain), as a JSON object: `{"id":[20,-1]}`. JSON, because structs would cost
+    Spark a quarter more time.
 - `before`: The old row with REPLICA IDENTITY FULL, else the old values of the key columns, by column name;
   NULL if the server sends neither: for inserts, and for updates that do not change the key.
 - `after`: The new row without unchanged columns, by column name; NULL for deletes and truncates.
 - `unchanged`: Names of the unchanged TOASTed columns, which the server does not send.
-- `incomplete`: Why the recording lacks changes of the relation; NULL if it lacks none.
+- `incomplete`: Why the relation is an incomplete table, that is, changes of it are missing in the recording;
+  NULL if none are missing.
 
 Values are PostgreSQL's text, whether they were sent in text or in binary format.
 """
@@ -90,7 +92,7 @@ def changes_batch(
     Args:
         committed: The changes.
         snapshot: Whether the changes are rows of a snapshot.
-        incomplete: Reason why a table is incomplete, by OID of the table.
+        incomplete: For each incomplete table the reason why it is incomplete, by OID.
     """
     columns = change_columns(committed.changes) | commit_columns(committed, snapshot=snapshot)
     columns["incomplete"] = _incomplete(committed.changes, incomplete)
@@ -105,7 +107,7 @@ def _incomplete(changes: Changes, incomplete: Mapping[int, str]) -> pa.StringArr
 
 
 def change_columns(changes: Changes) -> dict[str, pa.Array]:
-    """Return the columns of `CHANGES` that do not depend on the commit, by name."""
+    """Return those columns of `CHANGES` that do not depend on the commit, by column name."""
     new, unchanged = new_cells(changes)
     return common_columns(changes) | {
         "columns": _schema_column(changes, "columns"),
@@ -116,7 +118,7 @@ def change_columns(changes: Changes) -> dict[str, pa.Array]:
 
 
 def common_columns(changes: Changes) -> dict[str, pa.Array]:
-    """Return the columns of `COMMON_COLUMNS` that do not depend on the commit, by name."""
+    """Return those columns of `COMMON_COLUMNS` that do not depend on the commit, by column name."""
     return {
         "operation": _OPERATIONS.take(pa.array(_OPERATION_NUMBERS[changes.index.tags[changes.rows]])),
         "relation": _schema_column(changes, "relation"),
@@ -125,11 +127,12 @@ def common_columns(changes: Changes) -> dict[str, pa.Array]:
 
 
 def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa.Array]:
-    """Return the columns of `COMMON_COLUMNS` that depend on the commit, by name.
+    """Return those columns of `COMMON_COLUMNS` that depend on the commit, by column name.
 
     Args:
         committed: The changes.
-        snapshot: Whether the changes are rows of a snapshot; then `operation` is returned too.
+        snapshot: Whether the changes are rows of a snapshot. If so, `operation` is returned too, with the
+            value Snapshot.
     """
     # Compared in microseconds since 2000: out-of-range times since 1970 may need more than 64 bits.
     first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))
@@ -152,7 +155,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
 
 
 def _schema_column(changes: Changes, name: str) -> pa.Array:
-    """Return a column of `CHANGES` that depends only on the relation."""
+    """Return a column of `CHANGES` that is equal for all changes of a schema version."""
     if not changes.schemas:
         return pa.array([], CHANGES.field(name).type)
     if len(changes.schemas) == 1:
@@ -162,7 +165,7 @@ def _schema_column(changes: Changes, name: str) -> pa.Array:
 
 
 def names_column(changes: Changes, cells: CellLists) -> pa.ListArray:
-    """Return the column names of the cells, as a list for each change."""
+    """Return for each change the column names of its cells."""
     offsets = pa.array(cells.offsets.astype(np.int32))
     names = _names(changes, cells) if len(cells.columns) else pa.array([], _TEXT)
     return pa.ListArray.from_arrays(offsets, names, type=TEXTS)
@@ -176,7 +179,7 @@ def _names(changes: Changes, cells: CellLists) -> pa.StringArray:
 
 
 def _maps(changes: Changes, cells: CellLists) -> pa.MapArray:
-    """Return the cells as text by column name, as a map for each change."""
+    """Return for each change a map from column name to the cell as text."""
     if cells.missing.all():
         return pa.nulls(len(changes), _MAP)
     offsets = pa.array(cells.offsets.astype(np.int32))
@@ -188,5 +191,5 @@ def _maps(changes: Changes, cells: CellLists) -> pa.MapArray:
 _OPERATIONS: Final = pa.array([kind.__name__ for kind in ROW_CHANGES])
 
 _OPERATION_NUMBERS: Final = np.zeros(256, np.int64)
-"""By first byte of a message: index in `_OPERATIONS`."""
+"""Index in `_OPERATIONS` for each value of a message's first byte."""
 _OPERATION_NUMBERS[[ord(kind.wire_tag) for kind in ROW_CHANGES]] = range(len(ROW_CHANGES))

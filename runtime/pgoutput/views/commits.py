@@ -1,4 +1,4 @@
-"""Find the commit that each change of a segment belongs to, from the messages that open transactions."""
+"""Find the commit that each change of a segment belongs to."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class CommitColumns(NamedTuple):
-    """Several commits, as NumPy arrays of the same length."""
+    """Several commits, one NumPy array per field."""
 
     wanted: Mask
-    """Whether the changes of the transaction are wanted; the other columns are undefined if not."""
+    """Whether to read the transaction's changes; if not, the values in the other columns are undefined."""
     xids: Numbers
     lsns: Numbers
-    """Commit LSNs; those of 2**63 and more are negative."""
+    """Commit LSNs as signed integers; LSNs of 2**63 and more are negative."""
     times: Numbers
     """Commit times, in microseconds since 2000-01-01 00:00 UTC."""
     parts: Numbers
-    """Number of the transaction in the sorted list of streamed, prepared and divided transactions."""
+    """Index of the transaction among the segment's `TransactionPart`s, sorted by position; for other
+    transactions, the number of parts."""
 
     def take(self, numbers: Numbers | slice) -> CommitColumns:
         """Return the commits with these indices."""
@@ -59,10 +60,11 @@ class CommitTracker:
     """Tracks, batch by batch, which transaction the messages of a segment belong to.
 
     Args:
-        parts: Positions where the segment's streamed, prepared and divided transactions begin.
-        commits: The commits of those of these transactions that are wanted, by the same position.
-        begun: The same position, by xid, for those that began before the segment.
-        whole: Whether ordinary transactions, which are wholly in the segment, are wanted.
+        parts: Positions where the transactions begin that have a `TransactionPart` in the segment.
+        commits: Commits of the transactions in `parts` whose changes to read, by that position.
+        begun: Positions in `parts` of the transactions that began before the segment, by xid.
+        whole: Whether to read the changes of transactions that are not in `parts`; the segment has all of
+            them.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class CommitTracker:
         """Return the commits of a batch, and for each message the index of its commit.
 
         Args:
-            index: The messages, which follow the batch of the last call.
+            index: The messages. Each call continues where the batch of the call before ended.
             positions: Positions of the messages; -1 in the keyframe.
         """
         is_border = _IS_BORDER[index.tags]
@@ -115,7 +117,13 @@ class CommitTracker:
         return rows[~(present[rows] & np.isin(keys, self._rolled_back))]
 
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
-        """Return the commit of what follows each border; an unwanted commit if nothing is open there."""
+        """Return the commit of the messages after each border; an unwanted commit if no transaction is open.
+
+        Args:
+            index: The messages of the batch.
+            rows: Rows of the borders: messages that open or close a transaction or a stream block.
+            positions: Positions of the borders; -1 in the keyframe.
+        """
         tags = index.tags[rows]
         xids = index.field("xid").values[rows]
         begins = np.where(_OPENS[tags], positions, _NEVER)
@@ -142,5 +150,5 @@ class CommitTracker:
 _OPENING: Final = (messages.Begin, messages.BeginPrepare, messages.StreamStart)
 _OPENS: Final = tag_mask(_OPENING)
 _IS_BORDER: Final = _OPENS | tag_mask((messages.Commit, messages.Prepare, messages.StreamStop))
-"""By first byte: whether a message opens or closes a transaction or a stream block."""
+"""Whether a message opens or closes a transaction or stream block, for each value of its first byte."""
 _BEGIN, _STREAM_START = (ord(kind.wire_tag) for kind in (messages.Begin, messages.StreamStart))

@@ -1,7 +1,7 @@
 """Read the changes of a segment that belong to committed transactions, without reading other segments.
 
-A segment alone does not show whether a streamed, prepared or divided transaction commits later. The task
-that reads the segment names the wanted ones and their commits.
+A segment alone does not show whether its streamed and prepared transactions, and the transactions that
+continue in other segments, commit later. The segment's task names those to read, with their commits.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, sche
 
 
 class CommittedBatch(NamedTuple):
-    """The committed changes of a batch."""
+    """The committed changes of a batch of messages."""
 
     changes: Changes
     positions: Numbers
     """Position of each change's message."""
     commits: CommitColumns
-    """The commits that the changes belong to, and possibly others."""
+    """The commits that the changes belong to, and possibly other commits."""
     commit: Numbers
     """Index of each change's commit in `commits`."""
 
@@ -48,9 +48,9 @@ class CommittedChangesReader:
     Args:
         segment: The segment.
         whole: Whether to read transactions that are wholly inside the segment.
-        commits: Commits of the streamed, prepared and divided transactions to read, by the position where
-            the transaction begins.
-        wanted: Whether to read the changes of a relation.
+        commits: Commits of the other transactions to read (streamed, prepared, or not wholly inside the
+            segment), by the position where the transaction begins.
+        wanted: Called with a relation's schema; returns whether to read the relation's changes.
     """
 
     def __init__(
@@ -76,7 +76,9 @@ class CommittedChangesReader:
         self._tracker = SchemaTracker(schema_if_wanted)
 
     def read(self, positions: pa.Array, data: pa.Array) -> CommittedBatch:
-        """Return the wanted changes of a batch of messages that follows the batch of the last call.
+        """Return the committed changes of a batch of messages.
+
+        Each call continues where the batch of the call before ended.
 
         Args:
             positions: Positions of the messages; NULL in the keyframe.
@@ -105,7 +107,7 @@ class CommittedChangesReader:
 
 
 def changed_relations(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Return a row and an OID for each relation that a change affects; a Truncate can affect several.
+    """Return message row and relation OID of each changed relation; a Truncate can change several.
 
     Args:
         index: The messages.
@@ -124,7 +126,7 @@ def changed_relations(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numb
 
 
 class _UnknownRelations(NamedTuple):
-    """Changes of relations without a Relation message."""
+    """Changes of relations that no Relation message has described: rows and relation OIDs."""
 
     rows: Numbers
     oids: Numbers

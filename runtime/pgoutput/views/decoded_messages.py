@@ -1,4 +1,4 @@
-"""Messages with their changes: one row per message of any stream, committed or not."""
+"""Rows of decoded messages with their changes: one row per message, in committed transactions or not."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ DECODED: Final = pa.schema(
 """Columns of decoded messages, one row per message.
 
 - `message`: The message, with the fields of `pgoutput.schemas.arrow.MESSAGES`.
-- `changes`: A list of `CHANGE` with one element per changed relation, so only truncates have several; NULL
-  for messages that are not changes.
+- `changes`: A list of `CHANGE` with one element per changed relation, so only a Truncate can have several;
+  NULL for messages that are not changes.
 """
 
 
 def decoded_batch(batch: UnorderedBatch) -> pa.RecordBatch:
-    """Return messages as rows of `DECODED`; all columns are NULL for NULL and for an invalid message."""
+    """Return messages as rows of `DECODED`; a NULL or invalid message gives a row of NULLs."""
     missing = batch.index.tags == 0
     missing[list(batch.errors)] = True
     columns = message_columns(batch.index)

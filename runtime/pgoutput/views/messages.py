@@ -1,4 +1,4 @@
-"""The view `messages`: one row per message, with all its fields."""
+"""The view `messages`: one row per message, with all fields of the message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MESSAGES: Final = pa.schema(
         *schemas.MESSAGES,
     ]
 )
-"""Columns of the view `messages`, one row per message: the following, and `pgoutput.schemas.arrow.MESSAGES`.
+"""Columns of the view `messages`, one row per message: these, and the columns of
+`pgoutput.schemas.arrow.MESSAGES`.
 
 - `position`: Position of the message.
 - `wal_start`: `wal_start` of the message's XLogData; 0 if the server gives none.
@@ -34,10 +35,11 @@ class MessagesView:
         self._decoder = segment.decoder()
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows for a batch of messages that follows the batch of the last call.
+        """Return the rows of `MESSAGES` for a batch of messages.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`.
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
+                of the call before ended.
 
         Raises:
             RecordingError: A message is invalid.

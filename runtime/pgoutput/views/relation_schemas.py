@@ -1,4 +1,4 @@
-"""Schemas of relations, as the views of changes use them."""
+"""Schemas of relations, as the views `changes`, `table` and `schema` use them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RELATION: Final = pa.struct(
 
 
 class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """The schema of a relation in one schema version: its name, columns and replica identity."""
+    """The schema that one schema version gives a relation: name, columns and replica identity."""
 
     relation: Relation
     """The Relation message, with base types in place of domains and without xid."""
@@ -52,7 +52,7 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
-        """The columns of `CHANGES` that describe the relation, and `names`: arrays of one row."""
+        """The columns of `CHANGES` that describe the relation, and `names`, as arrays of one row, by name."""
         relation = {"oid": self.relation.oid, "namespace": self.namespace, "name": self.name}
         columns = {
             name: (column.type_oid, column.type_modifier)
@@ -66,7 +66,7 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
         }
 
     def repeated(self, name: str, rows: int) -> pa.Array:
-        """Return one of `columns` repeated for `rows` rows; the array is cached between batches."""
+        """Return the array `columns[name]` repeated to `rows` rows; cached for the next batches."""
         array = self._repeated.get(name)
         if array is None or len(array) < rows:
             array = self._repeated[name] = self.columns[name].take(pa.array(np.zeros(rows, np.int64)))
@@ -78,10 +78,10 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 _CACHED_SCHEMAS: Final = 4
-"""Number of schemas that the segments of a process share, with their cached arrays."""
+"""Number of schemas that are cached, with their arrays, for all segments that a process reads."""
 
 RelationFilter: TypeAlias = Callable[[RelationSchema], bool]
-"""Whether changes of a relation are wanted."""
+"""A function of a relation's schema that returns whether to read the relation's changes."""
 
 
 def relation_schema(relation: Relation, types: Mapping[int, messages.Type]) -> RelationSchema:
@@ -89,14 +89,14 @@ def relation_schema(relation: Relation, types: Mapping[int, messages.Type]) -> R
 
     Args:
         relation: The Relation message.
-        types: The Type messages that came before, by OID.
+        types: The Type messages that were sent before the Relation message, by OID of the type.
     """
     return schema_of(msgspec.structs.replace(base_types(relation, types), xid=None))
 
 
 @lru_cache(_CACHED_SCHEMAS)
 def schema_of(relation: Relation) -> RelationSchema:
-    """Return the schema of a relation that has base types in place of domains and no xid."""
+    """Return the schema for a Relation message that has base types in place of domains and no xid."""
     columns = relation.columns
     keys = [number for number, column in enumerate(columns) if column.flags & messages.ColumnFlag.KEY]
     names = tuple(shown_text(column.name) for column in columns)

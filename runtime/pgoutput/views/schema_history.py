@@ -41,27 +41,27 @@ SCHEMA: Final = pa.schema(
 """Columns of the view `schema`, one row per schema version of a relation.
 
 - `relation`: OID, namespace and name of the relation in this schema version.
-- `version`: Number of the schema version among those of the relation, from 1.
-- `lsn`: The last LSN in the stream before the Relation message, which has no LSN itself.
+- `version`: Number of the schema version among the relation's schema versions, from 1.
+- `lsn`: The last LSN that the server sent before the Relation message. A Relation message has no LSN itself.
 - `position`: Position of the Relation message.
 - `replica_identity`: pg_class.relreplident.
-- `columns`: For each column its name, its type as in SQL (of a domain, the domain's name), whether it belongs
-  to the replica identity, pg_attribute.atttypid and atttypmod.
+- `columns`: For each column its name, its type as in SQL (of a domain, the domain's name), whether the column
+  belongs to the replica identity, pg_attribute.atttypid and atttypmod.
 """
 
 
 class NumberedSchemaVersion(msgspec.Struct, frozen=True):
-    """A schema version of a relation, with its number among those of the relation."""
+    """A schema version of a relation, with its number among the relation's schema versions."""
 
     number: int
-    """Number of the schema version, from 1."""
+    """Number of the schema version among the relation's schema versions, from 1."""
     lsn: int
-    """The last LSN in the stream before the Relation message."""
+    """Last LSN that the server sent before the Relation message."""
     position: int
     """Position of the Relation message."""
     relation: Relation
     types: dict[int, Type]
-    """The Type messages of the columns' types that are not built in, by OID."""
+    """Type messages of those column types that are not built in, by OID of the type."""
 
     @property
     def schema(self) -> RelationSchema:
@@ -72,10 +72,10 @@ class NumberedSchemaVersion(msgspec.Struct, frozen=True):
 def schema_versions(segments: Iterable[Metadata]) -> Iterator[NumberedSchemaVersion]:
     """Yield the schema versions of all relations, in the order of the stream.
 
-    A schema version that repeats the one before, because a new session or segment began, is left out.
+    A new session or segment can repeat the schema version before; the repetition is left out.
 
     Args:
-        segments: Metadata of the first segments of a recording, or of all, in order.
+        segments: Metadata of all segments of a recording, or of the first of them, in order.
     """
     last: dict[int, NumberedSchemaVersion] = {}
     for segment in segments:
@@ -120,7 +120,9 @@ def _row(version: NumberedSchemaVersion) -> dict[str, Any]:
 
 
 def type_name(oid: int, modifier: int, types: Mapping[int, Type]) -> str:
-    """Return the name of a type as in SQL, such as `numeric(12,2)` or `int4[]`; built-in ones as in pg_type.
+    """Return the name of a type as in SQL, such as `numeric(12,2)` or `int4[]`.
+
+    Built-in types have their name in pg_type, such as `int4` for integer.
 
     Args:
         oid: pg_attribute.atttypid.
@@ -149,4 +151,4 @@ _MODIFIERS: Final[Mapping[str, Callable[[int], str]]] = {
     # timestamp.c, intervaltypmodout: the lower half is the precision; 0xFFFF means none
     "interval": lambda modifier: "" if modifier & 0xFFFF == 0xFFFF else f"({modifier & 0xFFFF})",
 }
-"""Functions that return the suffix of a type name for a type modifier, by kind of modifier."""
+"""Functions from a type modifier to the suffix of the type name, by the type's kind of modifier."""

@@ -17,9 +17,9 @@ from pgoutput.views.committed_changes import CommittedBatch
 from pgoutput.views.relation_schemas import RelationSchema
 
 RESCUED: Final = "_rescued_data"
-"""Name of a row's last column, with the rescued values: a map from column name to text.
+"""Name of the column of rescued values, the last of a row: a map from column name to text.
 
-If the table has a column of this name, underscores are appended.
+If the table itself has a column of this name, underscores are appended to the name.
 """
 
 RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
@@ -27,9 +27,9 @@ RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
 
 
 def row_type(schemas: Iterable[RelationSchema]) -> pa.StructType:
-    """Return the type of a table's rows: all columns that the table ever had, and `_rescued_data`.
+    """Return the struct type of a table's rows: all columns that the table ever had, and `_rescued_data`.
 
-    A column whose type changed gets a type that can represent the values of all its types.
+    A column whose type changed gets an Arrow type that can represent the values of all types it had.
 
     Args:
         schemas: The schemas of all schema versions of the table, in order.
@@ -46,10 +46,11 @@ def row_type(schemas: Iterable[RelationSchema]) -> pa.StructType:
 
 
 def table_schema(row: pa.StructType) -> pa.Schema:
-    """Return the columns of the view `table`.
+    """Return the Arrow schema of the view `table`.
 
-    They are those of the view `changes` without `columns` and `incomplete`. `before` and `after` are structs
-    with a field for each column of the table, which is NULL if the column was not sent.
+    The view has the columns of the view `changes`, except `columns` and `incomplete`. `before` and `after`
+    are structs with a field for each column of the table; the field is NULL if the server did not send the
+    column.
 
     Args:
         row: Type of the table's rows, as `row_type` returns it.
@@ -83,8 +84,8 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
 
     Args:
         changes: The changes.
-        first: Number of the first cell of each row; -1 if there is no row.
-        unsent: Which cells of the batch are UNCHANGED; None if none is.
+        first: Number of the first cell of each change's old or new row; -1 for a change without that row.
+        unsent: Whether each cell of the batch is UNCHANGED; None if no cell is.
         type_: Type of the rows.
     """
     if (first < 0).all():
@@ -101,7 +102,7 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
 def _structs_of_schema(
     index: MessageIndex, schema: RelationSchema, first: Numbers, unsent: Mask | None, type_: pa.StructType
 ) -> pa.StructArray:
-    """Return rows that have the same schema as structs."""
+    """Return rows as structs, where all rows have the schema `schema`."""
     *fields, rescued = type_
     types = {field.name: field.type for field in fields}
     arrays = {name: pa.nulls(len(first), own) for name, own in types.items() if name not in schema.names}
@@ -125,7 +126,7 @@ def _structs_of_schema(
 
 
 def _rescued(lost: Mapping[str, Rescued], rows: int, type_: pa.MapType) -> pa.MapArray:
-    """Return the rescued values of all columns as a map for each row."""
+    """Return for each row a map from column name to rescued value; NULL if the row has none."""
     if not any(lost.values()):
         return pa.nulls(rows, type_)
     maps: list[dict[str, str | None] | None] = [None] * rows

@@ -1,8 +1,8 @@
-"""Plan which segments a view reads, and what of each, so that each committed change is read once.
+"""Plan the tasks of a view, so that each committed change is read exactly once.
 
-A task reads one segment and is independent of the other tasks. The changes of a transaction that spans
-several segments are read together with the segment in which it commits, from the segments that the metadata
-names.
+A task reads one segment and is independent of other tasks. If a transaction spans several segments, the
+metadata of the segment with its commit names all of them. The plan for that segment then has a task for each
+segment with changes of the transaction.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pgoutput.recording import Recording
 from pgoutput.views.commits import Commit
 
 _COMMITS: Final = frozenset({"Commit", "StreamCommit", "CommitPrepared"})
-"""Types of `TransactionEnd` that are commits."""
+"""Values of `TransactionEnd.type` that are commits."""
 
 _GROUP_BYTES: Final = 128 << 20
 """Target size of a group of tasks, in bytes: the default of spark.sql.files.maxPartitionBytes."""
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a view reads of one segment."""
+    """The part of one segment that a view reads."""
 
     place: str
     """Path or URI of the segment, as `pgoutput.recording.locate` takes it."""
     whole: bool
-    """Whether to read transactions that are wholly inside the segment."""
+    """Whether to read transactions that are wholly inside the segment, neither streamed nor prepared."""
     commits: dict[int, Commit] = {}
-    """Commits of the streamed, prepared and divided transactions to read, by the position where the
-    transaction begins."""
+    """Commits of the other transactions to read (streamed, prepared, or not wholly inside the segment), by
+    the position where the transaction begins."""
     size: int = 0
     """Size of the segment's rows before compression, in bytes."""
 
@@ -45,7 +45,7 @@ class LsnRange(NamedTuple):
     first: int = 0
     """Lowest LSN of the range."""
     last: int = 2**64 - 1
-    """Highest LSN of the range; it belongs to the range."""
+    """Highest LSN of the range, inclusive."""
 
     def __contains__(self, lsn: object) -> bool:
         return isinstance(lsn, int) and self.first <= lsn <= self.last
@@ -55,7 +55,7 @@ ALL_LSNS: Final = LsnRange()
 
 
 def plan_messages(recording: Recording, numbers: Sequence[int]) -> list[Task]:
-    """Return the tasks that read all messages of segments.
+    """Return the tasks that read all messages of these segments.
 
     Args:
         recording: The recording.
@@ -69,12 +69,12 @@ def plan_messages(recording: Recording, numbers: Sequence[int]) -> list[Task]:
 
 
 def plan_changes(recording: Recording, numbers: Sequence[int], lsns: LsnRange = ALL_LSNS) -> list[Task]:
-    """Return the tasks that read the changes of transactions that commit in segments.
+    """Return the tasks that read the changes of the transactions that commit in these segments.
 
     Args:
         recording: The recording.
-        numbers: Numbers of the segments that have the commits.
-        lsns: LSNs of the wanted commits. The tasks may also read other commits.
+        numbers: Numbers of the segments with the transactions' commits.
+        lsns: Commit LSNs of the transactions to read. The tasks may also read other transactions.
 
     Raises:
         RecordingError: A segment is missing or damaged, or its file has the wrong name.
@@ -107,11 +107,11 @@ def _task(recording: Recording, number: int, *, whole: bool, commits: dict[int, 
 
 
 def group_tasks(tasks: Sequence[Task], at_least: int) -> list[list[Task]]:
-    """Return consecutive tasks in groups of similar size, so that small tasks do not dominate.
+    """Group consecutive small tasks, so that the groups have similar sizes in bytes.
 
     Args:
         tasks: The tasks.
-        at_least: Least number of groups, if there are as many tasks.
+        at_least: Minimum number of groups; the number of tasks if that is lower.
     """
     total = sum(task.size for task in tasks)
     count = max(min(at_least, len(tasks)), total // _GROUP_BYTES)

@@ -1,8 +1,9 @@
-"""Decode messages in any order, after a first pass over the few messages that the others depend on.
+"""Decode messages in any order, after a first pass over the few messages that others depend on.
 
 A message cannot be decoded alone: inside a stream block it has an xid, and a change needs the Relation
 message that is valid at its place in the stream. `build_timeline` collects stream blocks and Relation
-messages. With the resulting `Timeline`, `UnorderedDecoder` decodes all messages in any order.
+messages in a `Timeline` (not a timeline of the WAL). With the `Timeline`, `UnorderedDecoder` decodes all
+messages in any order.
 """
 
 from __future__ import annotations
@@ -35,31 +36,31 @@ from pgoutput.views.committed_changes import ROW_CHANGES, changed_relations
 from pgoutput.views.relation_schemas import RelationSchema, relation_schema
 
 Key: TypeAlias = tuple[Any, ...]
-"""Sort key of a message: the keys of a stream's messages sort in the order of the stream."""
+"""Sort key of a message. Messages sorted by their keys are in the order of the stream."""
 
 KeyColumns: TypeAlias = Sequence[pa.Array]
-"""Sort keys of several messages, by column."""
+"""Sort keys of several messages: an array for each component of the key."""
 
 _BLOCK_BORDERS: Final = (messages.StreamStart, messages.StreamStop)
 _CONTEXT: Final = (Relation, messages.Type, *_BLOCK_BORDERS)
 
 CONTEXT_TAGS: Final = tuple(message.wire_tag for message in _CONTEXT)
-"""Tags of the messages that a timeline is built from."""
+"""First bytes of the messages that a `Timeline` is built from: Relation, Type, Stream Start, Stream Stop."""
 
 
 class Timeline:
-    """The stream blocks and schema versions of a stream, by sort key.
+    """The stream blocks and schema versions of a stream, by sort key; not a timeline of the WAL.
 
-    A timeline numbers its own messages with odd ranks: 1, 3, 5 and so on. All messages between two of them
-    have the even rank between theirs.
+    The messages that begin or end a stream block, or begin a schema version, have odd ranks: 1, 3, 5 and so
+    on. All messages between two such messages have the even rank between the two ranks.
 
     Attributes:
         relations: The Relation messages that begin a schema version, without xids.
-        schemas: The schema of each of these schema versions.
-        versions: Finds a schema version, by its index in these lists, by relation OID and rank.
+        schemas: The schema that each message of `relations` describes.
+        versions: Finds the index in `relations` and `schemas` for a relation OID and rank.
 
     Args:
-        keys: Sort keys of the timeline's messages, ascending.
+        keys: Sort keys of the messages with the ranks 1, 3, 5 and so on, ascending.
         borders: Ranks where stream blocks begin and end, alternately.
         relations: Rank, Relation message and schema of each schema version.
     """
@@ -79,7 +80,7 @@ class Timeline:
         self._borders = np.array(borders, np.int64)
 
     def ranks(self, keys: KeyColumns) -> Numbers:
-        """Return the rank of each message; -1 if a part of its key is NULL."""
+        """Return the rank of each message; -1 if a component of the message's sort key is NULL."""
         if all(pa.types.is_integer(column.type) for column in keys):
             packed = _packed(np.stack([column.fill_null(0).cast(pa.int64()) for column in keys], axis=1))
             ranks = np.searchsorted(self._packed, packed) + np.searchsorted(self._packed, packed, "right")
@@ -96,29 +97,29 @@ class Timeline:
         return _packed(np.array(self._keys, np.int64))
 
     def in_stream(self, ranks: Numbers) -> Mask:
-        """Return whether each rank is inside a stream block: a Stream Start is not, a Stream Stop is."""
+        """Return for each rank whether it is inside a stream block: after Stream Start, up to Stream Stop."""
         inside: Mask = np.searchsorted(self._borders, ranks) % 2 == 1
         return inside
 
     def is_block_border(self, ranks: Numbers) -> Mask:
-        """Return whether a stream block begins or ends exactly at each rank."""
+        """Return for each rank whether it is the rank of a Stream Start or Stream Stop."""
         return np.isin(ranks, self._borders)
 
 
 def _packed(rows: Numbers) -> npt.NDArray[np.bytes_]:
-    """Return rows of integers as byte strings that sort like the rows."""
+    """Return each row of integers as a byte string; the byte strings sort in the order of the rows."""
     unsigned = rows.view(np.uint64) ^ np.uint64(1 << 63)
     return unsigned.astype(">u8").view(f"S{8 * rows.shape[-1] or 8}").reshape(-1)
 
 
 def build_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> Timeline:
-    """Return the timeline of a stream.
+    """Return the `Timeline` of a stream: its stream blocks and schema versions.
 
     Messages that cannot be decoded have no effect, as in `StreamDecoder`.
 
     Args:
-        rows: Sort key and bytes of the messages that have one of the `CONTEXT_TAGS`, in any order.
-            Duplicates, and keys with a None, are ignored.
+        rows: Sort key and bytes of each message whose first byte is in `CONTEXT_TAGS`, in any order.
+            Duplicates, and messages whose key contains None, are ignored.
         decoder: A new decoder of the stream.
 
     Raises:
@@ -156,7 +157,7 @@ def build_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) ->
 
 
 class UnorderedBatch(msgspec.Struct, frozen=True):
-    """A decoded batch of messages that were in any order."""
+    """A decoded batch of messages, which can be in any order."""
 
     index: MessageIndex
     errors: Mapping[int, DecodeError]
@@ -166,11 +167,11 @@ class UnorderedBatch(msgspec.Struct, frozen=True):
 
 
 class UnorderedDecoder:
-    """Decodes messages in any order, with the stream blocks and schema versions of a timeline.
+    """Decodes messages in any order, with the stream blocks and schema versions of a `Timeline`.
 
     Args:
-        timeline: Timeline of the stream.
-        decoder: A decoder of the stream; its state does not matter.
+        timeline: The `Timeline` of the stream.
+        decoder: A decoder for the stream's protocol version and options; its state does not matter.
     """
 
     def __init__(self, timeline: Timeline, decoder: StreamDecoder) -> None:
@@ -182,11 +183,11 @@ class UnorderedDecoder:
 
         Args:
             keys: Sort keys of the messages.
-            data: The messages; NULL is no message.
+            data: The messages; NULL for a row without a message.
 
         Raises:
-            ValueError: The timeline lacks a Relation message or the border of a stream block: the messages
-                have changed since the timeline was built.
+            ValueError: The `Timeline` lacks a Relation, Stream Start or Stream Stop message of the batch: the
+                messages have changed since the `Timeline` was built.
         """
         ranks = self._timeline.ranks(keys)
         index = index_messages(data, self._decoder, self._timeline.in_stream(ranks))
@@ -206,7 +207,7 @@ class UnorderedDecoder:
     def _changes(
         self, index: MessageIndex, rows: Numbers, ranks: Numbers, keys: KeyColumns
     ) -> tuple[Changes, dict[int, DecodeError]]:
-        """Return the changes that fit their relations, and the errors of the others by row."""
+        """Return the changes that fit their relations, and the errors of all other changes by row."""
         schemas, versions = self._timeline.schemas, self._timeline.versions
         rows, oids = changed_relations(index, rows)
         numbers = versions.find(oids, ranks[rows])
@@ -230,7 +231,7 @@ class UnorderedDecoder:
     def _check_complete(
         self, index: MessageIndex, tags: npt.NDArray[np.uint8], ranks: Numbers, keys: KeyColumns
     ) -> None:
-        """Raise ValueError if the timeline lacks a Relation message or block border of the batch."""
+        """Raise ValueError if the `Timeline` lacks a Relation, Stream Start or Stream Stop of the batch."""
         timeline = self._timeline
         unexpected = np.flatnonzero(_IS_BLOCK_BORDER[tags] & ~timeline.is_block_border(ranks)).tolist()
         rows = np.flatnonzero(_IS_RELATION[tags])
@@ -247,7 +248,7 @@ class UnorderedDecoder:
 
 
 _NO_TAG: Final = 0
-"""Tag of a row without a message, or with an unknown place."""
+"""Stands for the first byte of a row without a message, or whose place in the stream is unknown."""
 
 _IS_CONTEXT: Final = tag_mask(_CONTEXT)
 _IS_BLOCK_BORDER: Final = tag_mask(_BLOCK_BORDERS)
@@ -261,5 +262,5 @@ def key_at(keys: KeyColumns, row: int) -> Key:
 
 
 def format_key(key: Key) -> str:
-    """Return a sort key as text for errors."""
+    """Return a sort key as text for error messages."""
     return ", ".join(map(repr, key))
