@@ -1,4 +1,4 @@
-"""Small text files of a target, on any filesystem."""
+"""Read, write and remove small text files of a target, on any filesystem."""
 
 from __future__ import annotations
 

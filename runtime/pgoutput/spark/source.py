@@ -64,11 +64,11 @@ class PgoutputDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the data source for `format`."""
+        """Return the name of the data source: "pgoutput". Spark's method `format` accepts this name."""
         return "pgoutput"
 
     def schema(self) -> StructType:
-        """Return the columns of the view."""
+        """Return the columns of the view that the options select."""
         return from_arrow_schema(self._view_reader().schema(), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -87,7 +87,7 @@ class PgoutputDataSource(DataSource):
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Raise ValueError: streaming queries write batches in `foreachBatch` instead.
+        """Refuse to write a streaming query; use `foreachBatch` and write each micro-batch as a DataFrame.
 
         Raises:
             ValueError: Always.
@@ -98,7 +98,8 @@ class PgoutputDataSource(DataSource):
         return VIEW_READERS[self._options.view](self._options)
 
     def _check_schema(self, schema: StructType) -> pa.Schema:
-        """Return a schema in Arrow's form; raise ValueError if the view cannot be read with it."""
+        """Convert a schema from Spark to Arrow; raise ValueError if the view cannot be read with this schema.
+        """
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
             raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
@@ -109,8 +110,8 @@ class _Reader:
     """The common part of the readers for batch and streaming queries.
 
     Args:
-        view_reader: The reader of the view.
-        schema: The columns to return.
+        view_reader: The reader of the view that the options select.
+        schema: The columns of the rows to return.
     """
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
@@ -118,7 +119,7 @@ class _Reader:
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition."""
+        """Yield the rows of a Spark partition as Arrow batches."""
         if partition.value is not None:  # without partitions, Spark passes one without a value
             yield from self._view_reader.read(partition.value, self._schema)
 
@@ -143,7 +144,7 @@ class _BatchReader(_Reader, DataSourceReader):
 
 
 _Offset: TypeAlias = dict[str, Any]
-"""The number of the last segment before the offset, and the UUID of the recording.
+"""An offset of a streaming query: the number of the last segment that was read, and the recording's UUID.
 
 The UUID is empty while the recording has no segments.
 """
@@ -210,7 +211,9 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _check_recording(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
-    """Raise RecordingError if an offset of the checkpoint belongs to another recording."""
+    """Raise RecordingError if an offset from a checkpoint belongs to another recording than the one being
+    read.
+    """
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:
         raise RecordingError(
