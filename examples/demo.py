@@ -107,8 +107,7 @@ def record(server: Server, folder: Path) -> None:
 
 @contextmanager
 def running_recorder(*arguments: Any, **options: Any) -> Iterator[None]:
-    """Run a recorder in a thread. The context begins when the stream has started and ends with the recorder.
-    """
+    """Run a recorder in a thread. The context begins when the stream has started; its end ends the thread."""
     is_ready = threading.Event()
 
     def run() -> None:

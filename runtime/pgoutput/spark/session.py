@@ -137,8 +137,7 @@ def _read_properties(java: str) -> dict[str, str]:
 
 @functools.cache
 def _wrap_java(home: Path) -> Path:
-    """Return a new JAVA_HOME whose `java` starts the given Java without the options that it does not support.
-    """
+    """Return a new JAVA_HOME. Its command `java` runs the given Java without options unknown to that Java."""
     java = _temporary_folder() / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA_WRAPPER.format(java=shlex.quote(str(home / "bin" / "java"))))

@@ -98,8 +98,7 @@ class PgoutputDataSource(DataSource):
         return VIEW_READERS[self._options.view](self._options)
 
     def _check_schema(self, schema: StructType) -> pa.Schema:
-        """Convert a schema from Spark to Arrow; raise ValueError if the view cannot be read with this schema.
-        """
+        """Convert a Spark schema to Arrow; raise ValueError if the view cannot be read with this schema."""
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
             raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
@@ -211,9 +210,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _check_recording(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
-    """Raise RecordingError if an offset from a checkpoint belongs to another recording than the one being
-    read.
-    """
+    """Raise RecordingError if a checkpoint's offset belongs to another recording than the one to read."""
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:
         raise RecordingError(

@@ -212,9 +212,7 @@ class SchemaReader(ViewReader):
         return SCHEMA
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """Return one Spark partition with the numbers of the first and the last segment; none if there are no
-        segments.
-        """
+        """Return one Spark partition: the first and the last segment number; none if there is no segment."""
         return [(numbers[0], numbers[-1])] if numbers else []
 
     def read(self, partition: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

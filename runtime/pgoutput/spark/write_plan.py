@@ -27,8 +27,7 @@ _FIRST_OID: Final = 16_384
 _OPTIONS: Final = frozenset(("path", "table", "key", "operation", "proto_version"))
 
 STRIDE: Final = 1 << 40
-"""Size of the range of positions, and of LSNs, reserved for each segment: segments are written concurrently.
-"""
+"""Number of positions, and of LSNs, reserved for each segment. Segments are written concurrently."""
 
 _SOURCE: Final = Source(
     recording="",

@@ -100,8 +100,7 @@ class _ChunkCommit:
         return look_up_rows(self._files, layout, self._key, list(keys), columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if some looked-up row has a partly unknown key: a change may concern this row.
-        """
+        """Raise ReplicaError if a looked-up row has a partly unknown key: a change may concern this row."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)

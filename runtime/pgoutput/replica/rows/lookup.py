@@ -51,8 +51,7 @@ class LookupResult(msgspec.Struct, frozen=True):
         return None
 
     def unsent_key_columns(self) -> list[int]:
-        """Return the indices of the key columns whose value is unknown in some row because it was never sent.
-        """
+        """Return the indices of the key columns whose value was never sent, and is unknown, in some row."""
         return sorted(
             {at for values in self.partial_keys.values() for at, one in enumerate(values) if one in _UNKNOWN}
         )
@@ -136,9 +135,7 @@ def look_up_rows(
 def _typed_keys(
     layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[Key]
 ) -> tuple[list[_KeyColumn], dict[KeyValues, Key]]:
-    """Convert keys to the column types of a Delta table; return the key columns, and the keys by their
-    values.
-    """
+    """Convert keys to the types of a Delta table; return the key columns, and keys by their typed values."""
     columns, comparable = [], []
     for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
         type_ = layout.schema.field(name).type
@@ -200,8 +197,7 @@ _UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a value as a hashable object; objects are equal only for equal values, or floats of equal bits.
-    """
+    """Return a value as a hashable object that is equal only for equal values, floats only for equal text."""
     if rescued is not _NOT_RESCUED:
         return _RescuedValue(rescued)
     if isinstance(value, list):

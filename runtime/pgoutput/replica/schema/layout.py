@@ -126,9 +126,7 @@ def _add_dropped_columns(
 
 
 def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]:
-    """Return a column's previous Delta name by its new Delta name, for each column that the table already
-    has.
-    """
+    """Return a column's previous Delta name by its new Delta name, for columns that the table already has."""
     remaining = {field.name.lower(): field.name for field in old.values}
     before = dict(zip((column.name for column in old.columns), delta_names(old.columns), strict=True))
     renamed = renamed_columns(old.columns, columns)
