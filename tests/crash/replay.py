@@ -53,8 +53,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """Whether no segment is missing and all tables are equal, except tables rightly listed as incomplete.
-        """
+        """Whether no segment is missing and all tables are equal, except rightly listed incomplete tables."""
         return not (
             self.lost or self.duplicated or self.invented or self.silent or self.unfounded or self.gaps
         )

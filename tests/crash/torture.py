@@ -45,7 +45,7 @@ def versions() -> list[int]:
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
 
 
-# Rounds: each returns its result as one line, and raises an error if the result is wrong
+# Rounds: each function returns its result as one line, and raises an error if the result is wrong
 
 
 def crash_round(random: Random, folder: Path) -> str:

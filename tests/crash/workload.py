@@ -105,8 +105,7 @@ class Workload:
 
     @property
     def altered(self) -> dict[str, list[str]]:
-        """Alterations of a table's publication, or "created" for a new table, by qualified name of the table.
-        """
+        """Alterations of a table's publication, or "created" for a new table, by qualified table name."""
         return self._publisher.altered | {table: ["created"] for table in self._architect.added}
 
     def __enter__(self) -> Workload:
@@ -340,7 +339,7 @@ class Architect:
     def _create(self, connection: Connection) -> None:
         self._tables += 1
         connection.execute(f"CREATE TABLE more_{self._tables} (id int PRIMARY KEY, a text)")
-        # The recorder lists it as incomplete: it might have come from another schema, with rows.
+        # The recorder lists the new table as incomplete: it might be an old table with rows, moved here.
         self.added.add(f"public.more_{self._tables}")
         if self._version < SCHEMAS_SINCE:
             connection.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more_{self._tables}")

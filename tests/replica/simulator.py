@@ -45,9 +45,7 @@ class SimulatedServer:
         self._send(operation, after=row)
 
     def update(self, at: int, unchanged: tuple[str, ...] = (), **values: str | None) -> None:
-        """Update a row. `unchanged` names TOASTed columns, which the new tuple lacks if their values stay the
-        same.
-        """
+        """Update a row. `unchanged` names TOASTed columns: the new tuple lacks them if their values stay."""
         old = self.rows[at]
         new = {**old, **values}
         self.rows[at] = new

@@ -60,9 +60,7 @@ def test_altered_columns_that_may_change_existing_rows(
 def test_alter_table_that_may_change_existing_rows_is_reported(
     history: bool, statement: str, reason: str | None, lab: Lab, tmp_path: Path
 ) -> None:
-    """Two tables are altered in the same way. Only the table with rows is reported: an empty table cannot
-    differ.
-    """
+    """Two tables are altered in the same way. Only the table with rows is reported, not the empty table."""
     target = tmp_path / "target"
     for name in ("t", "empty"):
         lab.run(f"CREATE TABLE {name} (k int PRIMARY KEY, v text, w text)")
@@ -93,7 +91,7 @@ def test_alter_table_that_may_change_existing_rows_is_reported(
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:
-    """Return the insert of the row with this key from a recording, without the recorder's incomplete mark."""
+    """Return the inserts of rows with this key from a recording, without the mark that a table is incomplete."""
     changes = sorted_changes(recorded_changes(lab.folder))
     mine = [dict(row or ()).get("k") == key for row in changes["after"].to_pylist()]
     changes = changes.filter(pa.array(mine))
@@ -102,8 +100,7 @@ def with_key(lab: Lab, key: str) -> pa.Table:
 
 
 def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> None:
-    """A reason that is already stored causes no commit. Reasons are kept when the data files are rewritten.
-    """
+    """A reason that is already stored causes no commit. Reasons survive when the data files are rewritten."""
     server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
 
     def send(batch: int, *reasons: str | None) -> tuple[Difference, ...]:

@@ -52,7 +52,9 @@ class Setup:
         self.owner = Owner("query", "tables", PARALLEL.recording)
 
     def send(self, *changes: m.Message) -> MissedBatch:
-        """Record a transaction as a new segment; return the number of the batch that contains the segment."""
+        """Record a transaction as a new segment; return the batch of this segment, with batch and segment
+        number.
+        """
         number = sum(1 for _ in self.recording.iterdir()) + 1
         lsn = 100 * number
         record(self.recording, *RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0), lsn=lsn)
@@ -206,8 +208,7 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
 
 
 def test_a_damaged_record_of_a_missed_batch_affects_one_table_only(setup: Setup) -> None:
-    """The error names the damaged file of the missed batch. A retry still applies the other tables' batches.
-    """
+    """The error names the damaged file of the missed batch. Missed batches of other tables are applied."""
     for name in ("a", "b"):
         shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
     setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))

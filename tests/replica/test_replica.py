@@ -235,8 +235,7 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
 
 
 def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
-    """A table is renamed, and a new table gets its old name. Each keeps its folder, even without a registry.
-    """
+    """A table is renamed, and a new table gets its old name. Both keep their folders without a registry."""
     first = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     first.insert("1")
     assert follows(tmp_path, first, 0)
@@ -285,8 +284,7 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
 
 
 def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
-    """Concurrent writers are a task of a killed Spark session that still runs, and a compaction of the table.
-    """
+    """A task of a killed Spark session still writes to the Delta table, and another program compacts it."""
     server.insert("1", "a", "b")
     (first,) = split_changes(server.take().to_batches())
     late = TableWriter(locate(tmp_path), first, "query", history=False)

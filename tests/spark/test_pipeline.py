@@ -126,8 +126,7 @@ def define(session: SparkSession, recording: Path, name: str, key: str) -> Defin
 def test_merged_row_events_equal_the_servers_table(
     session: SparkSession, tmp_path: Path, name: str, key: str
 ) -> None:
-    """This test merges the events like AUTO CDC: for each key, the event with the greatest `sequence` wins.
-    """
+    """This test merges events like AUTO CDC: for each key, the event with the greatest `sequence` wins."""
     record(tmp_path / "recording", "pg18_p1")
     registered = define(session, tmp_path / "recording", name, key)
     (flow,) = registered.cdc

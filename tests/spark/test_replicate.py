@@ -54,9 +54,7 @@ class Stream:
         self.batches: list[Sequence[TableResult]] = []
 
     def send(self) -> None:
-        """Write the servers' new changes, unsorted, to a file that a streaming query reads as one micro-
-        batch.
-        """
+        """Write the servers' new changes, unsorted, to a file that a query reads as one micro-batch."""
         changes = pa.concat_tables(server.take() for server in self.servers)
         backwards = changes.take(pa.array(range(changes.num_rows - 1, -1, -1)))
         pq.write_table(backwards, self.files / f"{len([*self.files.iterdir()])}.parquet")
@@ -72,8 +70,7 @@ class Stream:
         query.awaitTermination()
 
     def forget_last_batch(self) -> None:
-        """Change the query's checkpoint as if the query had crashed before it committed the last micro-batch.
-        """
+        """Change the checkpoint as if the query had crashed before it committed the last micro-batch."""
         forget_last_batch(self.target / "_checkpoint")
 
     @property
@@ -106,8 +103,7 @@ def recording(session: SparkSession, folder: Path, name: str) -> DataFrame:
 
 
 def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Path) -> None:
-    """The recording has interleaved streamed and prepared transactions, and is read in several micro-batches.
-    """
+    """The recording has interleaved streamed and prepared transactions and is read in many micro-batches."""
     changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc")
     batches: list[int] = []
     target = tmp_path / "target"
@@ -207,8 +203,7 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
-    """Targets with tables, and with a feed, refuse another recording, with the old and with a new checkpoint.
-    """
+    """Targets with tables or with a feed refuse another recording, with the old and with a new checkpoint."""
     folder = tmp_path / "recording"
     changes = recording(session, folder, "pg10_p1")
     targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}
@@ -284,8 +279,7 @@ spark.stop()
 
 
 def test_replicate_works_with_spark_connect(session: SparkSession, tmp_path: Path) -> None:
-    """`replicate` runs in another process, which inherits this session's environment variables to find Java.
-    """
+    """`replicate` runs in another process, which inherits this session's environment to find Java."""
     folder, target = tmp_path / "recording", tmp_path / "target"
     recording(session, folder, "pg10_p1")
     done = subprocess.run(

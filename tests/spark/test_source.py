@@ -79,8 +79,7 @@ def found(frame: DataFrame) -> list[Row]:
 
 
 def test_changes_are_those_of_the_view(session: SparkSession, folder: Path) -> None:
-    """The data source is used by name and after registration; the recording is given as a URI and as a path.
-    """
+    """The data source is used by name and after registration; the recording is given as URI and as path."""
     expected = in_order(rows.changes(folder))
     table = load(session, folder.as_uri()).toArrow()
     assert in_order(table.to_pylist()) == expected
@@ -149,8 +148,7 @@ def damaged(folder: Path, copy: Path, number: int) -> Path:
 
 
 def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """Segments that filters exclude are not read. Without pushdown, all segments are read and filtered later.
-    """
+    """Segments that filters exclude are not read. Without pushdown, Spark filters all rows."""
     expected = in_order(rows.changes(folder))
     copy = damaged(folder, tmp_path / "copy", 1)
     low, high = (row["commit_lsn"] for row in (expected[200], expected[-20]))
@@ -307,9 +305,7 @@ def test_a_streaming_query_of_a_table_reports_a_missing_segment(
 def test_a_checkpoint_of_another_recording_is_refused(
     session: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    """The recording is replaced by another one in the same folder, with fewer segments and with more
-    segments.
-    """
+    """Another recording replaces the first in the same folder, with fewer and then with more segments."""
     recording = tmp_path / "recording"
     recording.mkdir()
     grow(folder, recording, [1, 2])

@@ -199,8 +199,7 @@ def test_save_modes_append_and_overwrite(session: SparkSession, tmp_path: Path) 
 def test_empty_partitions_are_written_as_segments(
     session: SparkSession, tmp_path: Path, partitions: int
 ) -> None:
-    """So numbers and positions of segments do not depend on the rows, and a table without rows can be read.
-    """
+    """So numbers and positions of segments do not depend on rows, and a table without rows can be read."""
     nothing = session.createDataFrame([], "id int, text string").repartition(partitions)
     save(nothing, tmp_path, key="id")
     check_recording(tmp_path)
@@ -418,9 +417,7 @@ def test_mixed_operations_are_encoded_in_order(tmp_path: Path) -> None:
 
 
 def test_only_the_committed_attempt_of_a_task_counts(tmp_path: Path) -> None:
-    """With speculative execution, two attempts write the same Spark partition; the driver commits one
-    attempt.
-    """
+    """With speculative execution, two attempts write the same Spark partition; the driver commits one."""
     one = writer(tmp_path)
     write(one, 0, 1, 10)
     second = write(one, 0, 2, 10)

@@ -141,8 +141,7 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
 
 
 def _relation_oid(table: DeltaTable) -> int | None:
-    """Return the OID of the relation that a Delta table follows; None if no OID is in the table's properties.
-    """
+    """Return the OID of the relation that a Delta table follows; None if no OID is in the table's properties."""
     text = table.metadata().configuration.get(OID) or ""
     return int(text) if text.isdecimal() else None
 

@@ -111,7 +111,7 @@ class _ChunkCommit:
             )
 
     def _added_rows(self, merged: MergeResult, found: LookupResult) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the commit adds to the table; with history, also the ended versions of rows."""
+        """Yield the rows that the commit adds: new rows and, with history, versions that the changes end."""
         layout = self._layout
         schema = layout.schema
         rows = merged.current if layout.end is None else merged.begun
