@@ -132,7 +132,7 @@ def running_recorder(*arguments: Any, **options: Any) -> Iterator[None]:
 
 
 def summarize_recording(folder: Path) -> None:
-    """Print the number of messages and segments of a recording, and which segments are missing."""
+    """Print the number of messages and segments of a recording, and any missing segments."""
     segments = [read_metadata(path) for path in list_segments(folder)]
     messages = sum(segment.messages for segment in segments)
     snapshot = sum(segment.kind == "snapshot" for segment in segments)

@@ -52,9 +52,7 @@ class Setup:
         self.owner = Owner("query", "tables", PARALLEL.recording)
 
     def send(self, *changes: m.Message) -> MissedBatch:
-        """Record a transaction as a new segment; return the batch of this segment, with batch and segment
-        number.
-        """
+        """Record a transaction as a new segment; return the number of the batch and of its segment."""
         number = sum(1 for _ in self.recording.iterdir()) + 1
         lsn = 100 * number
         record(self.recording, *RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0), lsn=lsn)

@@ -20,7 +20,7 @@ HEADERS = [
 
 
 def check_output(text: str, width: int) -> None:
-    """Check the demo's output: no line exceeds the width, no header is cut, and steps begin with a sentence."""
+    """Check the demo's output: no line exceeds the width, no header is cut, steps begin with a sentence."""
     assert max(map(len, text.splitlines())) <= width
     assert re.fullmatch(r"[\n\x20-\x7e]*", text), "control characters, or other characters than ASCII"
     for header in HEADERS:

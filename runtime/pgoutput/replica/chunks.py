@@ -140,7 +140,7 @@ def _text_sizes(rows: pa.RecordBatch) -> list[int]:
 
 
 def _map_items(maps: pa.MapArray) -> tuple[list[int], pa.Array, list[int]]:
-    """Return the indices of the non-NULL maps, the items of these maps, and the offset of each map's items."""
+    """Return the indices of the non-NULL maps, the items of these maps, and the offset of each map."""
     valid = pc.indices_nonzero(maps.is_valid()).to_pylist()
     present = maps.drop_null()
     offsets = present.offsets.to_pylist()

@@ -14,7 +14,7 @@ _OWNER_FILE: Final = "_owner.json"
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The owner of a target: a streaming query and a recording. It is stored in the target's `_owner.json`."""
+    """The owner of a target, stored in the target's `_owner.json`: a streaming query and a recording."""
 
     query: str
     """Spark's ID of the streaming query, which stays the same when the query restarts from its checkpoint."""

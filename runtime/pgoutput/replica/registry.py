@@ -147,7 +147,7 @@ def _relation_oid(table: DeltaTable) -> int | None:
 
 
 def _search_folders(target: Location, oid: int) -> list[str]:
-    """Open all Delta tables of a target; return the names of the folders whose table follows the relation."""
+    """Open all tables of a target; return the names of the folders whose table follows the relation."""
     found = []
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:

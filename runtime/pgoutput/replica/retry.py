@@ -63,7 +63,7 @@ def _retry_table(
     source: Recording, target: Location, owner: Owner, table: FailedTable
 ) -> Iterator[TableResult]:
     try:
-        # Read again until none is left: a running query may record further missed batches.
+        # Read again until no missed batch is left: a query may record further missed batches.
         while batches := read_missed_batches(target, table.oid):
             for missed in batches:
                 error = ""

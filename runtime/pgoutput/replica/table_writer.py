@@ -74,7 +74,7 @@ class TableWriter:
                     commit_chunk(self._table, layout, chunk, Transaction(self._query, version))
                 return differences
             except CommitFailedError:
-                # Somebody has compacted the table, or a task of a killed Spark session is still running.
+                # Another program has compacted the table, or a task of a killed Spark session still runs.
                 if attempt == _ATTEMPTS:
                     raise
                 self._table.update_incremental()

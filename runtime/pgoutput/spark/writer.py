@@ -108,7 +108,7 @@ class RecordingWriter(DataSourceArrowWriter):
                 self._plan.folder.rmdir()
 
     def _remove_temporary(self) -> None:
-        # Renamed first, so that tasks that are still running cannot create another file.
+        # Rename the temporary folder first, so that tasks that still run cannot create files in it.
         gone = self._temporary.with_suffix(".gone")
         with suppress(OSError):
             self._temporary.rename(gone)

@@ -221,7 +221,7 @@ def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[s
     scale = new.scale if pa.types.is_decimal(new) else 0
     is_exact = pa.types.is_decimal(old) or pa.types.is_string(old)
     if pa.types.is_decimal(new) or pa.types.is_integer(new):
-        # numeric rounds ties away from zero (round_var), floating point to even (rint)
+        # numeric rounds ties away from zero (round_var); floating point rounds ties to even (rint)
         rounding = ROUND_HALF_UP if is_exact or pa.types.is_decimal(new) else ROUND_HALF_EVEN
         return lambda text: _round(text, scale, rounding)
     return lambda text: text
