@@ -80,7 +80,7 @@ class Process:
 
     @contextmanager
     def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the program; kill it and its descendants at the end of the context."""
+        """Run the program while the context lasts; then kill the process and its descendants."""
         with (
             self._log.open("ab") as log,
             subprocess.Popen(
@@ -98,7 +98,7 @@ class Process:
                 _kill_all(process.pid)
 
     def finish(self, *more: str) -> None:
-        """Run the program until it exits with code 0."""
+        """Run the program until it exits; raise AssertionError unless its exit code is 0."""
         with self.started(*more) as process:
             assert process.wait(PATIENCE) == 0, self.output
 

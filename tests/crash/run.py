@@ -46,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """Number of restarts of the server after an immediate shutdown, included in `restarts`."""
     failovers: int
     alterations: int
-    """Number of tables whose publication was altered."""
+    """Number of tables that were created, or whose publication was altered, during the test."""
     steps: int
     """Number of steps that all writers of the workload have run."""
     reconnects: int

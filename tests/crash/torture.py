@@ -59,7 +59,7 @@ def crash_round(random: Random, folder: Path) -> str:
 
 
 def replica_round(random: Random, folder: Path) -> str:
-    """Run the crash test of a replica."""
+    """Run the crash test of a replica, in which recorder and Spark are killed."""
     seconds, tables = random.choice([25, 60]), random.randint(5, 30)
     outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), longest=seconds - 1)
     assert not outcome.different, outcome

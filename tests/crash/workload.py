@@ -164,7 +164,7 @@ class Writer:
         time.sleep(self._random.uniform(0, 0.02))
 
     def settle(self, connection: Connection) -> None:
-        """End the prepared transactions of this writer."""
+        """Commit or roll back the prepared transactions that this writer has left."""
         left = connection.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s", [f"{self._number} %"]
         )

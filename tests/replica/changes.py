@@ -21,7 +21,7 @@ def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Tabl
 
 
 def recorded_changes(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the committed changes of a recording."""
+    """Yield the committed changes of a recording, as batches of rows of `CHANGES`."""
     recording = Recording(folder)
     for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:

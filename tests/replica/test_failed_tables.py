@@ -59,7 +59,7 @@ class Setup:
         return MissedBatch(number - 1, number, number)
 
     def apply(self, missed: MissedBatch) -> dict[str, TableResult]:
-        """Apply a batch as a streaming query does; return the results by table name."""
+        """Apply a batch as a streaming query does, recording failures; return the results by table name."""
         everything = sorted_changes(recorded_changes(self.recording))
         mine = [lsn == 100 * missed.last_segment for lsn in everything["commit_lsn"].to_pylist()]
         rows = everything.filter(pa.array(mine))
@@ -164,7 +164,7 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
 
 
 def test_a_batch_missed_during_a_retry_is_applied_too(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query in another process records the missed batch while the retry is running."""
+    """While the retry runs, a query in another process records that the table has missed one more batch."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     setup.apply(setup.send(m.Insert(2, ("10", "v"))))

@@ -87,7 +87,7 @@ def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path)
 
 
 def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path: Path) -> None:
-    """An update adds the row with the sent values; a delete does nothing; an insert replaces a row."""
+    """An update adds the row with the sent values. A delete does nothing. An insert replaces the row."""
     server.insert("1", "one", "never seen")
     server.insert("2", "two", "never seen")
     server.take()

@@ -1,7 +1,7 @@
-"""The data source returns the rows of the views, in batch and in streaming, in every kind of session.
+"""The data source returns the rows of the views, in batch and in streaming, in every kind of Spark session.
 
-The tests run with classic Spark in this process, and again in other processes: with Spark Connect, and with
-a local cluster, whose executors are separate processes.
+The tests run with classic Spark in this process, and again in other processes: with Spark Connect, and with a
+local cluster, whose executors are separate processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A DataFrame that is written as a recording and read back stays the same.
 
-The tests run with classic Spark in this process. `test_the_tests_pass_with_spark_connect` runs some of them
+The tests run with classic Spark in this process. `test_the_tests_pass_with_spark_connect` runs some tests
 again in another process with Spark Connect.
 """
 

@@ -27,13 +27,15 @@ from pyarrow import fs
 from pgoutput.errors import ReplicaError
 
 FILE_BYTES: Final = 32 << 20
-"""Size from which on a data file being written is closed, in bytes."""
+"""Size in bytes at which a data file is complete; further rows are written to a new file."""
 
 SMALL_FILE_BYTES: Final = 8 << 20
 """Size in bytes below which a data file is small and may be combined with others."""
 MAX_SMALL_FILES: Final = 10
-"""Maximum number of small data files. With more, the next commit combines them, because each data file makes
-later commits slower."""
+"""Maximum number of small data files. If there are more, the next commit combines them.
+
+Each data file makes later commits slower.
+"""
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -143,7 +145,7 @@ class DataFiles:
         schema: Schema,
         transaction: Transaction | None,
     ) -> None:
-        """Replace data files of the table in one commit.
+        """Replace data files of the Delta table in one commit.
 
         Args:
             added: The new files, as returned by `write`.
@@ -225,7 +227,7 @@ class _Statistics:
                 self._extremes.setdefault(name, []).extend(one for one in extremes if one is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics with the field names of the Delta protocol ("Per-file Statistics")."""
+        """Return the statistics as a dict with the Delta protocol's field names ("Per-file Statistics")."""
         known = {name: values for name, values in self._extremes.items() if values}
         return {
             "numRecords": self._rows,

@@ -37,11 +37,11 @@ class MissedBatch(msgspec.Struct, frozen=True):
     """A batch that was not applied to a failed table, or only in part."""
 
     batch: int
-    """Number of the batch."""
+    """Number of the missed batch."""
     first_segment: int
-    """Number of the batch's first segment."""
+    """Number of the first segment whose changes are in the batch."""
     last_segment: int
-    """Number of the batch's last segment."""
+    """Number of the last segment whose changes are in the batch."""
 
 
 def read_failed_tables(target: Location) -> dict[int, FailedTable]:

@@ -82,7 +82,7 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
 
 
 def read_owner(target: PathOrUri) -> Owner | None:
-    """Return the owner that is stored in a target, or None if none is stored.
+    """Return the owner that is stored in a target, or None if no owner is stored.
 
     Raises:
         ReplicaError: The file of the owner cannot be read.

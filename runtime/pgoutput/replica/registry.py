@@ -141,13 +141,13 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
 
 
 def _relation_oid(table: DeltaTable) -> int | None:
-    """Return the OID of the relation that a Delta table follows; None if no OID is in the table's properties."""
+    """Return the OID of the relation that a Delta table follows; None if the table has no such property."""
     text = table.metadata().configuration.get(OID) or ""
     return int(text) if text.isdecimal() else None
 
 
 def _search_folders(target: Location, oid: int) -> list[str]:
-    """Open all tables of a target; return the names of the folders whose table follows the relation."""
+    """Open all tables; return the names of the folders whose table has the relation's OID."""
     found = []
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:

@@ -1,4 +1,4 @@
-"""Apply the batches that failed tables have missed, from the recording."""
+"""Retry failed tables: read the batches that they have missed from the recording, and apply the batches."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _apply_batch(
 
 
 def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) -> None:
-    """Write a relation's changes of one batch to an Arrow file, because they may not fit into memory."""
+    """Write one relation's changes of one batch to an Arrow file. The changes may not fit into memory."""
     numbers = range(missed.first_segment, missed.last_segment + 1)
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:

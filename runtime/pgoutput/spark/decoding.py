@@ -214,7 +214,7 @@ def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tup
 
 
 def _sort_keys(order: pa.StructArray) -> list[pa.Array]:
-    """Return the columns of the sort order, with nested structs flattened."""
+    """Return the columns of the sort order, with the fields of nested structs as separate columns."""
     columns = [order]
     while any(pa.types.is_struct(column.type) for column in columns):
         columns = [

@@ -98,6 +98,6 @@ class PushFilters:
         self._receive = receive
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Receive the filters; return all of them, so that Spark evaluates them again."""
+        """Pass the filters to `receive`; return all filters, so that Spark evaluates them again."""
         self._receive(Filters(filters))
         return filters

@@ -113,7 +113,7 @@ class _Offset(msgspec.Struct, frozen=True):
     segment: int = 0
     """Number of the last segment that was read; 0 at the beginning of the recording."""
     recording: str = ""
-    """UUID of the recording; empty if the recording has no segments yet, or the changes have no recording."""
+    """UUID of the recording; empty if it has no segments yet or the changes come from another source."""
 
 
 class _Batch(msgspec.Struct, frozen=True):

@@ -72,11 +72,11 @@ class PgoutputDataSource(DataSource):
         return from_arrow_schema(self._view_reader().schema(), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader for batch queries."""
+        """Return a reader of the selected view for batch queries."""
         return _BatchReader(self._view_reader(), self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader for streaming queries."""
+        """Return a reader of the selected view for streaming queries."""
         return _StreamReader(self._view_reader(), self._check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -127,7 +127,7 @@ class _Reader:
 
 
 class _BatchReader(_Reader, DataSourceReader):
-    """The reader for batch queries."""
+    """The data source's reader for batch queries."""
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
         super().__init__(view_reader, schema)
@@ -150,7 +150,7 @@ The UUID is empty while the recording has no segments.
 
 
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader for streaming queries."""
+    """The data source's reader for streaming queries."""
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
         super().__init__(view_reader, schema)

@@ -30,7 +30,10 @@ _FIRST_XID: Final = 3
 _XIDS: Final = (1 << 32) - _FIRST_XID
 """Number of xids of normal transactions."""
 _XIDS_PER_PARTITION: Final = 1 << 20
-"""Number of xids reserved for each partition. Further transactions reuse the xids of other partitions."""
+"""Number of xids reserved for each Spark partition.
+
+If a partition has more transactions, it also uses xids that are reserved for other partitions.
+"""
 
 _MAX_BYTES: Final = 64 << 20
 """Maximum size of a transaction's rows, in bytes: all messages must fit into one Arrow array."""

@@ -40,7 +40,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     path: str
     """Path or URI of the recording, or of one segment."""
     view: str = "changes"
-    """Name of the view: "messages", "changes", "table" or "schema"."""
+    """Name of the view to read: "messages", "changes", "table" or "schema"."""
     table: str | None = None
     """Qualified name of the table to read, if the view is "table"."""
     max_files: int | None = None
@@ -79,7 +79,7 @@ class ViewReader(ABC):
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Return the columns of the view."""
+        """Return the columns of the view as an Arrow schema."""
 
     def accepts_schema(self, schema: pa.Schema) -> bool:
         """Return whether the view can be read with the columns of the given schema."""

@@ -55,7 +55,7 @@ class WrittenTable(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the table's columns."""
+        """Names of the columns of the written table."""
         return tuple(column.name for column in self.relation.columns)
 
 
@@ -67,7 +67,7 @@ class SegmentPlan(msgspec.Struct, frozen=True):
     start: SessionStart
     """Where the first segment starts: its number, position and LSN."""
     time: int
-    """Commit time of all transactions, in microseconds since 2000-01-01."""
+    """Commit time of all written transactions, in microseconds since 2000-01-01 00:00 UTC."""
 
     def start_of(self, partition: int) -> SessionStart:
         """Return where the segment of a Spark partition starts: its number, position and LSN."""

@@ -1,4 +1,4 @@
-"""Look up the rows of a Delta table that have given keys, with their location in the data files."""
+"""Look up the rows of a Delta table that have given keys, and the data file and row number of each row."""
 
 from __future__ import annotations
 

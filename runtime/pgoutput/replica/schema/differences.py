@@ -25,12 +25,12 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def encode_differences(differences: Sequence[Difference]) -> str:
-    """Encode differences as JSON, for the table property `pgoutput.may_differ`."""
+    """Encode the reasons why a table may differ as JSON, for the table property `pgoutput.may_differ`."""
     return msgspec.json.encode(differences).decode()
 
 
 def decode_differences(text: str | None) -> tuple[Difference, ...]:
-    """Decode the table property `pgoutput.may_differ`; return an empty tuple if the property is not set.
+    """Return the reasons stored in the table property `pgoutput.may_differ`; none if it is not set.
 
     Raises:
         ValueError: The text is not JSON written by `encode_differences`.

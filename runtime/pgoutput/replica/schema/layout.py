@@ -42,11 +42,11 @@ class TableLayout(msgspec.Struct, frozen=True):
     schema: pa.Schema
     """Arrow schema with all columns of the Delta table."""
     rescued: str
-    """Name of the column with rescued values."""
+    """Name of the column with rescued values, usually `_rescued_data`."""
     start: str | None = None
-    """Name of the column that says when a version of a row begins; None without history."""
+    """Name of the column, usually `__START_AT`, that says when a row version begins; None without history."""
     end: str | None = None
-    """Name of the column that says when a version of a row ends; None without history."""
+    """Name of the column, usually `__END_AT`, that says when a row version ends; None without history."""
     columns: tuple[Column, ...] = ()
     """Current columns of the relation; empty if they are not known."""
     sources: Mapping[str, str] = {}
