@@ -43,7 +43,7 @@ console = Console(highlight=False)
 
 
 def main() -> int:
-    """Run the demo; return its exit code."""
+    """Run the demo; return its exit code: 0 if all tables are equal, otherwise 1."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as folder:
         recording, target = Path(folder, "recording"), Path(folder, "tables")
         step(1, "A PostgreSQL 18 server starts, with the database of a small shop.")
@@ -70,21 +70,21 @@ def main() -> int:
 
 
 def say(text: str, *, indent: str = "   ", style: str = "") -> None:
-    """Print text, wrapped at the width of the terminal, at most at 80 columns."""
+    """Print text, wrapped at the width of the terminal, but at most 80 columns."""
     width = min(console.width, 80)
     lines = textwrap.fill(text, width, initial_indent=indent, subsequent_indent="   ")
     console.print(lines, markup=False, style=style, soft_wrap=True)
 
 
 def step(number: int, sentence: str) -> None:
-    """Print the heading of a step: one sentence."""
+    """Print the number of a step of the demo, and a sentence that says what the step does."""
     if number > 1:
         console.print()
     say(sentence, indent=f"{number}. ", style="bold")
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print an aligned table that is never cut: the first column to the left, the others to the right."""
+    """Print a table at its full width: the first column aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
         first, *others = (
@@ -95,7 +95,7 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def record(server: Server, folder: Path) -> None:
-    """Record the shop while it is at work, and the remaining changes in a second session."""
+    """Record a snapshot and the shop's workload; then record the remaining changes in a second session."""
     arguments = (server.dsn, "shop", ["shop"], folder)
     options = RecorderOptions(two_phase=True, messages=True)
     with running_recorder(*arguments, options=options, snapshot=True), server.connect() as connection:
@@ -107,7 +107,7 @@ def record(server: Server, folder: Path) -> None:
 
 @contextmanager
 def running_recorder(*arguments: Any, **options: Any) -> Iterator[None]:
-    """Run a recorder in a thread, and wait until its snapshot is complete and the stream has started."""
+    """Run a recorder in a thread. The context begins when the stream has started; its end ends the thread."""
     is_ready = threading.Event()
 
     def run() -> None:
@@ -132,7 +132,7 @@ def running_recorder(*arguments: Any, **options: Any) -> Iterator[None]:
 
 
 def summarize_recording(folder: Path) -> None:
-    """Print the size of a recording, and whether segments are missing."""
+    """Print the number of messages and segments of a recording, and any missing segments."""
     segments = [read_metadata(path) for path in list_segments(folder)]
     messages = sum(segment.messages for segment in segments)
     snapshot = sum(segment.kind == "snapshot" for segment in segments)
@@ -144,14 +144,14 @@ def summarize_recording(folder: Path) -> None:
 
 
 def count_messages(session: SparkSession, recording: Path) -> None:
-    """Print the number of messages of each type."""
+    """Print how many messages of each type a recording has."""
     messages = session.read.format("pgoutput").option("path", str(recording)).option("view", "messages")
     counts = messages.load().groupBy("type").count().orderBy("type").collect()
     say_table(("type", "messages"), [(row["type"], f"{row['count']:,}") for row in counts])
 
 
 def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
-    """Apply all changes of a recording to Delta tables; print the number of changes in each table."""
+    """Apply a recording's changes to Delta tables; print the number of changes by table and operation."""
     counts: dict[str, Counter[str]] = {}
 
     def report(batch: int, results: Sequence[TableResult]) -> None:
@@ -165,7 +165,7 @@ def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
 
 
 def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
-    """Print whether each Delta table equals the server's table; return the names of those that differ."""
+    """Print whether each Delta table equals the server's table; return the names of unequal tables."""
     replicas = replica_tables(target)
     rows, unequal = [], []
     sample: list[tuple[str, str, str]] = []
@@ -196,7 +196,7 @@ def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
 
 
 def shorten(value: object) -> str:
-    """Return a value as ASCII text of limited length."""
+    """Return a value as ASCII text of at most `SAMPLE_CHARACTERS` characters."""
     if value is None:
         return "NULL"
     text = ascii(value) if isinstance(value, bytes | list) else str(value)

@@ -1,4 +1,4 @@
-"""The database of a small shop: its tables, their contents, and the changes made while it is recorded."""
+"""The database of a small shop: its tables, their rows, and the statements that run while it is recorded."""
 
 from __future__ import annotations
 
@@ -87,25 +87,25 @@ WORKLOAD: Final = {
         INSERT INTO baskets VALUES ('00000000-0000-0000-0000-000000000001', 1, 'infinity');
     """,
 }
-"""SQL statements by what they do. Each statement is a transaction, except between BEGIN and its end."""
+"""SQL statements by a description of them. Outside BEGIN … COMMIT, each statement is its own transaction."""
 
 
 def open_shop(server: Server) -> None:
-    """Create the tables and fill them."""
+    """Create the tables and the publication of the shop, and fill the tables."""
     with server.connect() as connection:
         connection.execute(TABLES)
         connection.execute(CONTENTS)
 
 
 def run(connection: psycopg.Connection, statements: str) -> None:
-    """Run statements one by one."""
+    """Run SQL statements, which are separated by semicolons at line ends, one by one."""
     for statement in statements.split(";\n"):
         if statement.strip():
             connection.execute(statement.strip().encode())
 
 
 def true_tables(server: Server) -> list[TrueTable]:
-    """Return the tables with their current rows."""
+    """Return the server's tables in the schema `public`, with their current rows."""
     with server.connect() as connection:
         connection.execute("SET extra_float_digits = 3")
         relations = connection.execute(
@@ -123,7 +123,7 @@ def true_tables(server: Server) -> list[TrueTable]:
 def _rows(
     connection: psycopg.Connection, namespace: str, name: str, columns: list[str]
 ) -> list[tuple[str | None, ...]]:
-    """Return the rows of a table in the text format of the server."""
+    """Return the rows of a table, with values in text format."""
     listed = sql.SQL(", ").join(map(sql.Identifier, columns))
     query = sql.SQL("SELECT {} FROM {}").format(listed, sql.Identifier(namespace, name))
     result = connection.pgconn.exec_(query.as_bytes(connection))

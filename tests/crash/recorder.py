@@ -2,8 +2,8 @@
 
 `python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS FAILOVER UNTIL DIE_AT BYTES SECONDS`
 
-BYTES and SECONDS are the size and age at which a segment ends. The process exits when its standard input, a
-pipe from its parent, is closed.
+BYTES and SECONDS are the size and age at which the recorder ends a segment. The process exits when its
+standard input, a pipe from its parent, is closed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def exit_with_parent() -> None:
 
 
 def die_at_file_operation(folder: str, number: int) -> None:
-    """Kill the process at the n-th time that a file in the folder is opened, renamed, created or removed."""
+    """Kill this process when it opens, renames, creates or removes a file in the folder for the n-th time."""
     left = number
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
@@ -68,7 +68,7 @@ def die_at_file_operation(folder: str, number: int) -> None:
 
 
 def _name(path: object, folder: str) -> str:
-    """Return a path relative to the folder, or an empty text if it is not in the folder."""
+    """Return a path relative to the recording's folder; an empty string if the path is outside the folder."""
     text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
     return f".{text.removeprefix(folder)}" if text.startswith(folder) else ""
 

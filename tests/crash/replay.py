@@ -1,4 +1,8 @@
-"""Comparison of a recording with the server's tables."""
+"""Compare a recording with the server's tables after a crash test.
+
+The tables include the ledger, to which a crash test only adds rows. Its rows show which transactions were
+lost or recorded twice.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ LEDGER: Final = "public.ledger"
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Result of comparing a recording with the server's tables."""
+    """Result of comparing a recording with the server's tables after a crash test."""
 
     messages: int
     transactions: int
@@ -32,24 +36,24 @@ class Comparison(msgspec.Struct, frozen=True):
     sessions: int
     timelines: int
     lost: int
-    """Number of committed rows of the ledger that are in no transaction of the recording."""
+    """Number of rows that the server's table `ledger` has, but the recording does not have."""
     duplicated: int
-    """Number of rows of the ledger that the recording has more than once."""
+    """Number of rows of the table `ledger` that the recording has more than once."""
     invented: int
-    """Number of rows of the ledger that the recording has and the server has not."""
+    """Number of rows of the table `ledger` that the recording has, but the server does not have."""
     different: tuple[str, ...]
-    """Tables that differ, and that the recording lists as incomplete."""
+    """Tables that differ from the server's tables and that the recording lists as incomplete."""
     silent: tuple[str, ...]
-    """Tables that differ, although the recording does not list them as incomplete."""
+    """Tables that differ from the server's tables but that the recording does not list as incomplete."""
     unfounded: tuple[str, ...]
-    """Tables that the recording lists as incomplete, with its reason, although no publication was altered."""
+    """Tables listed as incomplete although their publication never changed, with the listed reason."""
     gaps: tuple[str, ...]
     tables: int
     rows: int
 
     @property
     def equal(self) -> bool:
-        """Whether all tables are equal, or listed as incomplete for a reason."""
+        """Whether no segment is missing and all tables are equal, except rightly listed incomplete tables."""
         return not (
             self.lost or self.duplicated or self.invented or self.silent or self.unfounded or self.gaps
         )
@@ -60,8 +64,8 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
 
     Args:
         folder: Folder of the recording.
-        server: Server of the tables.
-        altered: Alterations of publications, by the name of the table with its schema.
+        server: Server that has the tables.
+        altered: Alterations of a table's publication, or "created" for a new table, by qualified name.
     """
     metadata = [read_metadata(path) for path in list_segments(folder)]
     tables, inserted, transactions = Tables(), Counter[object](), 0
@@ -109,7 +113,7 @@ def compare(folder: Path, server: Server, altered: Mapping[str, list[str]] = {})
 
 
 def _names(connection: psycopg.Connection, schemas: list[str]) -> list[tuple[int, str]]:
-    """Return OIDs and full names of the tables in schemas."""
+    """Return the OID and the qualified name of each table in the given schemas."""
     rows = connection.execute(
         "SELECT oid::int8, relnamespace::regnamespace || '.' || relname FROM pg_class"
         " WHERE relkind = 'r' AND relnamespace = ANY (%s::regnamespace[])",
@@ -119,7 +123,7 @@ def _names(connection: psycopg.Connection, schemas: list[str]) -> list[tuple[int
 
 
 def _rows(connection: psycopg.Connection, name: str, binary: bool) -> Rows:
-    """Return the rows of a table in the format of the stream."""
+    """Return the rows of a table, in text or binary format like the values in the stream."""
     names = connection.execute(
         "SELECT quote_ident(attname) FROM pg_attribute"
         " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -133,7 +137,7 @@ def _rows(connection: psycopg.Connection, name: str, binary: bool) -> Rows:
 
 
 def _bytes(cell: Cell) -> object:
-    """Return a cell as the bytes that the server has sent."""
+    """Return the bytes that the server has sent for a cell; NULL and unchanged values stay as they are."""
     return cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell
 
 

@@ -35,24 +35,24 @@ ROOT = Path(__file__).parents[2]
 REPLICATE = sys.executable, "-m", "pgoutput.cli", "replicate"
 
 SEGMENTS = str(4 << 20), "1"
-"""Size and age at which segments end: bytes and seconds, as arguments."""
+"""Size and age at which the recorder ends a segment, as command line arguments: bytes and seconds."""
 
 PATIENCE = 900
-"""Seconds that the last run has to catch up."""
+"""Seconds that the recorder, and then Spark, may take to catch up after the workload has ended."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Result of a crash test."""
+    """Result of a crash test of a replica."""
 
     kills: dict[str, int]
-    """Number of kills, by process."""
+    """Number of kills, by name of the killed process: recorder, spark or java."""
     steps: int
-    """Number of steps of the writers."""
+    """Number of steps that all writers of the workload have run."""
     segments: int
     tables: int
     rows: int
     different: tuple[str, ...]
-    """Tables of the replica that differ from the source, with the difference."""
+    """One text for each table of the replica that differs from the server's: its name and the difference."""
     seconds: float
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Process:
     """A program that can be started repeatedly.
 
     Args:
-        name: Name of the program in reports.
+        name: Name of the program in the outcome and in error messages.
         command: Command line.
         log: File for the output of the program.
     """
@@ -80,7 +80,7 @@ class Process:
 
     @contextmanager
     def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the program; kill it and its descendants at the end of the context."""
+        """Run the program while the context lasts; then kill the process and its descendants."""
         with (
             self._log.open("ab") as log,
             subprocess.Popen(
@@ -98,13 +98,13 @@ class Process:
                 _kill_all(process.pid)
 
     def finish(self, *more: str) -> None:
-        """Run the program until it exits with code 0."""
+        """Run the program until it exits; raise AssertionError unless its exit code is 0."""
         with self.started(*more) as process:
             assert process.wait(PATIENCE) == 0, self.output
 
     @property
     def output(self) -> str:
-        """The last 4000 characters of the log."""
+        """The last 4000 characters of the program's output."""
         return self._log.read_text(errors="replace")[-4000:]
 
 
@@ -112,12 +112,12 @@ class Killer:
     """A thread that starts and kills a program repeatedly; a context manager.
 
     Attributes:
-        kills: Number of kills, by process.
+        kills: Number of kills, by name of the killed process.
 
     Args:
         process: The program.
-        random: Random numbers that decide the lifetimes.
-        between: Shortest and longest lifetime, in seconds.
+        random: Random numbers that decide how long the program runs each time.
+        between: Shortest and longest time from start to kill, in seconds.
     """
 
     def __init__(self, process: Process, random: Random, between: tuple[float, float]) -> None:
@@ -149,7 +149,7 @@ class Killer:
             self._failure = failure
 
     def _kill(self, pid: int) -> str:
-        """Kill the process, or the Java process that it has started; return which."""
+        """Kill the process, or the Java process that it has started; return the killed process's name."""
         others = [child for child in _descendants(pid) if _name(child) == "java"]
         if others and self._random.random() < 0.5:
             os.kill(others[0], signal.SIGKILL)
@@ -160,14 +160,14 @@ class Killer:
 
 
 def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: float = 100) -> Outcome:
-    """Run the crash test.
+    """Run the crash test of a replica; return its outcome.
 
     Args:
-        folder: Folder for recording and replica.
+        folder: Folder in which the recording and the replica are created.
         tables: Number of tables.
         seconds: Duration of the workload, in seconds.
-        seed: Seed of all random decisions. Their timing depends on the machine.
-        longest: Longest lifetime of Spark, in seconds.
+        seed: Seed of all random decisions. When they take effect depends on the speed of the machine.
+        longest: Longest time from a start of Spark to its kill, in seconds.
     """
     began = time.monotonic()
     random = Random(seed)
@@ -220,7 +220,7 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
 
 
 def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
-    """Which tables of a replica are not the server's."""
+    """Yield one text for each table of a replica that differs from the server's table."""
     places = replica_tables(str(target))
     for table in truth:
         if table.oid not in places:
@@ -234,12 +234,12 @@ def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
 
 
 def _recording(process: Process) -> Process:
-    """Return the recorder without an end."""
+    """Return the program that runs the recorder until it is killed."""
     return Process(process.name, [*process._command, "", "0", *SEGMENTS], process._log)
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the descendants of a process."""
+    """Return the process IDs of the descendants of a process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -262,7 +262,7 @@ def _name(pid: int) -> str:
 
 
 def _kill_all(pid: int) -> None:
-    """Kill a process and its descendants, in any process group."""
+    """Kill a process and its descendants, also descendants in other process groups."""
     for one in [pid, *_descendants(pid)]:
         try:
             os.kill(one, signal.SIGKILL)

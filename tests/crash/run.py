@@ -30,27 +30,27 @@ from tests.crash.workload import Workload, prepare
 from tests.server import WHEEL_VERSION, Server, Standby
 
 SMALL_SEGMENTS = "262144", "0.3"
-"""Size and age at which segments end: bytes and seconds, as arguments."""
+"""Size and age at which the recorder ends a segment, as command line arguments: bytes and seconds."""
 
 PATIENCE = 120
-"""Seconds that the last run has to catch up, and a restarted server to accept connections."""
+"""Seconds that the recorder may take to catch up or end, and that a standby may take to get the slot."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Result of a crash test."""
+    """Result of a crash test of the recorder."""
 
     kills: dict[str, int]
-    """Number of kills, by phase of the recorder."""
+    """Number of kills, by phase of the recorder at the kill: snapshotting, connecting or recording."""
     restarts: int
     crashes: int
-    """Number of restarts after an immediate shutdown."""
+    """Number of restarts of the server after an immediate shutdown, included in `restarts`."""
     failovers: int
     alterations: int
-    """Number of tables whose publication was altered."""
+    """Number of tables that were created, or whose publication was altered, during the test."""
     steps: int
-    """Number of steps of the writers."""
+    """Number of steps that all writers of the workload have run."""
     reconnects: int
-    """Number of reconnections of the writers."""
+    """Number of times that a writer of the workload has reconnected to the server."""
     seconds: float
     comparison: Comparison
 
@@ -71,20 +71,20 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Crash:
-    """One run of the crash test; a context manager that ends its servers.
+    """One run of the crash test of the recorder; a context manager whose exit stops the servers.
 
     Args:
         version: Major version of the server.
         folder: Folder of the recording.
         seed: Seed of all random decisions, including the options of the recorder.
-        rows: Number of rows of the ledger before the recording begins.
-        longest: Longest lifetime of a recorder, in seconds.
+        rows: Number of rows in the table `ledger` before the recording begins.
+        longest: Longest time from a start of the recorder to its kill, in seconds.
 
     Attributes:
-        server: The server that accepts writes.
-        workload: The writers.
+        server: The primary server; after a failover, the promoted standby.
+        workload: The threads that write to the server.
         options: Options of the recorder.
-        kills: Number of kills, by phase of the recorder.
+        kills: Number of kills, by phase of the recorder at the kill.
     """
 
     def __init__(self, version: int, folder: Path, seed: int, *, rows: int, longest: float) -> None:
@@ -108,11 +108,11 @@ class Crash:
         self._servers.close()
 
     def kill(self, *, early: bool, event: str = "") -> None:
-        """Start a recorder, and kill it; maybe restart or replace the server meanwhile.
+        """Start a recorder and kill it; while it runs, restart the server or fail over if `event` says so.
 
         Args:
-            early: Whether to kill it early, during the snapshot.
-            event: `restart`, `failover`, or empty for neither.
+            early: Whether to kill the recorder soon, even if its snapshot is not complete.
+            event: What happens to the server: `restart`, `failover`, or empty for nothing.
         """
         random = self._random
         standby = self._add_standby() if event == "failover" else None
@@ -139,12 +139,12 @@ class Crash:
             self.kills[self.phase] += 1
 
     def record(self, seconds: float) -> None:
-        """Record for some seconds, and stop the recorder with SIGTERM."""
+        """Run a recorder for some seconds, and stop it with SIGTERM."""
         with self._recording():
             time.sleep(seconds)
 
     def finish(self) -> None:
-        """Record to the end of the WAL, with one more row, so that a last segment is written."""
+        """Insert a last row into the ledger; record to the end of the WAL, which writes a last segment."""
         with self.server.connect() as connection:
             connection.execute("INSERT INTO ledger VALUES (0)")
         with self._recorder(until="now") as recorder:
@@ -152,7 +152,7 @@ class Crash:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """Run a recorder, and stop it with SIGTERM at the end of the context."""
+        """Run a recorder. The context begins when the recorder streams; its end stops it with SIGTERM."""
         with self._recorder() as recorder:
             while recorder.poll() is None and self.phase != "recording":  # it handles signals by then
                 time.sleep(0.1)
@@ -204,7 +204,7 @@ class Crash:
         server.start()
 
     def _add_standby(self) -> Standby:
-        """Start a standby with a usable copy of the slot; from now on, the slot waits for the standby."""
+        """Start a standby to which the slot is synchronized. The slot then waits for the standby."""
         standby = self._servers.enter_context(Standby(self.server, sync_replication_slots="on"))
         deadline = time.monotonic() + PATIENCE
         with self._recording(), self.server.connect() as connection:
@@ -219,7 +219,7 @@ class Crash:
         return standby
 
     def _fail_over(self, standby: Standby) -> None:
-        """Crash the primary, and promote the standby."""
+        """Stop the primary with an immediate shutdown, and promote the standby."""
         random = self._random
         time.sleep(random.uniform(0.2, 2.0))
         self.failovers += 1
@@ -231,7 +231,7 @@ class Crash:
 
     @property
     def phase(self) -> str:
-        """Phase of the current or last recorder: snapshotting, connecting or recording."""
+        """Phase that the last started recorder has reached: snapshotting, connecting or recording."""
         with suppress(FileNotFoundError):
             if json.loads((self.folder / "_recording.json").read_bytes())["snapshot"] == "complete":
                 return "recording" if b'"connected"' in self._log.read_bytes() else "connecting"
@@ -242,7 +242,7 @@ class Crash:
 
 
 def draw_options(version: int, random: Random) -> RecorderOptions:
-    """Return random options that a server of this version supports."""
+    """Return random recorder options that a server of the given version supports."""
     return RecorderOptions(
         binary=version >= 14 and random.random() < 0.5,
         two_phase=version >= 15 and random.random() < 0.5,
@@ -262,7 +262,7 @@ def crash(
     rows: int = 200_000,
     longest: float = 3.0,
 ) -> Outcome:
-    """Run the crash test on a new server; leave the recording in the folder."""
+    """Run the crash test of the recorder on a new server; leave the recording in the folder."""
     began = time.monotonic()
     early = kills // 5
     with Crash(version, folder / "recording", seed, rows=rows, longest=longest) as run:

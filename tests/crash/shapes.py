@@ -1,4 +1,4 @@
-"""A workload with many tables whose columns are added, dropped and retyped."""
+"""A workload with many tables whose rows are changed and whose columns are added, dropped and retyped."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ VALUES: Final = {
     "date": "CASE id % 5 WHEN 0 THEN 'infinity' ELSE current_date END",
     "uuid": "md5(id::text)::uuid",
 }
-"""Types of added columns, with SQL for their values."""
+"""SQL expressions for the values of an added column, by the column's type."""
 
 WIDER: Final = {"int4": "int8", "numeric(8, 2)": "numeric(12, 4)", "int8": "text", "uuid": "text"}
-"""New types of retyped columns, by old type."""
+"""Type to which a column is retyped, by its old type."""
 
 
 class Tables:
-    """Tables, and threads that write to them; a context manager.
+    """Tables, and threads that write to the tables while the context of this context manager lasts.
 
     Attributes:
-        steps: Number of steps of all writers, after the end of the context.
+        steps: Number of steps that all writers have run; 0 until the context has ended.
 
     Args:
         dsn: DSN of the server.
         count: Number of tables.
-        seed: Seed of the writers' decisions. Their timing depends on the machine.
+        seed: Seed of the writers' decisions. When they take effect depends on the speed of the machine.
     """
 
     def __init__(self, dsn: str, count: int, seed: int) -> None:
@@ -65,7 +65,7 @@ class Tables:
         self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
 
     def create(self) -> None:
-        """Create the tables, with some rows, and the publication."""
+        """Create the tables, with some rows, and a publication of all tables."""
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             for writer in self._writers:
                 writer.create(connection)
@@ -97,14 +97,14 @@ class Tables:
 
 
 class Writer:
-    """A writer that changes its tables in random steps."""
+    """A writer that changes the rows and columns of its own tables in random steps."""
 
     def __init__(self, numbers: range, random: Random) -> None:
         self.steps = 0
         self._random = random
         self._names = [f"t{number:03}" for number in numbers]
         self._full = {name for number, name in zip(numbers, self._names, strict=True) if number % 10 == 9}
-        """Tables with REPLICA IDENTITY FULL and without a key."""
+        """Names of the tables that have REPLICA IDENTITY FULL and no key."""
         self._columns: dict[str, dict[str, str]] = {name: {} for name in self._names}
         self._last = ROWS
         self._actions: dict[Callable[[Connection, str], None], int] = {
@@ -123,7 +123,7 @@ class Writer:
         }
 
     def create(self, connection: Connection) -> None:
-        """Create the tables of this writer."""
+        """Create the tables that only this writer changes."""
         for name in self._names:
             key = "" if name in self._full else " PRIMARY KEY"
             _run(
@@ -138,14 +138,14 @@ class Writer:
             )
 
     def step(self, connection: Connection) -> None:
-        """Run a random transaction."""
+        """Change one table at random: its rows in one or several transactions, or its columns."""
         (action,) = self._random.choices(list(self._actions), list(self._actions.values()))
         action(connection, self._random.choice(self._names))
         self.steps += 1
         time.sleep(self._random.uniform(0, 0.03))
 
     def settle(self, connection: Connection) -> None:
-        """Insert into each table, so that the stream describes its latest columns."""
+        """Insert into each table, so that the stream describes the latest columns of each table."""
         for name in self._names:
             self._insert(connection, name)
 
@@ -165,7 +165,7 @@ class Writer:
         _run(connection, f"UPDATE {name} SET note = 'updated {self.steps}'{new} WHERE {self._some()}")
 
     def _unchanged(self, connection: Connection, name: str) -> None:
-        """Update rows without their TOASTed values, which are then not sent."""
+        """Update rows but not their TOASTed values, so that the server sends unchanged values."""
         _run(connection, f"UPDATE {name} SET amount = amount + 1 WHERE {self._some()}")
 
     def _new_key(self, connection: Connection, name: str) -> None:
@@ -175,7 +175,7 @@ class Writer:
         _run(connection, f"DELETE FROM {name} WHERE {self._some()}")
 
     def _several(self, connection: Connection, name: str) -> None:
-        """Change the same rows several times, with a savepoint that may be rolled back."""
+        """Change the same rows several times in one transaction, of which the end may be rolled back."""
         with connection.transaction():
             self._insert(connection, name)
             self._unchanged(connection, name)
@@ -197,7 +197,7 @@ class Writer:
         _run(connection, f"{self._random.choice(['COMMIT', 'COMMIT', 'ROLLBACK'])} PREPARED '{gid}'")
 
     def _big(self, connection: Connection, name: str) -> None:
-        """Run a large transaction, which is streamed while in progress."""
+        """Run a transaction that is large enough to be streamed while in progress."""
         with connection.transaction():
             self._last += 1_000
             _run(
@@ -234,7 +234,7 @@ class Writer:
                 return
 
     def _some(self) -> str:
-        """Return a condition for about a seventh of the rows."""
+        """Return an SQL condition that selects about a seventh of a table's rows."""
         return f"abs(id) % 7 = {self._random.randint(0, 6)}"
 
 

@@ -1,6 +1,6 @@
-"""Crash tests of the recorder, in small: `make crash` runs large ones.
+"""Small crash tests of the recorder; `make crash` runs large crash tests.
 
-PGOUTPUT_TEST_VERSION chooses the version of the server, as `make matrix` does.
+The environment variable PGOUTPUT_TEST_VERSION, which `make matrix` sets, chooses the server's version.
 """
 
 from __future__ import annotations

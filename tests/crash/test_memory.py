@@ -1,4 +1,4 @@
-"""A large transaction takes no more memory than a small one; `python -m benchmarks.memory` tests 1 GB."""
+"""Recording a large transaction takes no more memory than a small one; `benchmarks.memory` tests 1 GB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction that is prepared while the slot is created, and streamed after its Prepare."""
+"""Record a transaction that is prepared while the slot is created, and that is streamed after its Prepare."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _create_slot(server: Server) -> None:
 
 
 def _await_waiting(connection: psycopg.Connection, holder: psycopg.Connection) -> None:
-    """Wait until the creation of the slot waits for the transaction of `holder`."""
+    """Wait until the creation of the slot is blocked by the open transaction of the connection `holder`."""
     deadline = time.monotonic() + 30
     query = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
     while not connection.execute(query, [holder.info.backend_pid]).fetchall():

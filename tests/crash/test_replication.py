@@ -1,4 +1,4 @@
-"""A small crash test of a replica; `make replica` runs a large one."""
+"""A small crash test of a replica; `make replica` runs a large crash test."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tests.recorder.lab import Lab
 from tests.server import WHEEL_VERSION, Server
 
 LONGEST: Final = 1800
-"""Longest duration of a round, in seconds."""
+"""Maximum duration of a round, in seconds. A longer round is terminated and has failed."""
 
 COMMAND: Final = sys.executable, "-m", "tests.crash.torture"
 
@@ -39,17 +39,17 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the versions of available servers: of the wheel, and since 14 those in PGOUTPUT_SERVERS."""
+    """Return the major versions of available servers: the wheel's, and from 14 those in PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
 
 
-# Rounds: each returns its result as one line, and raises an error if the result is wrong
+# Rounds: each function returns its result as one line, and raises an error if the result is wrong
 
 
 def crash_round(random: Random, folder: Path) -> str:
-    """Run the crash test with kills, restarts, failovers and altered publications."""
+    """Run the crash test of the recorder, with kills, restarts, failovers and altered publications."""
     version, kills = random.choice(versions()), random.randint(6, 30)
     failovers = random.randint(0, 3) if version == WHEEL_VERSION else 0
     seed, longest = random.randrange(1 << 30), random.choice([1.0, 3.0, 6.0])
@@ -59,7 +59,7 @@ def crash_round(random: Random, folder: Path) -> str:
 
 
 def replica_round(random: Random, folder: Path) -> str:
-    """Run the crash test of a replica."""
+    """Run the crash test of a replica, in which recorder and Spark are killed."""
     seconds, tables = random.choice([25, 60]), random.randint(5, 30)
     outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), longest=seconds - 1)
     assert not outcome.different, outcome
@@ -67,7 +67,7 @@ def replica_round(random: Random, folder: Path) -> str:
 
 
 def stand_in_round(random: Random, folder: Path) -> str:
-    """Record a stand-in server with network faults; compare the recording with its stream."""
+    """Record a stand-in server with network faults; compare the recording with what the stand-in served."""
     often = random.randint(5_000, 15_000)
     faults = random.choice(
         [
@@ -110,7 +110,7 @@ def stand_in_round(random: Random, folder: Path) -> str:
 
 
 def damage_round(random: Random, folder: Path) -> str:
-    """Flip bits in segments: a reader must name the file, or read the same."""
+    """Flip single bits in segments; check that each is reported with the file's name, or has no effect."""
     with Server() as server, Lab(server, folder) as lab:
         prepare(lab)
         lab.record()
@@ -137,7 +137,7 @@ def damage_round(random: Random, folder: Path) -> str:
 
 
 def disturbance_round(random: Random, folder: Path) -> str:
-    """Disturb the folder, the disk or the clock while a recorder runs."""
+    """Disturb a recorder's folder, disk or clock; check that nothing is lost without a report."""
     name = random.choice(list(DISTURBANCES))
     with Server(random.choice(versions())) as server, Lab(server, folder) as lab:
         prepare(lab)
@@ -154,14 +154,14 @@ ROUNDS: Final[dict[str, tuple[int, Callable[[Random, Path], str]]]] = {
     "damage": (2, damage_round),
     "disturbance": (6, disturbance_round),
 }
-"""Rounds by name, with relative frequencies."""
+"""Relative frequency and function of each kind of round, by name."""
 
 
 # Disturbances
 
 
 def move(random: Random, lab: Lab) -> None:
-    """Move the folder of a running recorder, and put it back when the recorder has ended."""
+    """Move the folder of a running recorder elsewhere, and back when the recorder has ended."""
     place = lab.folder.with_name("moved")
     record_while(random, lab, lambda: lab.folder.rename(place))
     shutil.rmtree(lab.folder, ignore_errors=True)
@@ -169,19 +169,19 @@ def move(random: Random, lab: Lab) -> None:
 
 
 def remove(random: Random, lab: Lab) -> None:
-    """Remove the folder of a running recorder."""
+    """Remove the folder of a running recorder with all segments."""
     record_while(random, lab, lambda: shutil.rmtree(lab.folder))
 
 
 def delete(random: Random, lab: Lab) -> None:
-    """Delete a segment; often the last one."""
+    """Delete one segment, more often the last segment than another."""
     record_while(random, lab, lambda: None)
     segments = list_segments(lab.folder)
     random.choice([segments[-1], *segments]).unlink()
 
 
 def rename(random: Random, lab: Lab) -> None:
-    """Rename a segment to the name of another, or to the next free name."""
+    """Rename a segment to the name of another segment, or to the name of the next segment."""
     record_while(random, lab, lambda: None)
     segments = list_segments(lab.folder)
     names = [*segments, segments[-1].with_stem(f"{int(segments[-1].stem) + 1:010}")]
@@ -191,7 +191,7 @@ def rename(random: Random, lab: Lab) -> None:
 
 
 def fill(random: Random, lab: Lab) -> None:
-    """Record with a limit on the size of files."""
+    """Record with a limit on file sizes (RLIMIT_FSIZE), so that writing fails as on a full disk."""
     limit = random.randint(1_000, 30_000)
     for _ in range(5):
         change(random, lab)
@@ -203,7 +203,7 @@ def fill(random: Random, lab: Lab) -> None:
 
 
 def turn_clock(random: Random, lab: Lab) -> None:
-    """Record while the clock jumps by up to a day in both directions."""
+    """Record while the clock jumps by up to a day, forwards and backwards."""
     clock = time.time_ns
 
     def jump() -> int:
@@ -224,7 +224,7 @@ DISTURBANCES: Final[dict[str, Callable[[Random, Lab], None]]] = {
 
 
 def record_while(random: Random, lab: Lab, disturb: Callable[[], object]) -> None:
-    """Disturb a recorder between changes; the recorder continues, or ends with an error."""
+    """Record several changes and call `disturb` between them. The recorder may end with an error."""
     try:
         with lab.recording(segment_seconds=random.choice([0.05, 0.3])) as recording:
             recording.wait(Connected)
@@ -247,13 +247,13 @@ def prepare(lab: Lab) -> None:
 
 
 def change(random: Random, lab: Lab) -> None:
-    """Insert rows in one transaction."""
+    """Insert random rows into the table `t` in one transaction."""
     rows, size = random.choice([1, 10, 300]), random.choice([10, 200])
     lab.run(f"INSERT INTO t SELECT g, repeat(md5(g::text), {size} / 10) FROM generate_series(1, {rows}) g")
 
 
 def judge(lab: Lab) -> str:
-    """Record to the end of the WAL, check the result against the tables, and return it as a text."""
+    """Record to the end of the WAL; return "equal", or which gap, incomplete table or error is reported."""
     try:
         lab.record()
         metadata = [read_metadata(path) for path in list_segments(lab.folder)]
@@ -268,13 +268,13 @@ def judge(lab: Lab) -> str:
 
 
 def run_cli(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line `pgoutput`."""
+    """Run the command `pgoutput` in another process."""
     command = [sys.executable, "-m", "pgoutput.cli", *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, **options)
 
 
 def committed(folder: Path) -> list[tuple[object, ...]]:
-    """Return the transactions of a recording."""
+    """Return the committed transactions of a recording, as tuples that can be compared."""
     with RecordingReader(folder) as segments:
         return [
             (one.xid, one.commit_lsn, one.commit_time, one.gid, [change.message for change in one.changes])
@@ -286,7 +286,7 @@ def committed(folder: Path) -> list[tuple[object, ...]]:
 
 
 def run_round(name: str, seed: int) -> None:
-    """Run one round in this process."""
+    """Run the round with this name and seed in this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders are removed
     random = Random(f"{name} {seed}")
     with tempfile.TemporaryDirectory(prefix="pgoutput-torture-") as folder:
@@ -294,7 +294,7 @@ def run_round(name: str, seed: int) -> None:
 
 
 def run_rounds(minutes: float, seed: int) -> None:
-    """Run rounds, each in a new process, until the time is over or a round fails."""
+    """Run random rounds, each in a new process, until the time is over or a round fails."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     end = time.monotonic() + 60 * minutes
     names, weights = list(ROUNDS), [weight for weight, _ in ROUNDS.values()]
@@ -314,7 +314,11 @@ def run_rounds(minutes: float, seed: int) -> None:
 
 
 def finish(command: list[str]) -> tuple[int, str]:
-    """Run a program in a new session; return its exit code and output. All its processes are ended."""
+    """Run a program until it ends; return its exit code and output.
+
+    The program has an operating system session of its own. After `LONGEST` seconds, or if this function is
+    interrupted, it is terminated.
+    """
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True
     ) as process:

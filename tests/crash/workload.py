@@ -1,4 +1,4 @@
-"""A workload with every kind of change that a stream can have; it continues after restarts of the server."""
+"""A workload with every kind of change that a stream can have. The writers reconnect after restarts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITERS: Final = 3
 ACCOUNTS: Final = 300
 
 SCHEMAS_SINCE: Final = 15
-"""First version with FOR TABLES IN SCHEMA; on older servers, tables are added to the publication."""
+"""First server version with FOR TABLES IN SCHEMA. Older servers get tables added to the publication."""
 
 SCHEMA: Final[tuple[LiteralString, ...]] = (
     "CREATE DOMAIN positive AS int8 CHECK (VALUE > 0)",
@@ -44,7 +44,7 @@ BIG_TEXT: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_ser
 
 
 def prepare(connection: Connection, version: int, rows: int) -> None:
-    """Create the tables, with some rows, and the publications."""
+    """Create the tables of the workload, with some rows, and the publications."""
     publisher.prepare(connection)
     for statement in SCHEMA:
         connection.execute(statement)
@@ -66,19 +66,19 @@ def prepare(connection: Connection, version: int, rows: int) -> None:
 
 
 class Workload:
-    """Threads that write to a server; a context manager that ends them, and their prepared transactions.
+    """Threads that write to a server; a context manager whose exit ends threads and prepared transactions.
 
     Attributes:
-        dsn: DSN of the server. May be set to another server after a failover.
-        altering: Set it after the slot was created, to allow changes of schemas. If a server creates a slot
-            during TRUNCATE or ALTER TABLE, it may be unable to decode later changes (18.4: "could not map
-            filenumber … to relation OID", at every attempt).
-        reconnects: Number of reconnections of the writers.
+        dsn: DSN of the server. After a failover, set it to the DSN of the new primary.
+        altering: An event. Set it after the slot was created, to allow changes of schemas. If a server
+            creates a slot during TRUNCATE or ALTER TABLE, it may be unable to decode later changes (18.4:
+            "could not map filenumber … to relation OID", at every attempt).
+        reconnects: Number of times that a writer has reconnected.
 
     Args:
         dsn: DSN of the server.
         version: Major version of the server.
-        seed: Seed of the writers' decisions. Their timing depends on the machine.
+        seed: Seed of the writers' decisions. When they take effect depends on the speed of the machine.
         retyping: Whether columns are changed from int4 to int8 and back. The stream does not report that
             existing rows then have another binary format.
     """
@@ -100,12 +100,12 @@ class Workload:
 
     @property
     def transactions(self) -> int:
-        """Number of transactions that were attempted."""
+        """Number of transactions that the writers have attempted."""
         return sum(writer.steps for writer in self._writers)
 
     @property
     def altered(self) -> dict[str, list[str]]:
-        """Alterations of publications, by the name of the table with its schema."""
+        """Alterations of a table's publication, or "created" for a new table, by qualified table name."""
         return self._publisher.altered | {table: ["created"] for table in self._architect.added}
 
     def __enter__(self) -> Workload:
@@ -140,7 +140,7 @@ class Workload:
 
 
 class Writer:
-    """A writer of ordinary transactions, with some rows that no other writer changes."""
+    """A writer that runs transactions without schema changes; some rows are changed by no other writer."""
 
     def __init__(self, number: int, version: int, random: Random) -> None:
         self.steps = 0
@@ -157,14 +157,14 @@ class Writer:
         }
 
     def step(self, connection: Connection) -> None:
-        """Run one or several transactions."""
+        """Run one or several random transactions."""
         (action,) = self._random.choices(list(self._actions), list(self._actions.values()))
         action(connection)
         self.steps += 1
         time.sleep(self._random.uniform(0, 0.02))
 
     def settle(self, connection: Connection) -> None:
-        """End the prepared transactions of this writer."""
+        """Commit or roll back the prepared transactions that this writer has left."""
         left = connection.execute(
             "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s", [f"{self._number} %"]
         )
@@ -204,7 +204,7 @@ class Writer:
         self._finish(connection, gid)
 
     def _big(self, connection: Connection) -> None:
-        """Write thousands of rows in steps, interleaved with those of other connections."""
+        """Write thousands of rows in one transaction, in steps between which other connections write."""
         connection.execute("BEGIN")
         for _ in range(self._random.randint(8, 25)):
             with _savepoint(connection, self._random.random() < 0.2):
@@ -239,7 +239,7 @@ class Writer:
         )
 
     def _change(self, connection: Connection) -> None:
-        """Change a row of this writer, or add rows that others may delete."""
+        """Change a row that no other writer changes, or add rows that other writers may delete."""
         account = self._random.randrange(self._number, ACCOUNTS, WRITERS)
         execute = connection.execute
         match self._random.randint(0, 7):
@@ -272,7 +272,7 @@ class Writer:
 
 
 class Architect:
-    """A writer that alters, truncates and creates tables, and runs checkpoints."""
+    """A writer that creates, alters and truncates tables, and runs the SQL command CHECKPOINT."""
 
     def __init__(self, version: int, random: Random, altering: Event, retyping: bool) -> None:
         self.steps = 0
@@ -289,7 +289,7 @@ class Architect:
         """Do nothing: this writer leaves no prepared transactions."""
 
     def step(self, connection: Connection) -> None:
-        """Run a transaction."""
+        """Run a random transaction, schema change, truncate or checkpoint."""
         action = self._random.choices(
             [self._reshape, self._rewrite, self._truncate, self._create, self._checkpoint],
             [40, 5 * self._retyping, 20, 3, 5],
@@ -300,7 +300,7 @@ class Architect:
         time.sleep(self._random.uniform(0.05, 0.3))
 
     def _reshape(self, connection: Connection) -> None:
-        """Add and drop columns in a transaction, which may be streamed or rolled back."""
+        """Add and drop columns in one transaction, which may be streamed, and may be rolled back."""
         columns = self._shape(connection)
         self._columns += 1
         new = f"c{self._columns}"
@@ -339,7 +339,7 @@ class Architect:
     def _create(self, connection: Connection) -> None:
         self._tables += 1
         connection.execute(f"CREATE TABLE more_{self._tables} (id int PRIMARY KEY, a text)")
-        # The recorder lists it as incomplete: it might have come from another schema, with rows.
+        # The recorder lists the new table as incomplete: it might be an old table with rows, moved here.
         self.added.add(f"public.more_{self._tables}")
         if self._version < SCHEMAS_SINCE:
             connection.execute(f"ALTER PUBLICATION {PUBLICATION} ADD TABLE more_{self._tables}")

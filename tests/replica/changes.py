@@ -1,4 +1,4 @@
-"""Rows of `CHANGES` from recordings and from capture files of real servers."""
+"""Changes to test replicas with: rows of `CHANGES` from recordings and from capture files of real servers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.recording.recordings import sent, source, write
 
 
 def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Table:
-    """Return the changes of a capture file, sorted by relation and `sequence`."""
+    """Return the committed changes of a capture file, sorted by relation and `sequence`."""
     folder.mkdir(exist_ok=True)
     write(folder, source(name), sent(name), cut)
     return sorted_changes(recorded_changes(folder))
 
 
 def recorded_changes(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the committed changes of a recording."""
+    """Yield the committed changes of a recording, as batches of rows of `CHANGES`."""
     recording = Recording(folder)
     for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:

@@ -1,4 +1,4 @@
-"""A simulated server with one table: the changes that it sends, and the expected rows of a replica."""
+"""A simulated server with one table: it returns the changes that a replica applies, and the expected rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Row = dict[str, str | None]
 
 
 class SimulatedServer:
-    """A simulated server with one table, which tests change and alter.
+    """A simulated server with one table. Tests call its methods to change rows and columns.
 
     Args:
         oid: OID of the table.
         name: Name of the table.
-        columns: Type name by column name; the key columns first.
-        keys: Number of key columns: 0 for REPLICA IDENTITY NOTHING, all for FULL.
+        columns: Type name by column name. The key columns come first.
+        keys: Number of columns in the replica identity: 0 for NOTHING, all columns for FULL.
     """
 
     def __init__(self, oid: int, name: str, columns: dict[str, str], keys: int) -> None:
@@ -37,7 +37,7 @@ class SimulatedServer:
         self.lsn = 100
         self.changes: list[dict[str, Any]] = []
         self.states: dict[int, tuple[list[str], list[Row]]] = {}
-        """Columns and rows after each change, by its position."""
+        """Column names and rows of the table after each change, by the change's position."""
 
     def insert(self, *values: str | None, operation: str = "Insert") -> None:
         row = dict(zip(self.columns, values, strict=True))
@@ -45,7 +45,7 @@ class SimulatedServer:
         self._send(operation, after=row)
 
     def update(self, at: int, unchanged: tuple[str, ...] = (), **values: str | None) -> None:
-        """Update a row. Columns in `unchanged` are TOASTed: the new tuple lacks their values if they stay."""
+        """Update a row. `unchanged` names TOASTed columns: the new tuple lacks them if their values stay."""
         old = self.rows[at]
         new = {**old, **values}
         self.rows[at] = new
@@ -87,7 +87,7 @@ class SimulatedServer:
             self.states[position] = names, [dict(zip(names, row.values(), strict=True)) for row in rows]
 
     def take(self) -> pa.Table:
-        """Return the changes that were sent since the last call."""
+        """Return the changes since the last call of this method, as rows of `CHANGES`."""
         changes, self.changes = self.changes, []
         return pa.Table.from_pylist(changes, CHANGES)
 
@@ -127,7 +127,7 @@ class SimulatedServer:
 
 
 def type_oid(name: str) -> int:
-    """Return the OID of a built-in type; a name that ends with `[]` is an array type."""
+    """Return the OID of a built-in type by its name; a name that ends with `[]` denotes an array type."""
     if name.endswith("[]"):
         array_oid = catalog.BY_NAME[name[:-2]].array_oid
         assert array_oid is not None

@@ -1,4 +1,4 @@
-"""Apply changes to a target, and compare its tables with the expected rows."""
+"""Apply changes to a target, and compare the target's tables with the expected rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.truth import TrueTable, equals_typed
 def apply(
     batches: Iterable[pa.RecordBatch], target: Path, query: str, batch: int, **options: Any
 ) -> list[TableResult]:
-    """Apply a batch of changes to a target. Raise ReplicaError if a table fails."""
+    """Apply a batch of changes to a target; return the results. Raise ReplicaError if a table fails."""
     results = list(apply_changes(batches, target, query, batch, **options))
     for result in results:
         if result.error:
@@ -27,14 +27,14 @@ def apply(
 
 
 def rescued_last(table: pa.Table) -> pa.Table:
-    """Return a table whose last column is `_rescued_data`, as `equals_typed` expects it."""
+    """Return a table with the column of rescued values moved to the end and named `_rescued_data`."""
     (rescued,) = (field.name for field in table.schema if pa.types.is_map(field.type))
     names = [name for name in table.column_names if name != rescued]
     return table.select([*names, rescued]).rename_columns([*names, "_rescued_data"])
 
 
 def different_tables(target: Path, truth: list[TrueTable]) -> list[str]:
-    """Return the names of the tables that differ from the server's tables."""
+    """Return the names of the tables of a target that differ from the server's tables."""
     paths = {oid: table.place for oid, table in replica_tables(target).items()}
     return [
         true.name
@@ -48,7 +48,7 @@ def different_tables(target: Path, truth: list[TrueTable]) -> list[str]:
 
 
 def row_texts(row: dict[str, Any]) -> dict[str, str | None]:
-    """Return the values of a row in the text format of the server."""
+    """Return the values of a row in text format, by column name; rescued values are included."""
     rescued = dict(row["_rescued_data"] or ())
     return {name: rescued.get(name, _text(value)) for name, value in row.items()}
 

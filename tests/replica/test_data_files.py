@@ -1,4 +1,4 @@
-"""Data files are written in bounded memory."""
+"""The data files of Delta tables are written in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pgoutput.replica.data_files import FILE_BYTES, DataFiles
 
 
 def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:
-    """Rows are flushed once they reach the size of a data file, however few rows they are."""
+    """Rows are written to disk once they have the size of a data file, even if they are only a few rows."""
     schema = pa.schema([pa.field("v", pa.string())])
     files = DataFiles(DeltaTable.create(tmp_path, schema), schema)
     before = pa.total_allocated_bytes()

@@ -1,4 +1,4 @@
-"""A table records since when, and why, it may differ from its source."""
+"""A Delta table records why, and since which commit, it may differ from its source."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_altered_columns_that_may_change_existing_rows(
 def test_alter_table_that_may_change_existing_rows_is_reported(
     history: bool, statement: str, reason: str | None, lab: Lab, tmp_path: Path
 ) -> None:
-    """An empty table cannot differ: of two tables with the same columns, the empty one is not reported."""
+    """Two tables are altered in the same way. Only the table with rows is reported, not the empty table."""
     target = tmp_path / "target"
     for name in ("t", "empty"):
         lab.run(f"CREATE TABLE {name} (k int PRIMARY KEY, v text, w text)")
@@ -91,7 +91,7 @@ def test_alter_table_that_may_change_existing_rows_is_reported(
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:
-    """Return the recorded insert of a key, without the recorder's mark that the table is incomplete."""
+    """Return the inserts of rows with this key from a recording, without the marks of incomplete tables."""
     changes = sorted_changes(recorded_changes(lab.folder))
     mine = [dict(row or ()).get("k") == key for row in changes["after"].to_pylist()]
     changes = changes.filter(pa.array(mine))
@@ -100,7 +100,7 @@ def with_key(lab: Lab, key: str) -> pa.Table:
 
 
 def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> None:
-    """A known reason costs no commit, and properties survive when the data files are rewritten."""
+    """A reason that is already stored causes no commit. Reasons survive when the data files are rewritten."""
     server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
 
     def send(batch: int, *reasons: str | None) -> tuple[Difference, ...]:
@@ -150,7 +150,7 @@ def test_a_truncated_table_cannot_differ(history: bool, tmp_path: Path) -> None:
 
 
 def test_a_column_added_to_a_table_without_columns_is_reported(tmp_path: Path) -> None:
-    """Existing rows may have a default value in the new column."""
+    """Existing rows may have got a default value in the new column, which the server does not send."""
     server = SimulatedServer(1, "t", {}, keys=0)
     server.insert()
     apply(server.take().to_batches(), tmp_path, "query", 0)

@@ -1,4 +1,4 @@
-"""A failed table does not stop the other tables, and gets the batches that it has missed later."""
+"""A failed table does not stop the other tables. A retry applies the batches that it has missed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RELATIONS = [
 
 
 class Setup:
-    """A recording of the tables a and b with one segment for each batch, and its replica."""
+    """A recording of the tables a and b, with one segment for each batch, and a replica of the recording."""
 
     def __init__(self, folder: Path) -> None:
         self.recording = folder / "recording"
@@ -52,14 +52,14 @@ class Setup:
         self.owner = Owner("query", "tables", PARALLEL.recording)
 
     def send(self, *changes: m.Message) -> MissedBatch:
-        """Record a transaction; return the batch that contains it."""
+        """Record a transaction as a new segment; return the number of the batch and of its segment."""
         number = sum(1 for _ in self.recording.iterdir()) + 1
         lsn = 100 * number
         record(self.recording, *RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0), lsn=lsn)
         return MissedBatch(number - 1, number, number)
 
     def apply(self, missed: MissedBatch) -> dict[str, TableResult]:
-        """Apply a batch as a streaming query does; return the results by table name."""
+        """Apply a batch as a streaming query does, recording failures; return the results by table name."""
         everything = sorted_changes(recorded_changes(self.recording))
         mine = [lsn == 100 * missed.last_segment for lsn in everything["commit_lsn"].to_pylist()]
         rows = everything.filter(pa.array(mine))
@@ -94,7 +94,7 @@ def setup(tmp_path: Path) -> Setup:
 
 
 def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
-    """Once it is repaired, a retry applies all of its changes in order."""
+    """After the failed table is repaired, a retry applies all changes that the table has missed, in order."""
     lost = setup.target / "public.b"
     kept = lost.rename(setup.target.parent / "kept")
     for value in ("first", "second"):
@@ -120,7 +120,7 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
 def test_a_retry_resumes_a_partly_applied_batch(
     commits: int, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the missing commits are made."""
+    """The retry makes only the commits of the batch that are missing."""
     commit = DataFiles.commit
     count = 0
 
@@ -164,7 +164,7 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
 
 
 def test_a_batch_missed_during_a_retry_is_applied_too(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query in another process records the missed batch while the retry is running."""
+    """While the retry runs, a query in another process records that the table has missed one more batch."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     setup.apply(setup.send(m.Insert(2, ("10", "v"))))
@@ -186,7 +186,7 @@ def test_a_batch_missed_during_a_retry_is_applied_too(setup: Setup, monkeypatch:
 def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
     content: str | None, setup: Setup
 ) -> None:
-    """A power failure may lose or truncate the file of the error."""
+    """A power failure may remove or truncate the file that contains the table's error."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     setup.apply(setup.send(m.Insert(2, ("10", "v"))))
@@ -206,7 +206,7 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
 
 
 def test_a_damaged_record_of_a_missed_batch_affects_one_table_only(setup: Setup) -> None:
-    """The error names the damaged file, and the other tables get their missed batches."""
+    """The error names the damaged file of the missed batch. Missed batches of other tables are applied."""
     for name in ("a", "b"):
         shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
     setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
@@ -222,7 +222,7 @@ def test_a_damaged_record_of_a_missed_batch_affects_one_table_only(setup: Setup)
 
 
 def test_a_retry_needs_bounded_memory(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The missed changes are applied in order, and not held in memory at once."""
+    """A retry applies the missed changes in order, without holding all of them in memory at once."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     for number in range(4):
@@ -252,7 +252,7 @@ def test_a_retry_needs_bounded_memory(setup: Setup, monkeypatch: pytest.MonkeyPa
 def test_an_error_reading_the_recording_affects_one_table_only(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also an error that is not a PgoutputError."""
+    """That also holds for an error that is not a PgoutputError."""
     for name in ("a", "b"):
         shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
     setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
@@ -284,7 +284,7 @@ def test_a_table_that_cannot_be_created_is_listed_with_its_error(setup: Setup) -
 
 
 def test_a_table_stays_failed_if_its_missed_segments_are_gone(setup: Setup) -> None:
-    """The error names the segment, and no batch is skipped."""
+    """The error names the removed segment, and the retry does not skip a batch."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     setup.apply(setup.send(m.Insert(2, ("10", "v"))))
@@ -309,7 +309,7 @@ def test_a_retry_refuses_another_recording(setup: Setup) -> None:
 
 
 def test_a_table_of_another_recording_is_refused(tmp_path: Path) -> None:
-    """A table that was copied from another target stays as it is."""
+    """A Delta table that was copied into the target from another target is not changed."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     for batch, recording in enumerate(["one", "two"]):
         server.insert(str(batch))

@@ -1,4 +1,4 @@
-"""Replicas of tables of a running PostgreSQL server."""
+"""Replicas equal the tables of a running PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.replica.test_replica import table_of
 
 @pytest.mark.parametrize("history", [False, True])
 def test_rows_of_a_table_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Path) -> None:
-    """Deletes are applied in the batch that inserts the rows, and in a later batch."""
+    """Rows are deleted in the same batch in which they are inserted, and in a later batch."""
     lab.run(
         "CREATE TABLE bare ()",
         "ALTER TABLE bare REPLICA IDENTITY FULL",

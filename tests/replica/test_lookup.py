@@ -1,4 +1,4 @@
-"""Rows are found by keys of any type, in data files of any writer."""
+"""Rows of a Delta table are found by keys of any type, in data files that any program has written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.replica.test_replica import follows, table_of
     ],
 )
 def test_rows_are_found_in_files_of_another_writer(type_: str, values: list[str], tmp_path: Path) -> None:
-    """The statistics of files that delta-rs has compacted are not exact."""
+    """delta-rs compacts the table, which gives data files whose statistics are not exact."""
     for at in range(len(values)):
         target = tmp_path / str(at)
         server = SimulatedServer(1, "t", {"k": type_, "v": "text"}, keys=1)
@@ -59,7 +59,7 @@ def test_no_value_equals_a_rescued_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_path: Path) -> None:
-    """A column that the server fills itself (serial) is added, and becomes the key."""
+    """A serial column is added and becomes the key. The server does not send its values for existing rows."""
     server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in "123":
         server.insert(a, "b" + a)

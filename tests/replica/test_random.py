@@ -1,4 +1,4 @@
-"""Replicas follow random changes in batches and commits of any size, killed at random points."""
+"""Replicas follow random changes, in batches and commits of any size, with crashes at random commits."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ VALUES: dict[str, list[str | None]] = {
     "float8": ["0", "-0", "NaN", "1.5", None],
     "_int4": ["{}", "{1,NULL}", "{{1}}", "[0:0]={1}", None],
 }
-"""Values by type; some cannot be represented in Arrow and are rescued."""
+"""Values in text format, by type name. Values that Arrow cannot represent become rescued values."""
 
 NEXT_TYPE = {"int4": "int8", "int8": "text"}
-"""Types to which a column can be retyped without changing its values."""
+"""Type to which a column can be retyped without changing the text of its values, by old type."""
 
 
 class Killed(BaseException):
-    """A simulated crash of the process."""
+    """Raised to simulate a crash of the process that applies changes."""
 
 
 @given(data=st.data(), history=st.booleans(), identity=st.sampled_from(["key", "full", "none"]))
@@ -60,7 +60,7 @@ def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, id
 
 
 def change(server: SimulatedServer, data: st.DataObject, identity: str) -> None:
-    """Make a random change that the server allows."""
+    """Make a random change to the simulated server that a real server would allow."""
     kinds = ["insert", "insert", "truncate", "add", "drop", "retype", "commit"]
     if server.rows and identity != "none":
         kinds += ["update"] * 6 + ["delete"] * 2 + ["rename"]
@@ -110,7 +110,7 @@ def value_of(server: SimulatedServer, name: str) -> st.SearchStrategy[str | None
 
 
 def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, history: bool) -> None:
-    """Apply a batch, with a few simulated crashes, in Arrow batches of another size each time."""
+    """Apply a batch after up to two simulated crashes, each time with Arrow batches of another size."""
     rows = data.draw(st.sampled_from([1, 2, 5, 100]), label="rows")
     attempts = [*data.draw(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2)), None]
     for kill in attempts:
@@ -130,7 +130,7 @@ def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, histor
 
 
 def killing(commits: int, after: bool) -> Any:
-    """Return a commit that simulates a crash before or after the nth call."""
+    """Return a replacement for `DataFiles.commit` that simulates a crash before or after its n-th call."""
     commit = DataFiles.commit
     count = 0
 
@@ -147,7 +147,7 @@ def killing(commits: int, after: bool) -> Any:
 
 
 def compare_history(server: SimulatedServer, found: pa.Table) -> None:
-    """Check that the versions current at each position equal the rows that the server had there."""
+    """Check that the row versions valid at each position equal the rows of the server at that position."""
     versions = [(row["__START_AT"], row["__END_AT"], row_texts(row)) for row in found.to_pylist()]
     for position, (columns, rows) in server.states.items():
         current = [

@@ -1,4 +1,4 @@
-"""The registry finds tables by OID, even if it or the tables are damaged; folders get valid names."""
+"""The registry finds tables by OID, even if the registry or a table is damaged; folders get valid names."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer],
 
 
 def test_long_names_are_shortened(lab: Lab, tmp_path: Path) -> None:
-    """A schema and a table with names of fifteen emoji each: the full folder name has 361 bytes."""
+    """Schema name and table name have fifteen emoji each. The full folder name would have 361 bytes."""
     name = "\N{GRINNING FACE}" * 15
     lab.run(
         f'CREATE SCHEMA "{name}"',
@@ -113,7 +113,7 @@ def test_short_names_are_not_shortened(namespace: str, name: str) -> None:
 
 
 def test_shortened_names_are_distinct() -> None:
-    """Also names that differ only at the end, or only in where the namespace ends."""
+    """That holds also for names that differ only at the end, or only in where the schema name ends."""
     face = "\N{GRINNING FACE}"
     pairs = [(face * 15, face * 14 + end) for end in "abc"] + [(face * 14, face * 15), (face * 15, face * 14)]
     names = [folder_name(*pair) for pair in pairs]

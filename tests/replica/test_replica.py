@@ -1,4 +1,4 @@
-"""Replicas follow simulated changes, case by case, and the capture files of real servers."""
+"""Replicas follow the changes of a simulated server, case by case, and the capture files of real servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table_of(target: Path, oid: int = 1) -> DeltaTable:
 
 
 def follows(target: Path, server: SimulatedServer, batch: int) -> bool:
-    """Apply the changes that the server has sent; return whether the replica equals the server's table."""
+    """Apply the simulated server's new changes; return whether the replica equals the server's table."""
     apply(server.take().to_batches(), target, "query", batch)
     found = table_of(target, server.oid).to_pyarrow_table()
     return equals_typed(server.truth, rescued_last(found))
@@ -61,7 +61,7 @@ def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
 
 
 def test_unchanged_toasted_values_are_kept(server: SimulatedServer, tmp_path: Path) -> None:
-    """They are copied from the table, through updates, changes of the key, and inserts in one batch."""
+    """Values are copied from the Delta table if one batch has updates, changes of keys and inserts."""
     server.insert("1", "old", "toast")
     assert follows(tmp_path, server, 0)
     server.update(0, ("w",), v="new")
@@ -87,7 +87,7 @@ def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path)
 
 
 def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path: Path) -> None:
-    """An update adds the row with the sent values; a delete does nothing; an insert replaces a row."""
+    """An update adds the row with the sent values. A delete does nothing. An insert replaces the row."""
     server.insert("1", "one", "never seen")
     server.insert("2", "two", "never seen")
     server.take()
@@ -209,7 +209,7 @@ def test_retyped_columns_are_converted(old: str, new: str, before: str, after: s
 
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp[]"])
 def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -> None:
-    """The Delta table feature timestampNtz is enabled when a table needs it."""
+    """When a column of this type is added, the Delta table feature timestampNtz is enabled."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     server.insert("1")
     assert follows(tmp_path, server, 0)
@@ -219,7 +219,7 @@ def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -
 
 
 def test_names_with_special_characters(tmp_path: Path) -> None:
-    """Names that differ only in case, look like a path, or equal the name of the column of rescued values."""
+    """Columns and tables have names that differ only in case, look like a path, or equal `_rescued_data`."""
     columns = {"id": "int4", "ID": "text", 'a."b`/%': "text", "_rescued_data": "text", "": "text"}
     server = SimulatedServer(1, "../x y/%2F é", columns, keys=1)
     server.insert("1", "a", "b", "c", "d")
@@ -235,7 +235,7 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
 
 
 def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
-    """A table is renamed, and another takes its name. The first is found even if the registry is lost."""
+    """A table is renamed, and a new table gets its old name. Both keep their folders without a registry."""
     first = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     first.insert("1")
     assert follows(tmp_path, first, 0)
@@ -284,7 +284,7 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
 
 
 def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
-    """A task of a killed Spark session may still run, and anybody may compact a Delta table."""
+    """A task of a killed Spark session still writes to the Delta table, and another program compacts it."""
     server.insert("1", "a", "b")
     (first,) = split_changes(server.take().to_batches())
     late = TableWriter(locate(tmp_path), first, "query", history=False)
@@ -344,7 +344,7 @@ def test_a_target_belongs_to_one_query(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", [False, True])
 def test_replica_identity_full_ignores_columns_that_were_never_sent(history: bool, tmp_path: Path) -> None:
-    """ADD COLUMN … DEFAULT fills rows with values that are not sent before an old tuple has them."""
+    """ADD COLUMN … DEFAULT gives existing rows a value, which the server first sends in an old tuple."""
     server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in ("1", "2", "2", "3"):
         server.insert(a, "b")
@@ -383,7 +383,7 @@ def test_a_value_that_was_never_sent_stays_marked_when_its_column_is_retyped(tmp
 def test_the_number_of_commits_in_a_batch_is_limited(
     server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further commits would have the txnVersions of the next batch."""
+    """More commits than the limit would use txnVersions that belong to the next batch."""
     monkeypatch.setattr("pgoutput.replica.batch.CHUNK_BITS", 2)
     for key in range(5):
         server.insert(str(key), None, None)

@@ -1,4 +1,4 @@
-"""Columns are renamed, dropped, added and retyped, and have names that differ only in case."""
+"""Replicas follow schema changes: columns are renamed, dropped, added and retyped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.replica.test_replica import follows, table_of
 
 
 def numeric(precision: int, scale: int) -> int:
-    """Return the type modifier of numeric with this precision and scale."""
+    """Return the type modifier of the type numeric with the given precision and scale."""
     return (precision << 16 | scale) + 4
 
 
@@ -30,7 +30,7 @@ def send(target: Path, server: SimulatedServer, batch: int, *, history: bool) ->
 
 
 def current_rows(target: Path) -> list[tuple[Any, ...]]:
-    """Return the current rows, without versions that have ended."""
+    """Return the current rows of a Delta table with history, without versions that have ended."""
     rows = [
         row for row in table_of(target).to_pyarrow_table().to_pylist() if row.pop("__END_AT", None) is None
     ]

@@ -1,4 +1,4 @@
-"""Messages in any DataFrame, in any order, are decoded to the rows of the views; errors are reported."""
+"""`decode` turns messages in any DataFrame, in any order, into the rows of the views, and reports errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def kafka(session: SparkSession, data: Sequence[bytes | None]) -> DataFrame:
-    """Return the records of a topic, shuffled, with the columns of Spark's Kafka source."""
+    """Return messages, shuffled, as a DataFrame with the columns of Spark's Kafka source."""
     rows = [
         {
             "key": b"slot",
@@ -97,7 +97,7 @@ def failure(action: Callable[[], object]) -> str:
 def test_messages_and_changes_are_those_of_the_views(
     session: SparkSession, recorded: Recorded, name: str
 ) -> None:
-    """All of these streams alter tables, most have stream blocks, one has values in binary format."""
+    """All streams tested here alter tables, most have stream blocks, and one has values in binary format."""
     header, _, samples = corpus.read(name)
     df = kafka(session, [sample.data for sample in samples])
     decoded = decode(
@@ -232,7 +232,7 @@ def test_rows_without_a_sort_key_are_invalid(session: SparkSession) -> None:
 
 
 def test_a_sort_order_that_is_not_unique_is_refused(session: SparkSession) -> None:
-    """For example, LSNs are 0 for all Relation messages."""
+    """Two Relation messages have the same value in the column by which messages are sorted."""
     stream = [encode_for(one, 1) for one in (RELATION, m.Relation(2, "", "u", m.ReplicaIdentity.FULL, ()))]
     with pytest.raises(
         ValueError, match="the order is ambiguous: two messages, b'R' and b'R', have the key 0"
@@ -295,7 +295,7 @@ def test_a_dataframe_with_columns_of_the_added_names_is_refused(session: SparkSe
 def test_micro_batches_are_decoded_with_the_stored_messages_as_context(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """The second micro-batch has changes whose Relation message is in the first."""
+    """The second micro-batch has changes whose Relation message is in the first micro-batch."""
     folder = tmp_path / "messages"
     folder.mkdir()
     stream = [encode_for(one, 1) for one in (RELATION, m.Insert(1, ("1",)), m.Insert(1, ("2",)))]
@@ -344,7 +344,7 @@ spark.stop()
 
 
 def test_decode_works_with_spark_connect(session: SparkSession) -> None:
-    """It runs in another process, which inherits the environment of this session: Java and Python."""
+    """`decode` runs in another process, which inherits this session's environment variables to find Java."""
     samples = corpus.read("pg18_p4_par_msg")[2]
     inserts = sum(isinstance(sample.message, m.Insert) for sample in samples)
     done = subprocess.run([sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=300)

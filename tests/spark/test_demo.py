@@ -1,4 +1,4 @@
-"""The demo compares every table, and its output can be read in a narrow terminal and in a log file."""
+"""The demo compares every table. Its output can be read in a narrow terminal and in a log file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADERS = [
 
 
 def check_output(text: str, width: int) -> None:
-    """Check that no line is longer than the width, no header is cut, and each step begins with a sentence."""
+    """Check the demo's output: no line exceeds the width, no header is cut, steps begin with a sentence."""
     assert max(map(len, text.splitlines())) <= width
     assert re.fullmatch(r"[\n\x20-\x7e]*", text), "control characters, or other characters than ASCII"
     for header in HEADERS:
@@ -32,7 +32,7 @@ def check_output(text: str, width: int) -> None:
 def test_the_demo_compares_every_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The replica equals the server; if a row is missing on one side, the demo reports the table."""
+    """The demo reports no difference; after a row is removed on one side, it reports the table of the row."""
     monkeypatch.setattr(demo, "console", Console(highlight=False, width=80))
     assert demo.main() == 0
     check_output(capsys.readouterr().out, 80)

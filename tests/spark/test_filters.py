@@ -1,4 +1,4 @@
-"""Filters exclude only rows that do not match, and never fail."""
+"""Filters pushed down to the data source exclude only rows that do not match, and never raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a running server, recorded and read with Spark, give the tables of the server."""
+"""Recordings of a running server, read with Spark, give the same tables as the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["lab", "server"]
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 IN_SPARK = {"types", "toast", "changing", "big", "full_identity", "parts"}
-"""Tables whose view `table` is read with Spark too."""
+"""Names of the tables whose view `table` is also read with Spark."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def true_tables(lab: Lab) -> dict[int, TrueTable]:
-    """Return the published tables with their rows as text, by OID."""
+    """Return the published tables of the server, by OID, with their rows in text format."""
     found = {}
     for oid, (name, place) in lab.published().items():
         columns, values = lab._columns(oid, None)
@@ -46,7 +46,7 @@ def true_tables(lab: Lab) -> dict[int, TrueTable]:
 
 
 def record_while_it_changes(lab: Lab) -> None:
-    """Record a snapshot, then streamed, prepared and rolled back transactions."""
+    """Record a snapshot of a server, and then streamed, prepared and rolled back transactions."""
     workload.create(lab)
     workload.work(lab, 1)
     workload.finish(lab, 1)

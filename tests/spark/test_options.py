@@ -1,4 +1,4 @@
-"""Schemas and offsets that readers accept, tested without a Spark session."""
+"""Schemas and offsets that the data source's readers accept, tested without a Spark session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_schema_given_by_the_caller_is_refused(recording: str, view: str) -> N
 
 
 def test_a_table_may_have_other_columns_when_a_streaming_query_restarts(recording: str) -> None:
-    """A streaming query keeps the schema that the table had when the query was started."""
+    """A streaming query keeps the schema that the table had when the query was first started."""
     source = PgoutputDataSource({"path": recording, "view": "table", "table": "app.strm"})
     other = PgoutputDataSource({"path": recording, "view": "table", "table": "app.t_def"})
     assert other.schema() != source.schema()
@@ -45,7 +45,7 @@ def test_a_table_may_have_other_columns_when_a_streaming_query_restarts(recordin
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_path: Path) -> None:
-    """For example, an older copy was restored. New segments would get numbers that were read already."""
+    """The folder may hold an older copy. New segments would get the numbers of segments already read."""
     folder = tmp_path / "recording"
     folder.mkdir()
     for number in range(1, 4):
@@ -66,6 +66,6 @@ def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_p
 
 
 def latest_offset(folder: Path, start: dict[str, Any]) -> dict[str, Any]:
-    """Return the latest offset for a streaming query that starts at an offset."""
+    """Return the latest offset that the data source reports to a streaming query with this start offset."""
     source = PgoutputDataSource({"path": str(folder)})
     return source.streamReader(source.schema()).latestOffset(start, ReadAllAvailable())

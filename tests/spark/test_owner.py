@@ -1,4 +1,4 @@
-"""A query refuses changes of a second recording; tested without a Spark session."""
+"""A streaming query refuses changes of a second recording; tested without a Spark session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EMPTY = '{"segment": 0, "recording": ""}'
 def test_a_second_recording_that_begins_later_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A union of two streams, one of which has no segments in the first batch."""
+    """The query reads a union of two recordings, one of which has no segments in the first micro-batch."""
     monkeypatch.setattr(replication, "_read_text", lambda session, path: Path(path).read_text())
     checkpoint, done = tmp_path / "checkpoint", []
     (checkpoint / "offsets").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The example for Spark Declarative Pipelines runs, resumes, and reports what AUTO CDC needs."""
+"""The example pipeline for Spark runs and resumes; AUTO CDC fails if its target does not support MERGE."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(folder: Path, name: str) -> list[Path]:
 
 
 def changes(recording: Path) -> Counter[tuple[str, str]]:
-    """Count the changes by table and operation, read without Spark."""
+    """Read a recording without Spark; return the number of changes by table and operation."""
     counted: Counter[tuple[str, str]] = Counter()
     opened = Recording(recording)
     for task in plan_changes(opened, opened.numbers):
@@ -72,7 +72,7 @@ def test_each_run_reads_only_new_segments(tmp_path: Path) -> None:
 def test_auto_cdc_needs_a_target_that_supports_merge(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """This error occurs only after all definitions were accepted."""
+    """Without such a target, all definitions are accepted, and then the run fails."""
     record(tmp_path / "recording", "pg18_p1")
     assert run.main(["--merge", "app.t_def.id", str(tmp_path / "recording"), str(tmp_path / "out")]) == 1
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in "".join(capfd.readouterr())
@@ -86,7 +86,7 @@ def session() -> Iterator[SparkSession]:
 
 
 class DefinitionRegistry(GraphElementRegistry):
-    """A registry that collects the definitions of a pipeline."""
+    """A registry for Spark Declarative Pipelines that collects the definitions of a pipeline."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -107,7 +107,7 @@ class DefinitionRegistry(GraphElementRegistry):
 
 
 def define(session: SparkSession, recording: Path, name: str, key: str) -> DefinitionRegistry:
-    """Load the definitions of the pipeline, as `spark-pipelines` does."""
+    """Load the definitions of the AUTO CDC pipeline, as `spark-pipelines` does."""
     for setting, value in {"path": str(recording), "table": name, "key": key}.items():
         session.conf.set(f"pgoutput.{setting}", value)
     file = run.HERE / "merge" / "transformations" / "table.py"
@@ -126,7 +126,7 @@ def define(session: SparkSession, recording: Path, name: str, key: str) -> Defin
 def test_merged_row_events_equal_the_servers_table(
     session: SparkSession, tmp_path: Path, name: str, key: str
 ) -> None:
-    """The test merges the events as AUTO CDC does: for each key, the last event by `sequence` wins."""
+    """This test merges events like AUTO CDC: for each key, the event with the greatest `sequence` wins."""
     record(tmp_path / "recording", "pg18_p1")
     registered = define(session, tmp_path / "recording", name, key)
     (flow,) = registered.cdc

@@ -1,4 +1,4 @@
-"""Streaming queries keep Delta tables equal to their source, despite failures, restarts and other queries."""
+"""Streaming queries keep Delta tables equal to their source, despite failures, restarts and other writers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def session() -> Iterator[SparkSession]:
 
 
 class Stream:
-    """A stream of the changes of simulated servers, with one file for each micro-batch, and its replica."""
+    """A source of micro-batches with the changes of two simulated servers, and a replica that follows it."""
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         self.files = folder / "changes"
@@ -54,7 +54,7 @@ class Stream:
         self.batches: list[Sequence[TableResult]] = []
 
     def send(self) -> None:
-        """Write the changes that the servers have sent as one micro-batch, not sorted."""
+        """Write the servers' new changes, unsorted, to a file that a query reads as one micro-batch."""
         changes = pa.concat_tables(server.take() for server in self.servers)
         backwards = changes.take(pa.array(range(changes.num_rows - 1, -1, -1)))
         pq.write_table(backwards, self.files / f"{len([*self.files.iterdir()])}.parquet")
@@ -70,7 +70,7 @@ class Stream:
         query.awaitTermination()
 
     def forget_last_batch(self) -> None:
-        """Remove the commit of the last micro-batch from the checkpoint."""
+        """Change the checkpoint as if the query had crashed before it committed the last micro-batch."""
         forget_last_batch(self.target / "_checkpoint")
 
     @property
@@ -83,7 +83,7 @@ class Stream:
 
 
 def forget_last_batch(checkpoint: Path) -> None:
-    """Remove the files that a crash before the checkpoint's commit would not have written."""
+    """Change a checkpoint as if the query had crashed before it committed the last micro-batch."""
     commits = checkpoint / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
     (commits / str(last)).unlink()
@@ -103,7 +103,7 @@ def recording(session: SparkSession, folder: Path, name: str) -> DataFrame:
 
 
 def test_tables_equal_a_real_servers_tables(session: SparkSession, tmp_path: Path) -> None:
-    """With interleaved streamed and prepared transactions, in several micro-batches."""
+    """The recording has interleaved streamed and prepared transactions and is read in many micro-batches."""
     changes = recording(session, tmp_path / "recording", "pg18_p4_par_2pc")
     batches: list[int] = []
     target = tmp_path / "target"
@@ -203,7 +203,7 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
-    """Tables and feeds refuse another recording, with the old checkpoint and with a new one."""
+    """Targets with tables or with a feed refuse another recording, with the old and with a new checkpoint."""
     folder = tmp_path / "recording"
     changes = recording(session, folder, "pg10_p1")
     targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}
@@ -224,13 +224,13 @@ def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path
 
 
 def contents(target: Path) -> dict[str, bytes]:
-    """Return the contents of a target's files by path, without the checkpoint."""
+    """Return the contents of all files in a target, by path; files of the checkpoint are left out."""
     files = [path for path in target.rglob("*") if path.is_file() and "_checkpoint" not in path.parts]
     return {str(path): path.read_bytes() for path in files}
 
 
 def test_a_query_whose_target_is_gone_is_refused(session: SparkSession, tmp_path: Path) -> None:
-    """An empty target would lack the rows of earlier micro-batches."""
+    """A new, empty target would lack the rows of earlier micro-batches."""
     changes = recording(session, tmp_path / "recording", "pg10_p1")
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
     replicate(changes, target, checkpoint=checkpoint, trigger=NOW).awaitTermination()
@@ -279,7 +279,7 @@ spark.stop()
 
 
 def test_replicate_works_with_spark_connect(session: SparkSession, tmp_path: Path) -> None:
-    """It runs in another process, which inherits the environment of this session: Java and Python."""
+    """`replicate` runs in another process, which inherits this session's environment to find Java."""
     folder, target = tmp_path / "recording", tmp_path / "target"
     recording(session, folder, "pg10_p1")
     done = subprocess.run(

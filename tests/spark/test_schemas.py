@@ -1,4 +1,4 @@
-"""The generated schemas match each other, the message classes, and Spark's conversion from Arrow."""
+"""The generated schemas for Arrow and Spark match each other, the message classes, and Spark's conversion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgoutput.wire import UNCHANGED
 
 
 def rows(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
-    """Convert messages to rows. StreamStart and StreamStop have no effect on the other messages."""
+    """Convert messages to rows of the view `messages`: all messages inside a stream block, or all outside."""
     data = pa.array([v4.encode(message) for message in sent], pa.binary())
     blocks = [in_stream and not isinstance(message, messages.StreamStart) for message in sent]
     index = index_messages(data, StreamDecoder(4, streaming="parallel"), blocks)

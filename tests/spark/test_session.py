@@ -1,4 +1,4 @@
-"""Sessions start on a machine without an installed Java."""
+"""Spark sessions start on a machine where no Java is installed."""
 
 from __future__ import annotations
 

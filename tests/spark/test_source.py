@@ -1,7 +1,7 @@
-"""The data source returns the rows of the views, in batch and in streaming, in every kind of session.
+"""The data source returns the rows of the views, in batch and in streaming, in every kind of Spark session.
 
-The tests run with classic Spark in this process, and again in other processes: with Spark Connect, and with
-a local cluster, whose executors are separate processes.
+The tests run with classic Spark in this process, and again in other processes: with Spark Connect, and with a
+local cluster, whose executors are separate processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SESSIONS = {
     "local-cluster": {"spark.master": "local-cluster[2,1,1024]"},
 }
 KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
-"""Key in `SESSIONS` of the session that the tests use."""
+"""Kind of Spark session that the tests use, a key of `SESSIONS`."""
 
 CAPTURE, BINARY, CUT = "pg18_p4_par_2pc", "pg18_p4_gen_par_bin", 150
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -63,7 +63,7 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording of six segments, with transactions that span several of them."""
+    """Write a recording of six segments, with transactions that span several segments; return its folder."""
     folder = tmp_path_factory.mktemp("recording")
     recordings.write(folder, recordings.source(CAPTURE), recordings.sent(CAPTURE), CUT)
     return folder
@@ -79,7 +79,7 @@ def found(frame: DataFrame) -> list[Row]:
 
 
 def test_changes_are_those_of_the_view(session: SparkSession, folder: Path) -> None:
-    """The data source is found by its name, or registered; the recording is given by path or by URI."""
+    """The data source is used by name and after registration; the recording is given as URI and as path."""
     expected = in_order(rows.changes(folder))
     table = load(session, folder.as_uri()).toArrow()
     assert in_order(table.to_pylist()) == expected
@@ -92,7 +92,7 @@ def test_changes_are_those_of_the_view(session: SparkSession, folder: Path) -> N
 
 
 def test_messages_are_read_in_one_partition_for_each_core(session: SparkSession, folder: Path) -> None:
-    """A Spark partition is one segment, or several consecutive ones."""
+    """A Spark partition is one segment, or several consecutive segments."""
     messages = load(session, folder, view="messages")
     numbered = found(messages.withColumn("partition", spark_partition_id()))
     partitions = {row["position"] // CUT: row["partition"] for row in numbered}
@@ -108,7 +108,7 @@ def test_schema_versions_are_those_of_the_view(session: SparkSession, folder: Pa
 
 
 def test_tables_are_typed_and_equal_the_servers_tables(session: SparkSession, folder: Path) -> None:
-    """With times, numbers, arrays, unchanged TOASTed values, and savepoints."""
+    """The tables have times, numbers, arrays, unchanged TOASTed values, and changes after savepoints."""
     true_tables = {table.name: table for table in truth("pg18")}
     for name in ("t_num", "t_time", "t_toast", "strm"):
         table = load(session, folder, view="table", table=f"app.{name}").toArrow()
@@ -138,7 +138,7 @@ def test_tables_with_any_name_are_read(session: SparkSession, tmp_path: Path) ->
 
 
 def damaged(folder: Path, copy: Path, number: int) -> Path:
-    """Copy a recording, and damage the messages of one segment, but not its footer."""
+    """Copy a recording, and damage one segment's messages but not its Parquet footer; return the copy."""
     shutil.copytree(folder, copy)
     path = copy / segment_name(number)
     raw = bytearray(path.read_bytes())
@@ -148,7 +148,7 @@ def damaged(folder: Path, copy: Path, number: int) -> Path:
 
 
 def test_filters_are_pushed_down(session: SparkSession, folder: Path, tmp_path: Path) -> None:
-    """Segments that filters exclude are not read. Without pushdown they are, and the rows are the same."""
+    """Segments that filters exclude are not read. Without pushdown, Spark filters all rows."""
     expected = in_order(rows.changes(folder))
     copy = damaged(folder, tmp_path / "copy", 1)
     low, high = (row["commit_lsn"] for row in (expected[200], expected[-20]))
@@ -225,7 +225,7 @@ def stream(session: SparkSession, place: Path, work: Path, **options: str) -> Da
 
 
 def batches(work: Path) -> list[tuple[int, list[Row]]]:
-    """Return the last segment and the rows of each micro-batch that a query has written."""
+    """Return the last segment number and the rows of each micro-batch that a streaming query has written."""
     found = []
     for number in sorted(int(path.name) for path in (work / "checkpoint" / "commits").glob("[0-9]*")):
         offset = json.loads((work / "checkpoint" / "offsets" / str(number)).read_text().splitlines()[-1])
@@ -246,7 +246,7 @@ def grow(folder: Path, recording: Path, numbers: Sequence[int]) -> None:
 def test_a_streaming_query_resumes_after_a_restart(
     session: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    """It starts with an empty recording, resumes from its checkpoint, and returns each row once."""
+    """The query starts with an empty recording, resumes from its checkpoint, and returns each row once."""
     recording = tmp_path / "recording"
     recording.mkdir()
     query = stream(session, recording, tmp_path).trigger(processingTime="0 seconds").start()
@@ -274,14 +274,14 @@ def test_a_streaming_query_resumes_after_a_restart(
 
 
 def plain(row: Row) -> Row:
-    """Return a row with its commit time as Parquet stores it: in UTC, without a time zone."""
+    """Return a row with its commit time as read from Parquet: in UTC, without a time zone."""
     return row | {"commit_time": row["commit_time"].replace(tzinfo=None)}
 
 
 def test_a_streaming_query_of_a_table_reports_a_missing_segment(
     session: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    """A segment that was removed before it was read is an error."""
+    """The query fails if a segment was removed before the query has read it."""
     recording = tmp_path / "recording"
     recording.mkdir()
     grow(folder, recording, range(1, 7))
@@ -305,7 +305,7 @@ def test_a_streaming_query_of_a_table_reports_a_missing_segment(
 def test_a_checkpoint_of_another_recording_is_refused(
     session: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    """A new recording in the same folder is refused, whether it has fewer or more segments."""
+    """Another recording replaces the first in the same folder, with fewer and then with more segments."""
     recording = tmp_path / "recording"
     recording.mkdir()
     grow(folder, recording, [1, 2])
@@ -327,7 +327,7 @@ def test_a_checkpoint_of_another_recording_is_refused(
 
 KINDS = [kind for kind in SESSIONS if kind != KIND]
 FEW = "messages_are_read_in_one_partition or tables_are_typed or invalid_options or query_resumes"
-"""The tests that differ most between the kinds of sessions: partitions, types, errors and checkpoints."""
+"""Pytest expression for the tests that may differ most between kinds of Spark sessions."""
 
 
 @pytest.mark.skipif(KIND != "classic", reason="this process is one of them")
@@ -344,7 +344,7 @@ def test_all_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) ->
 
 
 def run_in_session(kind: str, tmp_path: Path, which: str, summary: str) -> None:
-    """Run tests of this module with a session of another kind, in a process that leaves no process behind."""
+    """Run tests of this module with another kind of Spark session; check that no process is left behind."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
     if kind == "connect":
         environment["SPARK_TESTING"] = "1"  # the Spark Connect server chooses a free port
@@ -380,7 +380,7 @@ def run_in_session(kind: str, tmp_path: Path, which: str, summary: str) -> None:
 
 
 def processes_of_session(session_id: int) -> list[int]:
-    """Return the IDs of the processes of an operating system session."""
+    """Return the IDs of the processes that belong to an operating system session."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,sess="], capture_output=True, text=True).stdout
     pairs: list[Any] = [line.split() for line in listed.splitlines()]
     return [int(pid) for pid, session in pairs if session == str(session_id)]

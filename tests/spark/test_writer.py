@@ -1,6 +1,6 @@
 """A DataFrame that is written as a recording and read back stays the same.
 
-The tests run with classic Spark in this process. `test_the_tests_pass_with_spark_connect` runs some of them
+The tests run with classic Spark in this process. `test_the_tests_pass_with_spark_connect` runs some tests
 again in another process with Spark Connect.
 """
 
@@ -50,7 +50,7 @@ SESSIONS = {
     "connect": {"spark.api.mode": "connect", "spark.master": "local[2,3]"},
 }
 KIND = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
-"""Key in `SESSIONS` of the session that the tests use."""
+"""Kind of Spark session that the tests use, a key of `SESSIONS`."""
 
 TYPES = """
     id long, b boolean, i1 byte, i2 short, i4 int, f4 float, f8 double, t string, v string, x binary,
@@ -101,7 +101,7 @@ def after(session: SparkSession, folder: Path, name: str = "public.orders") -> D
 
 
 def shown(rows: DataFrame) -> list[str]:
-    """Return rows as sorted texts, so that NaN equals NaN."""
+    """Return the rows of a DataFrame as sorted texts. NaN equals NaN in this form."""
     return sorted(map(str, rows.toArrow().to_pylist()))
 
 
@@ -110,7 +110,7 @@ def nullable(schema: StructType) -> StructType:
 
 
 def check_recording(folder: Path) -> None:
-    """Check that no segment is missing, and that each segment and all together are valid streams."""
+    """Check that no segment is missing, and that each segment and the whole recording are valid streams."""
     paths = list_segments(folder)
     assert [path.name for path in sorted(folder.iterdir())] == [path.name for path in paths]
     assert list(find_inconsistencies([read_metadata(path) for path in paths])) == []
@@ -133,7 +133,7 @@ def check_recording(folder: Path) -> None:
 
 
 def test_rows_of_all_types_are_read_back(session: SparkSession, all_types: DataFrame, tmp_path: Path) -> None:
-    """Except that byte becomes short, because PostgreSQL has no such type."""
+    """Values and types are unchanged, except that byte becomes short: PostgreSQL has no 1-byte integer."""
     folder = tmp_path / "recording"
     save(all_types.repartition(3), folder, key="id")
     assert [path.name for path in list_segments(folder)] == [segment_name(number) for number in (1, 2, 3)]
@@ -147,7 +147,7 @@ def test_rows_of_all_types_are_read_back(session: SparkSession, all_types: DataF
 
 
 def test_operations_keep_their_order(session: SparkSession, tmp_path: Path) -> None:
-    """Also across partitions: segments are numbered like the partitions."""
+    """The order is kept across Spark partitions, because segments are numbered like the Spark partitions."""
     done = [
         *((number, "Insert", number, f"new {number}") for number in range(60)),
         *((60 + number, "Update", number, None) for number in range(0, 60, 2)),
@@ -199,7 +199,7 @@ def test_save_modes_append_and_overwrite(session: SparkSession, tmp_path: Path) 
 def test_empty_partitions_are_written_as_segments(
     session: SparkSession, tmp_path: Path, partitions: int
 ) -> None:
-    """Numbers and positions of segments do not depend on the rows, and the table can be read."""
+    """So numbers and positions of segments do not depend on rows, and a table without rows can be read."""
     nothing = session.createDataFrame([], "id int, text string").repartition(partitions)
     save(nothing, tmp_path, key="id")
     check_recording(tmp_path)
@@ -211,9 +211,10 @@ def test_empty_partitions_are_written_as_segments(
 
 
 def failing(partition: int | None = None) -> Map:
-    """Return a function that fails after the last row.
+    """Return a function for `mapInArrow` that raises an error after the last row of a Spark partition.
 
-    It fails in the first attempt of each task, or in each attempt for one partition.
+    If a partition is given, it raises in each attempt for this partition, otherwise in the first attempt of
+    each task.
     """
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -416,7 +417,7 @@ def test_mixed_operations_are_encoded_in_order(tmp_path: Path) -> None:
 
 
 def test_only_the_committed_attempt_of_a_task_counts(tmp_path: Path) -> None:
-    """With speculative execution, two attempts write the same partition, and the driver commits one."""
+    """With speculative execution, two attempts write the same Spark partition; the driver commits one."""
     one = writer(tmp_path)
     write(one, 0, 1, 10)
     second = write(one, 0, 2, 10)
@@ -437,7 +438,7 @@ def test_partitions_without_a_task_are_written_by_the_driver(tmp_path: Path) -> 
 
 
 def test_a_late_task_leaves_no_files(tmp_path: Path) -> None:
-    """A task may still be running when the job has failed or another attempt has finished."""
+    """A late task still runs when the job has failed, or when another attempt of the task has finished."""
     one = writer(tmp_path / "new")
 
     def late() -> Iterator[pa.RecordBatch]:
@@ -484,7 +485,7 @@ def test_a_full_disk_leaves_the_recording_unchanged(tmp_path: Path, monkeypatch:
 
 
 def test_the_tests_pass_with_spark_connect(tmp_path: Path) -> None:
-    """SPARK_TESTING makes the Spark Connect server choose a free port."""
+    """The environment variable SPARK_TESTING makes the Spark Connect server choose a free port."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": "connect", "SPARK_TESTING": "1"}
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     command = [*pytest_, f"--basetemp={tmp_path}/of", "-k", "read_back or runs_again", __file__]

@@ -1,4 +1,4 @@
-"""A streaming table with the committed changes of a recording, and their number by relation and operation."""
+"""A pipeline: a table with a recording's committed changes, and a view that counts them by relation."""
 
 from __future__ import annotations
 

@@ -1,20 +1,22 @@
-"""Delta tables that follow a recording: committed changes are applied to one Delta table for each relation.
+"""Replicas: the committed changes of a recording are applied to one Delta table for each relation.
 
 The input is rows of `pgoutput.views.CHANGES`. The tables can be read by any reader of Delta tables. A table
 has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, a map
-from column name to the text of a value that its column cannot represent. A NULL text means that the value
-was never sent. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`, named as in Spark's
-AUTO CDC.
+from column name to the text of a value that its column cannot represent. A NULL instead of a text means that
+the server never sent the value. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`,
+named as in Spark's AUTO CDC.
 
-A table whose changes cannot be applied becomes a failed table. The other tables go on. `replica_tables`
-returns its error, and `retry_tables` applies the batches that it has missed.
+A table whose changes cannot be applied becomes a failed table. Changes of the other tables are still applied.
+`replica_tables` returns the error of a failed table, and `retry_tables` applies the batches that the table
+has missed.
 
 How the package is divided:
 
 - `schema`: the columns of a Delta table follow those of the relation.
 - `rows`: the rows of a Delta table follow the changes.
 - `batch`, `table_writer`, `chunks`, `data_files`: apply a batch, table by table, in commits of bounded size.
-- `ownership`, `registry`, `failed_tables`, `tables`, `retry`: what a target holds beside the tables.
+- `ownership`, `registry`, `failed_tables`, `tables`, `retry`: the target's records of its owner, of the
+  folder of each relation's table, and of failed tables.
 """
 
 from __future__ import annotations

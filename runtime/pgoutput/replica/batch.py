@@ -25,11 +25,11 @@ class TableResult(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     changes: dict[str, int]
-    """Number of applied changes by operation; empty if the table has failed."""
+    """Number of applied changes, by operation such as "Insert"; empty if the table has failed."""
     may_differ: tuple[Difference, ...] = ()
-    """Reasons, first seen in this batch, why the table may differ from its source."""
+    """Reasons why the table may differ from its source; only reasons first seen in this batch."""
     error: str = ""
-    """Why the batch was not applied completely; empty if it was."""
+    """Why the batch was not applied to the table, or only in part; empty if the whole batch was applied."""
 
 
 def apply_changes(
@@ -46,8 +46,8 @@ def apply_changes(
 ) -> Iterator[TableResult]:
     """Apply a batch of changes to the Delta tables of a target. Applying a batch again changes nothing.
 
-    Each commit has a Delta transaction identifier: txnAppId is the query, txnVersion grows with each commit.
-    If a table fails, it keeps the state of its last commit, and the other tables are not affected.
+    Each commit has a Delta transaction identifier: txnAppId is the query, txnVersion increases with each
+    commit. If a table fails, it keeps the state of its last commit, and the other tables are not affected.
 
     Args:
         batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
@@ -58,8 +58,8 @@ def apply_changes(
         history: Whether to keep all versions of rows (SCD type 2).
         failed: Errors of the failed tables, by relation OID. Changes of these relations are not applied.
         max_rows: Maximum number of changes in a commit.
-        max_bytes: Maximum size of a commit's values, in bytes of text. A larger change is a commit of its
-            own.
+        max_bytes: Maximum size of a commit's values, in bytes of text. A larger single change is applied in a
+            commit of its own.
 
     Yields:
         One result for each relation.
@@ -81,7 +81,7 @@ def apply_changes(
 
 
 class _TableBatch:
-    """The part of a batch that belongs to one relation; it is applied chunk by chunk."""
+    """The part of a batch that belongs to one relation; its changes are applied chunk by chunk."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _TableBatch:
         self._error = error
 
     def apply(self, chunk: Chunk) -> None:
-        """Apply a chunk, unless the table has failed."""
+        """Apply a chunk to the relation's Delta table, unless the table has failed."""
         if self._error:
             return
         name = f"{chunk.namespace}.{chunk.name}"
@@ -137,7 +137,7 @@ class _TableBatch:
             self._counts[count["values"]] += count["counts"]
 
     def result(self) -> TableResult:
-        """Return the result for the relation."""
+        """Return the result of applying all chunks of the batch to the relation's table."""
         first = self._first
         return TableResult(
             first.oid,

@@ -1,7 +1,7 @@
-"""Chunks: the changes of a batch, split into the parts that are applied in one commit each.
+"""Split the changes of a batch into chunks. Each chunk is applied to its Delta table in one commit.
 
 The boundaries of chunks depend only on the changes, not on the Arrow batches in which the changes arrive. So
-a run after a crash finds the same chunks as the run before.
+when a batch is applied again after a crash, it is split into the same chunks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 MAX_ROWS: Final = 100_000
 """Default maximum number of changes in a chunk."""
 MAX_BYTES: Final = 64 << 20
-"""Default maximum size of a chunk's values, in bytes of text. A larger change is a chunk of its own."""
+"""Default maximum size of a chunk's values, in bytes of text. A larger single change is its own chunk."""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a relation, as described in `pgoutput.views.CHANGES`."""
+    """A column of a relation, as stored in the field `columns` of `pgoutput.views.CHANGES`."""
 
     name: str
     type_oid: int
@@ -32,16 +32,19 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Changes of one relation with the same columns. A truncate is always the first change of its chunk."""
+    """Changes of one relation with the same columns, to be applied in one commit.
+
+    A truncate is always the first change of its chunk.
+    """
 
     oid: int
     namespace: str
     name: str
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
-    """Names of the replica identity's columns."""
+    """Names of the columns of the relation's replica identity."""
     changes: pa.Table
-    """Rows of `pgoutput.views.CHANGES`."""
+    """The changes, as rows of `pgoutput.views.CHANGES`."""
 
     @property
     def truncates(self) -> bool:
@@ -50,20 +53,20 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class _Run(NamedTuple):
-    """Consecutive rows of a batch that belong to one chunk, unless they exceed its size."""
+    """Consecutive rows that belong to one chunk, or to several chunks if they exceed its maximum size."""
 
     kind: tuple[object, ...]
-    """Relation, columns and replica identity, and whether the rows come from a snapshot."""
+    """OID, columns and replica identity of the relation, and whether the rows come from a snapshot."""
     rows: pa.RecordBatch
 
 
 def split_changes(
     batches: Iterable[pa.RecordBatch], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
 ) -> Iterator[Chunk]:
-    """Split changes into chunks.
+    """Yield changes as chunks, each of one relation.
 
-    A chunk ends where the relation, its columns or its replica identity change, before a truncate, after the
-    rows of a snapshot, and where its maximum size is reached.
+    A chunk ends where the next change has another relation, other columns or another replica identity, before
+    a truncate, after the rows of a snapshot, and where the chunk has its maximum size.
 
     Args:
         batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
@@ -93,7 +96,7 @@ def split_changes(
 
 
 def _split_runs(batch: pa.RecordBatch) -> Iterator[_Run]:
-    """Split a batch where a chunk ends for a reason other than its size."""
+    """Split an Arrow batch at each end of a chunk, except the ends that the size of chunks requires."""
     oids = batch["relation"].field("oid").to_pylist()
     operations = batch["operation"].to_pylist()
     truncates = 0
@@ -111,9 +114,9 @@ def _split_runs(batch: pa.RecordBatch) -> Iterator[_Run]:
 
 
 def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split rows where their columns or replica identity change.
+    """Split changes of one relation where the relation's columns or replica identity change.
 
-    Such changes are rare, so a bisection is faster than comparing each row.
+    That is rare, so a bisection is faster than comparing each row with the next.
     """
     same = pa.array([0] * rows.num_rows)
     if all(rows[name].equals(rows[name].take(same)) for name in ("columns", "key_columns")):
@@ -125,7 +128,7 @@ def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _text_sizes(rows: pa.RecordBatch) -> list[int]:
-    """Return the size of each change's values, in bytes of text."""
+    """Return the size of each change's old and new values, in bytes of text."""
     sizes = [0] * rows.num_rows
     for name in ("before", "after"):
         valid, items, offsets = _map_items(rows[name])
@@ -137,7 +140,7 @@ def _text_sizes(rows: pa.RecordBatch) -> list[int]:
 
 
 def _map_items(maps: pa.MapArray) -> tuple[list[int], pa.Array, list[int]]:
-    """Return the indices of the non-NULL maps, the items of these maps, and the offsets into the items."""
+    """Return the indices of the non-NULL maps, the items of these maps, and the offset of each map."""
     valid = pc.indices_nonzero(maps.is_valid()).to_pylist()
     present = maps.drop_null()
     offsets = present.offsets.to_pylist()

@@ -1,8 +1,8 @@
 """The data files of a Delta table: Parquet files that are read, written, and replaced in one commit.
 
-A row is identified by its file and its row number there. A commit rewrites the remaining rows of each file
-that loses rows. The MERGE of delta-rs is not used: it matches rows by conditions, which cannot distinguish
-equal rows, and plans each merge anew.
+A row is identified by its data file and its row number in that file. A commit that removes rows from a data
+file writes the file's remaining rows to a new file. The MERGE of delta-rs is not used: it matches rows by
+conditions, which cannot distinguish equal rows, and it plans each merge anew.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from pyarrow import fs
 from pgoutput.errors import ReplicaError
 
 FILE_BYTES: Final = 32 << 20
-"""Size from which on a data file being written is closed, in bytes."""
+"""Size in bytes at which a data file is complete; further rows are written to a new file."""
 
 SMALL_FILE_BYTES: Final = 8 << 20
-"""Size below which a data file counts as small, in bytes."""
+"""Size in bytes below which a data file is small and may be combined with others."""
 MAX_SMALL_FILES: Final = 10
-"""Maximum number of small data files. With more, the next commit combines them, because each data file makes
-later commits slower."""
+"""Maximum number of small data files. If there are more, the next commit combines them.
+
+Each data file makes later commits slower.
+"""
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -44,23 +46,23 @@ class DataFile(msgspec.Struct, frozen=True):
     """A data file of a Delta table."""
 
     path: str
-    """Path relative to the table."""
+    """Path of the file, relative to the folder of the Delta table."""
     size: int
-    """Size in bytes."""
+    """Size of the file, in bytes."""
     min_values: Mapping[str, Any]
-    """Least value by column, for columns with statistics in the Delta log."""
+    """Least value in the file, by column name, for columns with statistics in the Delta log."""
     max_values: Mapping[str, Any]
-    """Greatest value by column, for columns with statistics in the Delta log."""
+    """Greatest value in the file, by column name, for columns with statistics in the Delta log."""
     null_counts: Mapping[str, Any]
-    """Number of NULLs by column, for columns with statistics in the Delta log."""
+    """Number of NULLs in the file, by column name, for columns with statistics in the Delta log."""
 
 
 class DataFiles:
     """The data files of the current version of a Delta table.
 
     Args:
-        table: The table.
-        schema: The columns of the table.
+        table: The Delta table.
+        schema: The columns of the Delta table.
     """
 
     def __init__(self, table: DeltaTable, schema: pa.Schema) -> None:
@@ -86,7 +88,7 @@ class DataFiles:
             columns: Names of the columns to read; all columns if None.
 
         Raises:
-            ReplicaError: The file is gone.
+            ReplicaError: The data file does not exist any more.
         """
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         with self._open(file) as source, pq.ParquetFile(source) as parquet:
@@ -116,7 +118,7 @@ class DataFiles:
             ) from None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[AddAction]:
-        """Write rows to new data files. The files become part of the table with `commit`."""
+        """Write rows to new data files. `commit` then adds the files to the table."""
         added: list[AddAction] = []
         writer: _FileWriter | None = None
         for batch in batches:
@@ -132,7 +134,7 @@ class DataFiles:
         return added
 
     def small_files(self) -> list[DataFile]:
-        """Return the small data files to combine in the next commit; none if there are only a few."""
+        """Return the small data files that the next commit combines; none if the table has only a few."""
         small = [file for file in self if file.size < SMALL_FILE_BYTES]
         return small if len(small) > MAX_SMALL_FILES else []
 
@@ -143,7 +145,7 @@ class DataFiles:
         schema: Schema,
         transaction: Transaction | None,
     ) -> None:
-        """Replace data files of the table in one commit.
+        """Replace data files of the Delta table in one commit.
 
         Args:
             added: The new files, as returned by `write`.
@@ -169,7 +171,7 @@ class DataFiles:
 
 
 class _FileWriter:
-    """A data file being written."""
+    """A writer of one data file."""
 
     def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
         self._path = f"part-{uuid.uuid4()}.parquet"
@@ -180,7 +182,7 @@ class _FileWriter:
         self._statistics = _Statistics()
 
     def write(self, batch: pa.RecordBatch) -> int:
-        """Write rows; return the size of the file so far, in bytes."""
+        """Write rows to the data file; return the file's size so far, in bytes."""
         self._rows.append(batch)
         self._bytes += batch.nbytes
         if sum(rows.num_rows for rows in self._rows) >= _BATCH_ROWS or self._bytes >= FILE_BYTES:
@@ -206,7 +208,7 @@ class _FileWriter:
 
 
 class _Statistics:
-    """The statistics of a data file for the Delta log; extremes only for integers and dates."""
+    """Statistics of a data file for the Delta log: NULL counts, and extremes of integer and date columns."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -214,7 +216,7 @@ class _Statistics:
         self._extremes: dict[str, list[int | date]] = {}
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows to the statistics."""
+        """Include rows in the statistics."""
         self._rows += rows.num_rows
         for name, column in zip(rows.column_names, rows.columns, strict=True):
             if pa.types.is_nested(column.type):
@@ -225,7 +227,7 @@ class _Statistics:
                 self._extremes.setdefault(name, []).extend(one for one in extremes if one is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics with the field names of the Delta protocol ("Per-file Statistics")."""
+        """Return the statistics as a dict with the Delta protocol's field names ("Per-file Statistics")."""
         known = {name: values for name, values in self._extremes.items() if values}
         return {
             "numRecords": self._rows,

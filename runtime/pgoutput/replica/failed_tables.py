@@ -1,9 +1,10 @@
 """Failed tables: Delta tables whose changes could not be applied, and the batches that they have missed.
 
-A target has a folder `_failed_tables/OID` for each failed table. It contains a file `error`, and one file for
-each missed batch, named after the batch's number, with the numbers of the batch's segments. A missed batch is
-recorded before the query's checkpoint counts the batch as done, so that no change is lost. A table that has
-missed batches is a failed table even if its file `error` is lost.
+A target has a folder `_failed_tables/OID` for each failed table. The folder contains a file `error` with the
+text of the error, and one file for each missed batch. That file is named after the batch's number and
+contains the numbers of the batch's segments. A missed batch is recorded before the query's checkpoint counts
+the batch as done, so that no change is lost. A table that has missed batches is a failed table even if its
+file `error` is lost.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ _UNKNOWN: Final = "the table has missed batches; the error is not known, because
 
 
 class FailedTable(msgspec.Struct, frozen=True):
-    """A table whose changes could not be applied."""
+    """A failed table: a Delta table of the replica whose changes could not be applied."""
 
     oid: int
     namespace: str
     name: str
     error: str
-    """Why the changes could not be applied."""
+    """Text of the error because of which the changes could not be applied."""
 
 
 class MissedBatch(msgspec.Struct, frozen=True):
-    """A batch that was not, or not completely, applied to a failed table."""
+    """A batch that was not applied to a failed table, or only in part."""
 
     batch: int
-    """Number of the batch."""
+    """Number of the missed batch."""
     first_segment: int
-    """Number of the batch's first segment."""
+    """Number of the first segment whose changes are in the batch."""
     last_segment: int
-    """Number of the batch's last segment."""
+    """Number of the last segment whose changes are in the batch."""
 
 
 def read_failed_tables(target: Location) -> dict[int, FailedTable]:
@@ -65,9 +66,9 @@ def record_failure(target: Location, table: FailedTable, missed: MissedBatch | N
     """Record a failed table in its target, together with a batch that it has missed.
 
     Args:
-        target: The folder of the tables.
+        target: The folder that holds the replica.
         table: The failed table.
-        missed: The missed batch; None if all missed batches are recorded already.
+        missed: The missed batch; None if every batch that the table has missed is already recorded.
 
     Raises:
         ReplicaError: The target cannot be written.
@@ -79,7 +80,7 @@ def record_failure(target: Location, table: FailedTable, missed: MissedBatch | N
 
 
 def read_missed_batches(target: Location, oid: int) -> list[MissedBatch]:
-    """Return the batches that a table has missed, sorted by number.
+    """Return the batches that a failed table has missed, sorted by batch number.
 
     Raises:
         ReplicaError: The target cannot be read.
@@ -96,7 +97,7 @@ def _read_missed_batch(file: Location) -> MissedBatch:
 
 
 def remove_missed_batch(target: Location, oid: int, batch: int) -> None:
-    """Remove the record of a missed batch, once the batch is applied to the table.
+    """Remove the record of a missed batch after the batch was applied to the failed table.
 
     Raises:
         ReplicaError: The target cannot be written.
@@ -105,7 +106,7 @@ def remove_missed_batch(target: Location, oid: int, batch: int) -> None:
 
 
 def remove_failure(target: Location, oid: int) -> None:
-    """Remove the record of a failed table, unless a concurrent query has recorded another missed batch.
+    """Remove a table's record of failure, unless a concurrent query has recorded another missed batch of it.
 
     Raises:
         ReplicaError: The target cannot be written.

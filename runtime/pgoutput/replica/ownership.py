@@ -1,4 +1,4 @@
-"""Ownership of a target: one query writes to it, from one recording."""
+"""Ownership of a target: only one streaming query may write to it, with changes of one recording."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _OWNER_FILE: Final = "_owner.json"
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The owner of a target, as stored in the target's file `_owner.json`."""
+    """The owner of a target, stored in the target's `_owner.json`: a streaming query and a recording."""
 
     query: str
-    """Spark's ID of the streaming query; it is stored in the query's checkpoint and stays the same."""
+    """Spark's ID of the streaming query, which stays the same when the query restarts from its checkpoint."""
     output: str
-    """What the query writes: "tables", "history" or "a feed"."""
+    """What the query writes: "tables", "history" (tables with all versions of rows) or "a feed"."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
 
 
 def claim_target(target: PathOrUri, owner: Owner, *, batch: int) -> None:
-    """Store the owner in a target without an owner. Otherwise check that the target has this owner.
+    """Store the owner in a target that has no owner; check that any other target has this owner.
 
     Args:
         target: The folder, as a path or URI.
-        owner: The query that is about to write.
+        owner: The query that is about to write, and its recording.
         batch: Number of the batch that the query is about to write.
 
     Raises:
-        ReplicaError: The target contains something else, has another owner, or has no owner although the
-            query has written batches before.
+        ReplicaError: The folder contains something other than a target, the target has another owner, or the
+            target has no owner although the query has already written batches.
     """
     folder = locate(target)
     stored = check_owner(target, owner.output, owner.recording)
@@ -53,16 +53,16 @@ def claim_target(target: PathOrUri, owner: Owner, *, batch: int) -> None:
 
 
 def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
-    """Return the owner of a target, or None if the target is empty, after checking output and recording.
+    """Check the output and the recording of a target; return its owner, or None if the target is empty.
 
     Args:
         target: The folder, as a path or URI.
-        output: What is to be written there: "tables", "history" or "a feed".
+        output: What a query is going to write to the target: "tables", "history" or "a feed".
         recording: UUID of the recording that the changes come from; empty if it is not known yet.
 
     Raises:
-        ReplicaError: The target contains something else, has another kind of output, or belongs to another
-            recording.
+        ReplicaError: The folder contains something other than a target, or the target has another kind of
+            output or belongs to another recording.
     """
     folder = locate(target)
     owner = read_owner(target)
@@ -82,7 +82,7 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
 
 
 def read_owner(target: PathOrUri) -> Owner | None:
-    """Return the owner that is stored in a target, or None if none is stored.
+    """Return the owner that is stored in a target, or None if no owner is stored.
 
     Raises:
         ReplicaError: The file of the owner cannot be read.

@@ -1,9 +1,10 @@
-"""The registry of a target: in which folder the Delta table of a relation lies.
+"""The registry of a target maps the OID of a relation to the folder of the relation's Delta table.
 
 A relation's table is created in a folder with the relation's name, and stays there when the relation is
 renamed. The table's properties contain the relation's OID. Delta creates a table at most once, so two
-relations never share a folder. The registry, one small file `_relations/OID` for each relation with the
-folder's name, avoids opening all tables to find one. It is restored from the properties if it is damaged.
+relations never share a folder. The registry consists of one small file `_relations/OID` for each relation,
+which contains the folder's name. It makes it unnecessary to open all tables to find the table of one
+relation. A damaged registry is restored from the properties of the tables.
 """
 
 from __future__ import annotations
@@ -23,39 +24,39 @@ from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.small_files import read_file, write_file
 
 OID: Final = "pgoutput.relation_oid"
-"""Property of a Delta table: OID of the relation."""
+"""Key of a Delta table property; the value is the OID of the relation."""
 NAMESPACE: Final = "pgoutput.relation_namespace"
-"""Property of a Delta table: current namespace of the relation."""
+"""Key of a Delta table property; the value is the current namespace of the relation."""
 NAME: Final = "pgoutput.relation_name"
-"""Property of a Delta table: current name of the relation."""
+"""Key of a Delta table property; the value is the current name of the relation."""
 RECORDING: Final = "pgoutput.recording"
-"""Property of a Delta table: UUID of the recording; empty if the changes do not come from a recording."""
+"""Key of a Delta table property; the value is the recording's UUID, or empty without a recording."""
 MAY_DIFFER: Final = "pgoutput.may_differ"
-"""Property of a Delta table: JSON array of the reasons why the table may differ from its source."""
+"""Key of a Delta table property; the value is a JSON array of the reasons why the table may differ."""
 
 _FOLDER: Final = "_relations"
 
 _MAX_NAME_BYTES: Final = 200
-"""Maximum size of a folder's name without `@OID`, in bytes.
+"""Maximum size of a table folder's name without the suffix `@OID`, in bytes.
 
-Filesystems allow 255 bytes; other writers of Delta tables append suffixes.
+Filesystems allow 255 bytes. The rest is left for suffixes that other writers of Delta tables append.
 """
 
 _DIGEST_DIGITS: Final = 16
 
 
 def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -> DeltaTable:
-    """Return the Delta table of a relation; create the table if the relation has none.
+    """Return the Delta table of a relation; create the table if it does not exist.
 
     Args:
-        target: The folder of the tables.
+        target: The folder that holds the replica.
         chunk: Changes of the relation.
-        schema: The columns of a new table.
+        schema: The columns to create a new table with.
         recording: UUID of the recording; empty if the changes do not come from a recording.
 
     Raises:
-        ReplicaError: The target cannot be read, contains something else in the table's folder, or has a
-            table of another recording there.
+        ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
+            table, or a table of another recording.
     """
     place, table = find_table(target, chunk.oid) or _create(target, chunk, schema, recording)
     owner = table.metadata().configuration.get(RECORDING) or ""
@@ -68,10 +69,10 @@ def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str
 
 
 def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None:
-    """Return the location of a relation's Delta table, and the table; None if the relation has no table.
+    """Return the path or URI of a relation's Delta table, and the opened table; None if there is no table.
 
     Raises:
-        ReplicaError: The target cannot be read, or the table's folder is gone.
+        ReplicaError: The target cannot be read, or the table's folder does not exist any more.
     """
     file = target / _FOLDER / str(oid)
     registered = read_file(file)
@@ -93,12 +94,12 @@ def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None
 
 
 def registered_oids(target: Location) -> set[int]:
-    """Return the OIDs of the relations in the registry of a target."""
+    """Return the OIDs of the relations that have a file in the target's registry."""
     return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
 
 
 def _open(place: Location) -> DeltaTable | None:
-    """Return the Delta table at a location, or None if the location has no Delta table."""
+    """Return the Delta table at a path or URI, or None if no Delta table is there."""
     try:
         return DeltaTable(place.place)
     except TableNotFoundError:
@@ -140,13 +141,13 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
 
 
 def _relation_oid(table: DeltaTable) -> int | None:
-    """Return the OID of the relation that a Delta table follows; None if its properties have no OID."""
+    """Return the OID of the relation that a Delta table follows; None if the table has no such property."""
     text = table.metadata().configuration.get(OID) or ""
     return int(text) if text.isdecimal() else None
 
 
 def _search_folders(target: Location, oid: int) -> list[str]:
-    """Return the names of the folders that contain a Delta table of the relation, opening all tables."""
+    """Open all tables; return the names of the folders whose table has the relation's OID."""
     found = []
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:
@@ -159,9 +160,9 @@ def _search_folders(target: Location, oid: int) -> list[str]:
 
 
 def folder_name(namespace: str, name: str) -> str:
-    """Return the name of the folder for a relation's table, of at most 200 bytes.
+    """Return the name of the folder for a relation's table; the name has at most 200 bytes.
 
-    A longer name is truncated, and ends with a digest of the whole name.
+    A name that would be longer is truncated, and a digest of the whole name is appended.
     """
     whole = f"{_quote(namespace)}.{_quote(name)}"
     encoded = whole.encode()
@@ -172,9 +173,9 @@ def folder_name(namespace: str, name: str) -> str:
 
 
 def _quote(name: str) -> str:
-    """Return a name as part of paths and URIs: letters, digits, `_`, `-`, space, and `~XX` for other bytes.
+    """Quote a name for paths and URIs: bytes other than letters, digits, `_`, `-` and space become `~XX`.
 
-    A leading `_` is quoted too: Spark hides such folders, and the names of the target's own files begin with
-    it. The `%` of URLs is not used, because some readers of Delta tables decode it.
+    A leading `_` is quoted too: Spark hides folders whose name begins with `_`, and the names of the target's
+    own files begin with `_`. The `%` of URLs is not used, because some readers of Delta tables decode `%XX`.
     """
     return re.sub(r"[^\w -]|\A_", lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)

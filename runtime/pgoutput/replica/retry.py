@@ -1,4 +1,4 @@
-"""Apply the batches that failed tables have missed, from the recording."""
+"""Retry failed tables: read the batches that they have missed from the recording, and apply the batches."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from pgoutput.views import CHANGES, ChangesView, plan_changes, read
 def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[TableResult]:
     """Apply the batches that the failed tables of a target have missed, in order.
 
-    The target's query must not run at the same time. The changes are read from the recording, so do not use
-    this function for a query whose DataFrame filters or alters the changes. The changes of one batch and
-    table are first written to a temporary file in `tempfile.gettempdir()`.
+    The query that writes to the target must not run at the same time. The changes are read from the
+    recording, so do not use this function if the query's DataFrame filters or alters the changes. The changes
+    of one batch and table are first written to a temporary file in `tempfile.gettempdir()`.
 
     Args:
         recording: The recording that the target follows.
@@ -63,7 +63,7 @@ def _retry_table(
     source: Recording, target: Location, owner: Owner, table: FailedTable
 ) -> Iterator[TableResult]:
     try:
-        # Read again until none is left: a running query may record further missed batches.
+        # Read again until no missed batch is left: a query may record further missed batches.
         while batches := read_missed_batches(target, table.oid):
             for missed in batches:
                 error = ""
@@ -106,7 +106,7 @@ def _apply_batch(
 
 
 def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) -> None:
-    """Write a relation's changes of one batch to an Arrow file, because they may not fit into memory."""
+    """Write one relation's changes of one batch to an Arrow file. The changes may not fit into memory."""
     numbers = range(missed.first_segment, missed.last_segment + 1)
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:
@@ -119,9 +119,9 @@ def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) 
 
 
 def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of an Arrow file, sorted by `sequence`, as the query applies them.
+    """Yield the changes of an Arrow file, sorted by `sequence`, the order in which a query applies them.
 
-    The batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
+    The file's batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
     """
     with pa.OSFile(file) as source, pa.ipc.open_file(source) as reader:
         keys = [_sort_keys(reader.get_batch(number)) for number in range(reader.num_record_batches)]
@@ -138,5 +138,5 @@ def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
 
 
 def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the columns by which changes are sorted, as copies that do not keep the batch in memory."""
+    """Return the columns of a batch that give the order of changes, copied so that the batch can be freed."""
     return batch["commit_lsn"].to_numpy().copy(), batch["position"].to_numpy().copy()

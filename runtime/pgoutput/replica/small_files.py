@@ -1,4 +1,4 @@
-"""Small text files of a target, on any filesystem."""
+"""Read, write and remove small text files of a target, on any filesystem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgoutput.recording import Location
 
 
 def read_file(place: Location) -> str:
-    """Return the text of a small file; an empty string if the file does not exist.
+    """Return the text of a small text file; an empty string if the file does not exist.
 
     Raises:
         ReplicaError: The file cannot be read.
@@ -29,7 +29,7 @@ def read_file(place: Location) -> str:
 
 
 def write_file(place: Location, text: str) -> None:
-    """Write a small file atomically: a reader finds the whole text, or no file.
+    """Write a small text file atomically: a reader never finds a part of the text.
 
     Raises:
         ReplicaError: The file cannot be written.
@@ -47,7 +47,7 @@ def write_file(place: Location, text: str) -> None:
 
 
 def remove_file(place: Location) -> None:
-    """Remove a small file.
+    """Remove a small text file.
 
     Raises:
         ReplicaError: The file cannot be removed.

@@ -20,24 +20,25 @@ from pgoutput.replica.schema import (
 )
 
 CHUNK_BITS: Final = 20
-"""Number of low bits of a txnVersion that contain the number of the chunk. The higher bits contain the number
-of the batch."""
+"""Number of low bits of a txnVersion that hold the chunk's number. The higher bits hold the batch number."""
 
 _ATTEMPTS: Final = 5
 
 
 class TableWriter:
-    """A Delta table that follows a relation, or keeps all versions of the relation's rows.
+    """A writer that applies the chunks of one relation to its Delta table.
 
     Args:
-        target: The folder of the tables.
-        chunk: The relation's first chunk in the batch; a new table gets its columns.
-        query: ID of the query that writes; the txnAppId of the Delta transaction identifiers.
+        target: The folder that holds the replica.
+        chunk: The relation's first chunk in the batch. If the table does not exist, it is created with the
+            columns of this chunk.
+        query: ID of the query that writes. It is the txnAppId of the Delta transaction identifiers.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
 
     Raises:
-        ReplicaError: The target cannot be read, or contains something else in the table's folder.
+        ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
+            table.
     """
 
     def __init__(
@@ -49,10 +50,10 @@ class TableWriter:
         self._table = open_table(target, chunk, layout.schema, recording)
 
     def apply(self, chunk: Chunk, version: int) -> list[Difference]:
-        """Apply the changes of a chunk in one commit, unless the table already has this version.
+        """Apply the changes of a chunk in one commit, unless the table already has this txnVersion.
 
         Returns:
-            The reasons, first seen in this chunk, why the table may differ from its source.
+            Reasons why the table may differ from its source; only reasons first seen in this chunk.
 
         Args:
             chunk: The chunk.
@@ -60,7 +61,7 @@ class TableWriter:
 
         Raises:
             ReplicaError: A row has to be found by a column whose value was never sent.
-            deltalake.exceptions.CommitFailedError: Concurrent commits keep changing the table.
+            deltalake.exceptions.CommitFailedError: Each attempt failed because of a concurrent commit.
         """
         differences: list[Difference] = []
         for attempt in range(1, _ATTEMPTS + 1):
@@ -73,7 +74,7 @@ class TableWriter:
                     commit_chunk(self._table, layout, chunk, Transaction(self._query, version))
                 return differences
             except CommitFailedError:
-                # Somebody has compacted the table, or a task of a killed Spark session is still running.
+                # Another program has compacted the table, or a task of a killed Spark session still runs.
                 if attempt == _ATTEMPTS:
                     raise
                 self._table.update_incremental()

@@ -1,4 +1,4 @@
-"""The tables of a target: their location, error and possible differences."""
+"""List the tables of a target: their location, their error, and the reasons why they may differ."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     name: str
     """Name of the relation."""
     place: str
-    """Path or URI of the Delta table; empty if the table was not found or was never created."""
+    """Path or URI of the Delta table; empty if the table was not found, or failed before its creation."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
     may_differ: tuple[Difference, ...]
     """Reasons why the table may differ from its source; empty if no reason is known."""
     error: str
-    """Why the table has failed or cannot be read; empty if the table is kept up to date."""
+    """Why the table has failed or cannot be read; empty if changes are applied to the table."""
 
 
 def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
     """Return the tables of a target, by relation OID.
 
     Args:
-        target: The folder of the tables, as a path or URI.
+        target: The folder that holds the replica, as a path or URI.
 
     Raises:
         ReplicaError: The target cannot be read.

@@ -4,7 +4,8 @@
   the schema history of a recording, in batch and in streaming queries, and writes DataFrames as recordings.
 - `decode`: decodes pgoutput messages in a column of any DataFrame.
 - `replicate`: starts a streaming query that keeps one Delta table per relation equal to the source.
-- `replica_tables`: lists these tables, with their errors and possible differences.
+- `replica_tables`: lists the Delta tables of a replica, with their errors and the reasons why they may
+  differ.
 - `write_feed`: starts a streaming query that writes the changes as Parquet.
 - `local_session`: starts Spark on this machine, with a Java from PyPI if none is installed.
 """

@@ -51,20 +51,20 @@ _SORTED: Final = (
     TimestampNTZType,
     TimestampType,
 )
-"""Types whose values Python and Spark sort in the same order."""
+"""Spark types whose values Python and Spark sort in the same order."""
 
 Order: TypeAlias = str | Column | Sequence[str | Column]
 
 
 class DecoderOptions(NamedTuple):
-    """The options with which a client has started the replication stream."""
+    """The stream options that determine how messages are decoded."""
 
     proto_version: int
     streaming: Streaming
     two_phase: bool
 
     def decoder(self) -> StreamDecoder:
-        """Return a new decoder for the stream."""
+        """Return a new stream decoder for a stream with these options."""
         return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.two_phase)
 
 
@@ -83,21 +83,22 @@ def decode(
 
     The rows are the messages of one stream, as in XLogData or as returned by
     pg_logical_slot_peek_binary_changes, in any order and any partitions. `df` is evaluated twice. This call
-    collects the messages on which the decoding of others depends (relations, types, stream blocks) in the
-    driver. An action on the result decodes each row with them, independently of other rows. Both evaluations
-    must give the same rows: cache `df`, or bound it, for example with Kafka's `endingOffsets`.
+    collects in the driver the messages on which the decoding of others depends (relations, types, stream
+    blocks). An action on the result decodes each row with the collected messages, independently of other
+    rows. Both evaluations must give the same rows: cache `df`, or bound it, for example with Kafka's
+    `endingOffsets`.
 
-    The result has the columns of `df`, unchanged, and these:
+    The result has the unchanged columns of `df`, and these columns:
 
     - `message`: The message, with the type `pgoutput.schemas.spark.MESSAGES`.
     - `changes`: The row changes of the message: an array with one element for an insert, update or delete,
       and one for each relation of a truncate; NULL for other messages. The elements have the fields of the
       view `changes`, without the fields of the commit. `select("*", inline("changes"))` returns the rows of
       that view, and also the changes of transactions that were never committed.
-    - `_corrupt_record`: The error of an invalid message, in the mode PERMISSIVE. Its name is the value of the
-      Spark setting spark.sql.columnNameOfCorruptRecord.
+    - `_corrupt_record`: The error of an invalid message, in the mode PERMISSIVE. The name of this column is
+      the value of the Spark setting spark.sql.columnNameOfCorruptRecord.
 
-    In rows where `column` is NULL, all of these columns are NULL.
+    In rows where `column` is NULL, all of the added columns are NULL.
 
     Args:
         df: The DataFrame with the messages.
@@ -107,14 +108,14 @@ def decode(
         two_phase: Whether to accept messages of two-phase commit in a protocol version that lacks them (see
             `StreamDecoder`).
         order_by: One or more columns that sort the messages as the server sent them, such as Kafka's
-            `offset`, the `position` in a recording, or file and line. They must be unique. LSNs are not:
-            messages share them, and they do not only grow.
+            `offset`, the `position` in a recording, or file and line. No two messages may have equal values.
+            LSNs are unsuitable: messages share LSNs, and LSNs do not only grow.
         mode: What to do with invalid messages, and with changes of a relation without an earlier Relation
             message. As in Spark's own data sources: PERMISSIVE keeps them, DROPMALFORMED drops them, FAILFAST
             raises an error.
         context: A DataFrame with the messages on which the decoding depends, if `df` lacks some: for a
-            micro-batch, the table with all earlier messages. It needs the same columns. `column` and
-            `order_by` are evaluated there too, so pass names.
+            micro-batch, the table with all earlier messages. `context` needs the same columns as `df`.
+            `column` and `order_by` are evaluated on both, so pass names.
 
     Raises:
         ValueError: An argument is invalid, or `order_by` is equal for two of the collected messages.
@@ -160,7 +161,7 @@ def decode(
 
 
 def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Column]:
-    """Return the sort order, as one struct, and the column with the messages."""
+    """Return two column expressions: the sort order as one struct, and the messages."""
     order = [order_by] if isinstance(order_by, str | Column) else list(order_by)
     if not order:
         raise ValueError("order_by names no column")
@@ -204,7 +205,7 @@ def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
 
 
 def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tuple[Key, bytes]]:
-    """Collect the messages on which the decoding of others depends, with their sort keys."""
+    """Collect the messages on which the decoding of other messages depends, with their sort keys."""
     tags = [functions.lit(tag) for tag in CONTEXT_TAGS]
     found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(order, data)
     for batch in found.toArrow().to_batches():
@@ -213,7 +214,7 @@ def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tup
 
 
 def _sort_keys(order: pa.StructArray) -> list[pa.Array]:
-    """Return the columns of the sort order, with nested structs flattened."""
+    """Return the columns of the sort order, with the fields of nested structs as separate columns."""
     columns = [order]
     while any(pa.types.is_struct(column.type) for column in columns):
         columns = [
@@ -225,18 +226,18 @@ def _sort_keys(order: pa.StructArray) -> list[pa.Array]:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Return values that Python sorts as Spark does; timestamps as integers, which have no time zone."""
+    """Return values that Python sorts as Spark does. Timestamps become integers, which have no time zone."""
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 def _first_error(errors: Mapping[int, DecodeError], keys: KeyColumns) -> DecodeError:
-    """Return the error of the first row, with the sort key of the row."""
+    """Return the error message for the first row with an error, including the sort key of the row."""
     row = min(errors)
     text = f"the message at {format_key(key_at(keys, row))}: {errors[row]}"
     return DecodeError(text, message=errors[row].message, field=errors[row].field, offset=errors[row].offset)
 
 
 def _error_texts(errors: Mapping[int, DecodeError], rows: int) -> pa.StringArray:
-    """Return the error of each row; NULL for rows without an error."""
+    """Return the text of each row's decoding error; NULL for rows without an error."""
     indices = np.array(list(errors), np.int64)
     return scatter([str(error) for error in errors.values()], indices, rows, pa.string())

@@ -1,6 +1,6 @@
 """Filters that Spark pushes down to the data source: conditions on relations and on commit LSNs.
 
-Spark evaluates all filters again, so reading too much is safe.
+Spark evaluates all filters again on the rows that were read, so the data source may return too many rows.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Filters:
     """A conjunction of filters on relations and commit LSNs.
 
     Args:
-        filters: The filters that Spark pushes down. Filters on other columns, and of other kinds than
-            comparison and IN, are ignored.
+        filters: The filters that Spark pushes down. Filters on other columns are ignored, and so are filters
+            other than comparisons and IN.
     """
 
     def __init__(self, filters: Iterable[Filter] = ()) -> None:
@@ -54,12 +54,12 @@ class Filters:
         self._lsn: list[Any] = [one for one in supported if one.attribute in _LSN]  # type: ignore[attr-defined]
 
     def selects_relation(self, shape: RelationSchema) -> bool:
-        """Return whether the filters select changes of a relation."""
+        """Return whether the filters may select changes of a given relation."""
         return all(_TESTS[type(one)](_RELATION[one.attribute](shape), one.value) for one in self._relation)
 
     @property
     def lsns(self) -> LsnRange:
-        """Range of the commit LSNs that the filters select."""
+        """The commit LSNs that the filters may select, as a range."""
         first, last = LsnRange()
         for one in self._lsn:
             lowest, highest = _lsn_bounds(one)
@@ -68,7 +68,7 @@ class Filters:
 
 
 def _lsn_bounds(one: Any) -> tuple[int, int]:
-    """Return the first and last LSN that a filter may select."""
+    """Return the first and the last commit LSN that a filter may select."""
     first, last = LsnRange()
     match one:
         case EqualTo():
@@ -83,7 +83,7 @@ def _lsn_bounds(one: Any) -> tuple[int, int]:
 
 
 class PushFilters:
-    """A method `pushFilters` of a reader that also works if Spark does not push filters down.
+    """A callable for a reader's `pushFilters`, which also works if Spark does not push filters down.
 
     Spark refuses readers that override `pushFilters` while spark.sql.python.filterPushdown.enabled is false,
     which is the default. Spark compares the method's `__func__`, so this object is not an override.
@@ -98,6 +98,6 @@ class PushFilters:
         self._receive = receive
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Receive the filters; return all of them, so that Spark evaluates them again."""
+        """Pass the filters to `receive`; return all filters, so that Spark evaluates them again."""
         self._receive(Filters(filters))
         return filters

@@ -1,8 +1,9 @@
 """Streaming queries that keep Delta tables equal to their source, or write the changes as Parquet.
 
 `replicate` partitions each micro-batch by relation. The executors apply the changes of each relation to its
-Delta table, in order; no row passes through the driver. If a table fails, its error and the micro-batches
-that it misses are recorded in the target (see `pgoutput.replica`), and the other tables go on.
+Delta table, in order; no row passes through the driver. If the changes of a table cannot be applied, the
+error and the micro-batches that the table misses are recorded in the target (see `pgoutput.replica`). Changes
+of the other tables are still applied.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from pgoutput.replica import (
 from pgoutput.views import CHANGES
 
 Report: TypeAlias = Callable[[int, Sequence[TableResult]], None]
-"""A function that is called after each micro-batch, with its number and the results of its tables."""
+"""A function that is called after each micro-batch, with its number and one result for each of its tables."""
 
 _RESULTS: Final = pa.schema([("result", pa.binary())])
-"""One `TableResult` as JSON in each row."""
+"""Schema of rows that contain one `TableResult` each, as JSON."""
 _RESULTS_DDL: Final = "result binary"
 
 
@@ -52,25 +53,26 @@ def replicate(
 ) -> StreamingQuery:
     """Start a streaming query that keeps one Delta table per relation equal to the source.
 
-    `pgoutput.replica.replica_tables` lists the tables with their location, error, and possible differences.
-    `pgoutput.replica.retry_tables` applies the batches that failed tables have missed. The query can be
-    stopped or killed at any moment: the next query with the same target and checkpoint resumes, and each
-    change is applied exactly once. Target and checkpoint belong to one recording; other recordings are
-    refused.
+    `pgoutput.replica.replica_tables` lists the tables with their location, error, and the reasons why they
+    may differ from the source. `pgoutput.replica.retry_tables` applies the batches that failed tables have
+    missed. The query can be stopped or killed at any moment: the next query with the same target and
+    checkpoint resumes, and each change is applied exactly once. Target and checkpoint belong to one
+    recording; other recordings are refused.
 
     Args:
         changes: The view `changes` of a recording, as a streaming DataFrame.
-        target: The folder of the tables, as a path or URI that all executors can reach. Only one query may
-            write to it.
+        target: The folder that holds the replica, as a path or URI that all executors can reach. Only one
+            query may write to it.
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
             change that begins and the change that ends a version.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
         trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
-        report: Called after each micro-batch with its number and the results of its tables.
+        report: Called after each micro-batch with the number of the micro-batch and one result for each of
+            its tables.
 
     Raises:
         ValueError: `changes` is not a streaming DataFrame of the view `changes`.
-        ReplicaError: The target contains something else.
+        ReplicaError: The target contains something other than a replica.
 
     The query fails with a ReplicaError if the target, or one of its tables, belongs to another recording.
     """
@@ -99,30 +101,30 @@ def write_feed(
 
     Raises:
         ValueError: `changes` is not a streaming DataFrame of the view `changes`.
-        ReplicaError: The target contains something else.
+        ReplicaError: The target contains something other than a feed.
     """
     location = _absolute(target)
     return _start(changes, location, "a feed", checkpoint, trigger, partial(_write_feed_batch, location))
 
 
 class _Offset(msgspec.Struct, frozen=True):
-    """An offset of the data source `pgoutput`."""
+    """An offset of the data source `pgoutput`: how far a streaming query has read."""
 
     segment: int = 0
-    """Number of the last segment before the offset; 0 at the beginning."""
+    """Number of the last segment that was read; 0 at the beginning of the recording."""
     recording: str = ""
-    """UUID of the recording; empty if the recording has no segments yet, or the changes have no recording."""
+    """UUID of the recording; empty if it has no segments yet or the changes come from another source."""
 
 
 class _Batch(msgspec.Struct, frozen=True):
-    """A micro-batch, with the query that writes it."""
+    """A micro-batch: its number, and the streaming query that writes it."""
 
     number: int
     owner: Owner
     checkpoint: str
 
     def as_missed(self, session: SparkSession) -> MissedBatch:
-        """Return the batch with the range of its segments, to record that a failed table has missed it."""
+        """Return the micro-batch as a missed batch of a failed table, with the numbers of its segments."""
         before = _read_offset(session, self.checkpoint, self.number - 1) if self.number else _Offset()
         last = _read_offset(session, self.checkpoint, self.number).segment
         return MissedBatch(self.number, before.segment + 1, last)
@@ -154,13 +156,13 @@ def _start(
 
 
 class _BatchFunction:
-    """The function that the query calls for each micro-batch; with Spark Connect in a process of the server.
+    """The function that a query passes to `foreachBatch`. Spark Connect calls it in a process of the server.
 
     Args:
-        target: The folder to which the query writes.
+        target: The folder that the query writes to.
         output: What the query writes: "tables", "history" or "a feed".
         checkpoint: Location of the query's checkpoint.
-        write: Writes a micro-batch.
+        write: Called to write the rows of a micro-batch.
     """
 
     def __init__(self, target: str, output: str, checkpoint: str, write: _WriteBatch) -> None:
@@ -171,7 +173,7 @@ class _BatchFunction:
         self._owner: Owner | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Check the owner of the target, then write a micro-batch."""
+        """Check that this query owns the target, then write a micro-batch."""
         session = rows.sparkSession
         # Read for each batch: if there are several streams, one may have had no segments in the first batch.
         recording = _read_offset(session, self._checkpoint, batch).recording
@@ -182,12 +184,12 @@ class _BatchFunction:
 
 
 def _read_query_id(session: SparkSession, checkpoint: str) -> str:
-    """Return Spark's ID of the query, which is stored in the checkpoint (StreamMetadata)."""
+    """Return Spark's ID of a streaming query from the metadata in its checkpoint (StreamMetadata)."""
     return str(msgspec.json.decode(_read_text(session, f"{checkpoint}/metadata"))["id"])
 
 
 def _read_offset(session: SparkSession, checkpoint: str, batch: int) -> _Offset:
-    """Return the end offset of a micro-batch; an offset without a recording if the changes have none.
+    """Return the end offset of a micro-batch; without a UUID if the changes do not come from a recording.
 
     Spark writes the offset to the checkpoint before it runs the micro-batch (OffsetSeqLog).
     """
@@ -233,7 +235,7 @@ def _apply_batch(target: str, history: bool, report: Report | None, rows: DataFr
 def _apply_partition(
     target: str, history: bool, errors: Mapping[int, str], batch: _Batch, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Apply the changes of a partition in an executor; yield one row for each table."""
+    """Apply the changes of a Spark partition in an executor; yield the result of each table as one row."""
     changes = (pa.RecordBatch.from_arrays(_cast(one), schema=CHANGES) for one in rows if one.num_rows)
     owner = batch.owner
     for result in apply_changes(
@@ -251,6 +253,6 @@ def _write_feed_batch(target: str, rows: DataFrame, batch: _Batch) -> None:
 
 
 def _absolute(place: PathOrUri) -> str:
-    """Return a URI or an absolute path: the executors may have another working directory."""
+    """Return a URI unchanged, and a path as absolute path: executors may have another working directory."""
     text = os.fspath(place)
     return text.rstrip("/") if "://" in text else os.path.abspath(text)

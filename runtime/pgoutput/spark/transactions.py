@@ -1,4 +1,4 @@
-"""Encode rows as transactions: each Arrow batch is one transaction."""
+"""Encode rows of a DataFrame as transactions. The rows of each Arrow batch become one transaction."""
 
 from __future__ import annotations
 
@@ -30,23 +30,26 @@ _FIRST_XID: Final = 3
 _XIDS: Final = (1 << 32) - _FIRST_XID
 """Number of xids of normal transactions."""
 _XIDS_PER_PARTITION: Final = 1 << 20
-"""Number of xids reserved for each partition. Further transactions reuse the xids of other partitions."""
+"""Number of xids reserved for each Spark partition.
+
+If a partition has more transactions, it also uses xids that are reserved for other partitions.
+"""
 
 _MAX_BYTES: Final = 64 << 20
-"""Maximum size of a transaction's rows, in bytes, because its messages have to fit into one Arrow array."""
+"""Maximum size of a transaction's rows, in bytes: all messages must fit into one Arrow array."""
 
 
 def write_partition(
     folder: Path, table: WrittenTable, plan: SegmentPlan, partition: int, batches: Iterator[pa.RecordBatch]
 ) -> Path:
-    """Write the rows of a partition as a segment; return the path of the segment.
+    """Write the rows of a Spark partition as a segment; return the path of the segment.
 
     Args:
         folder: The temporary folder to write to.
-        table: The table of the rows.
-        plan: The segments to write.
-        partition: The number of the partition.
-        batches: The rows.
+        table: The table that the rows belong to.
+        plan: The plan that gives the segment of each partition its number, position and LSN.
+        partition: The number of the Spark partition.
+        batches: The rows of the partition.
 
     Raises:
         ValueError: A value, an operation or a key is invalid, or there are too many rows.
@@ -88,7 +91,7 @@ def write_partition(
 def _write_empty_segment(path: Path, table: WrittenTable, plan: SegmentPlan, start: SessionStart) -> Path:
     """Write a segment without messages, with the table in its keyframe; return the path of the segment.
 
-    It has no transaction, because servers do not send empty transactions.
+    The segment has no transaction, because servers do not send empty transactions.
     """
     file = SegmentFile(path)
     file.add_keyframe([CODECS[table.proto_version].encode(table.relation)])

@@ -1,4 +1,4 @@
-"""Readers of the views of a recording: the driver plans Spark partitions, and tasks read them."""
+"""Readers of the views of a recording: the driver plans Spark partitions, and Spark tasks read them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from pgoutput.views import (
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """The options of the data source for reading."""
+    """The options of the data source `pgoutput` for reading."""
 
     path: str
     """Path or URI of the recording, or of one segment."""
     view: str = "changes"
-    """Name of the view: "messages", "changes", "table" or "schema"."""
+    """Name of the view to read: "messages", "changes", "table" or "schema"."""
     table: str | None = None
-    """Qualified name of the table, for the view "table"."""
+    """Qualified name of the table to read, if the view is "table"."""
     max_files: int | None = None
     """Maximum number of segments in a micro-batch; None for no limit."""
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parse the options of the data source for reading.
+    """Parse the options of the data source `pgoutput` for reading.
 
     Raises:
         ValueError: An option is missing or has an invalid value.
@@ -70,7 +70,7 @@ class ViewReader(ABC):
     """A reader of one view of a recording.
 
     Args:
-        options: The options of the data source.
+        options: The options of the data source `pgoutput` for reading.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -79,18 +79,18 @@ class ViewReader(ABC):
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Return the columns of the view."""
+        """Return the columns of the view as an Arrow schema."""
 
     def accepts_schema(self, schema: pa.Schema) -> bool:
-        """Return whether the view can be read with these columns."""
+        """Return whether the view can be read with the columns of the given schema."""
         return bool(schema.equals(self.schema()))
 
     @abstractmethod
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
-        """Return the values of the Spark partitions to read.
+        """Return one value for each Spark partition to read; `read` gets this value.
 
         Args:
-            recording: The recording.
+            recording: The recording to read.
             numbers: Numbers of the segments whose rows are read.
         """
 
@@ -100,31 +100,31 @@ class ViewReader(ABC):
 
         Args:
             partition: The value of the partition, as returned by `plan`.
-            schema: The columns to return.
+            schema: The columns of the rows to return.
         """
 
 
 class SegmentViewReader(ViewReader):
-    """A reader of a view whose rows come from the messages of segments."""
+    """A reader of a view whose rows are derived from the messages in segments."""
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Sequence[Task]]:
-        """Return the tasks of each Spark partition.
+        """Return one list for each Spark partition: the tasks that read its segments.
 
-        A partition is one segment or several consecutive ones. There is at least one partition for each core,
-        if there are enough segments.
+        A Spark partition is one segment or several consecutive segments. If there are enough segments, there
+        is at least one Spark partition for each core.
         """
         return group_tasks(self.tasks(recording, numbers), os.cpu_count() or 1)
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """Return what to read of which segment."""
+        """Return the tasks: which rows of which segment to read."""
         return plan_changes(recording, numbers, self.filters.lsns)
 
     def read(self, partition: Sequence[Task], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a Spark partition.
 
         Args:
-            partition: The tasks of the partition, as returned by `plan`.
-            schema: The columns to return.
+            partition: The tasks of the Spark partition, as returned by `plan`.
+            schema: The columns of the rows to return.
         """
         for task in partition:
             with SegmentReader(task.place) as segment:
@@ -132,7 +132,7 @@ class SegmentViewReader(ViewReader):
 
     @abstractmethod
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """Return the view that converts the messages of a segment to rows."""
+        """Return the view that converts the messages of one segment to rows."""
 
 
 class MessagesReader(SegmentViewReader):
@@ -143,11 +143,11 @@ class MessagesReader(SegmentViewReader):
         return MESSAGES
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """Return one task for each segment, which reads all of its messages."""
+        """Return one task for each segment, which reads all messages of the segment."""
         return plan_messages(recording, numbers)
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """Return the view `messages` of a segment."""
+        """Return the view `messages` of one segment."""
         return MessagesView(segment)
 
 
@@ -159,12 +159,12 @@ class ChangesReader(SegmentViewReader):
         return CHANGES
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """Return the view `changes` of a segment."""
+        """Return the view `changes` of one segment."""
         return ChangesView(segment, task, self.filters.selects_relation)
 
 
 class TableReader(SegmentViewReader):
-    """A reader of the view `table`: the committed changes of one table, with its columns."""
+    """A reader of the view `table`: the committed changes of one table, with the columns of the table."""
 
     def schema(self) -> pa.Schema:
         """Return the columns of the view `table`, with all columns that the table has had so far.
@@ -184,14 +184,14 @@ class TableReader(SegmentViewReader):
         return table_schema(row_type(matching))
 
     def accepts_schema(self, schema: pa.Schema) -> bool:
-        """Return whether the view can be read with these columns.
+        """Return whether the view can be read with the columns of the given schema.
 
-        Only the columns beside the table's own are compared, since the table may have other columns by now.
+        The columns of the table itself are not compared, since the table may have other columns by now.
         """
         return bool(schema.names == table_schema(row_type([])).names)
 
     def view(self, segment: SegmentReader, task: Task, schema: pa.Schema) -> View:
-        """Return the view `table` of a segment."""
+        """Return the view `table` of one segment."""
         return TableView(segment, task, self._is_selected, schema)
 
     def _is_selected(self, shape: RelationSchema) -> bool:
@@ -212,7 +212,7 @@ class SchemaReader(ViewReader):
         return SCHEMA
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """Return one Spark partition with the first and the last segment; none if there are no segments."""
+        """Return one Spark partition: the first and the last segment number; none if there is no segment."""
         return [(numbers[0], numbers[-1])] if numbers else []
 
     def read(self, partition: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -220,7 +220,7 @@ class SchemaReader(ViewReader):
 
         Args:
             partition: Numbers of the first and the last segment.
-            schema: The columns to return.
+            schema: The columns of the rows to return.
         """
         recording = Recording(self.options.path)
         first, last = partition
@@ -236,7 +236,7 @@ VIEW_READERS: Final[Mapping[str, type[ViewReader]]] = {
     "table": TableReader,
     "schema": SchemaReader,
 }
-"""Readers by the value of the option `view`."""
+"""Classes of view readers, by view name: the value of the option `view`."""
 
 
 def _qualified_name(shape: RelationSchema) -> str:

@@ -1,4 +1,4 @@
-"""Plan a write: the table that the rows belong to, and the segments of the recording to write."""
+"""Plan how a DataFrame is written as a recording: the table that the rows belong to, and the segments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST_OID: Final = 16_384
 _OPTIONS: Final = frozenset(("path", "table", "key", "operation", "proto_version"))
 
 STRIDE: Final = 1 << 40
-"""Number of positions, and of LSNs, reserved for each segment, because segments are written concurrently."""
+"""Number of positions, and of LSNs, reserved for each segment. Segments are written concurrently."""
 
 _SOURCE: Final = Source(
     recording="",
@@ -38,39 +38,39 @@ _SOURCE: Final = Source(
     publications=(),
     proto_version=1,
 )
-"""Metadata of written segments. No database cluster has the system identifier 0."""
+"""Source in the metadata of segments that Spark writes. No server has the system identifier 0."""
 
 
 class WrittenTable(msgspec.Struct, frozen=True):
-    """The table to write, and the roles of the DataFrame's columns."""
+    """The table that a DataFrame is written as, and the roles of the DataFrame's columns."""
 
     relation: Relation
     indices: tuple[int, ...]
-    """Index of each of the table's columns in the rows."""
+    """For each column of the table, its index in the DataFrame's rows."""
     key: tuple[int, ...]
-    """Indices of the primary key's columns in the table."""
+    """Indices of the primary key's columns among the table's columns."""
     operation: int | None
-    """Index of the column with the operation in the rows; None if all rows are inserts."""
+    """Index in the DataFrame's rows of the column with the operation; None if all rows are inserts."""
     proto_version: int
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the table's columns."""
+        """Names of the columns of the written table."""
         return tuple(column.name for column in self.relation.columns)
 
 
 class SegmentPlan(msgspec.Struct, frozen=True):
-    """The segments to write: one for each partition, each of them a session of its own."""
+    """The segments to write: one for each Spark partition. Each segment is a session of the recording."""
 
     folder: Path
     source: Source
     start: SessionStart
-    """Start of the first segment."""
+    """Where the first segment starts: its number, position and LSN."""
     time: int
-    """Commit time of all transactions, in microseconds since 2000-01-01."""
+    """Commit time of all written transactions, in microseconds since 2000-01-01 00:00 UTC."""
 
     def start_of(self, partition: int) -> SessionStart:
-        """Return the start of a partition's segment."""
+        """Return where the segment of a Spark partition starts: its number, position and LSN."""
         first, skipped = self.start, partition * STRIDE
         return SessionStart(
             session=first.session + partition,
@@ -81,11 +81,11 @@ class SegmentPlan(msgspec.Struct, frozen=True):
 
 
 def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTable:
-    """Return the table to write, from the options of the write and the columns of the DataFrame.
+    """Return the table that a DataFrame is written as, from the options and the DataFrame's columns.
 
     Args:
-        options: The options of the write.
-        schema: The columns of the rows.
+        options: The options of the data source for writing.
+        schema: The columns of the DataFrame.
 
     Raises:
         ValueError: An option is missing or has an invalid value, or a column has no PostgreSQL type.
@@ -141,12 +141,12 @@ def _make_column(field: pa.Field, is_key: bool) -> RelationColumn:
 def plan_segments(path: str, table: WrittenTable, *, overwrite: bool) -> tuple[WrittenTable, SegmentPlan]:
     """Return the table with its OID, and the segments to write.
 
-    The segments follow those of the existing recording, or replace them.
+    The new segments follow the segments of the existing recording, or replace them.
 
     Args:
         path: The folder of the recording.
         table: The table to write.
-        overwrite: Whether the segments replace the existing recording.
+        overwrite: Whether the new segments replace the existing recording.
 
     Raises:
         ValueError: The folder is not on a local filesystem, or the name of the table cannot be encoded.

@@ -35,7 +35,7 @@ from pgoutput.spark.write_plan import SegmentPlan, WrittenTable
 
 
 class WrittenPartition(WriterCommitMessage):
-    """A partition that a task has written to the temporary folder."""
+    """A Spark partition that a task has written to a file in the temporary folder."""
 
     def __init__(self, partition: int, path: Path) -> None:
         self.partition = partition
@@ -43,12 +43,12 @@ class WrittenPartition(WriterCommitMessage):
 
 
 class RecordingWriter(DataSourceArrowWriter):
-    """A writer of the rows of one table, which the driver creates together with the temporary folder.
+    """A writer of a DataFrame as a recording. The driver creates the writer and the temporary folder.
 
     Args:
-        table: The table of the rows.
+        table: The table that the rows belong to.
         plan: The segments to write.
-        overwrite: Whether the segments replace the existing recording.
+        overwrite: Whether the new segments replace the existing recording.
     """
 
     def __init__(self, table: WrittenTable, plan: SegmentPlan, *, overwrite: bool) -> None:
@@ -60,7 +60,7 @@ class RecordingWriter(DataSourceArrowWriter):
         self._temporary.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Write a partition in a task. Several attempts of a task may write the same partition."""
+        """Write a Spark partition in a task. Several attempts of a task may write the same partition."""
         task = TaskContext.get()
         if task is None:
             raise RuntimeError("partitions can be written only in a Spark task")
@@ -77,7 +77,7 @@ class RecordingWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Move the segments of all partitions to the recording, all or none.
+        """Move the segments of all Spark partitions to the recording; if this fails, none is moved.
 
         Raises:
             RecordingError: Another writer has changed the recording.
@@ -101,14 +101,14 @@ class RecordingWriter(DataSourceArrowWriter):
         self._remove_temporary()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove the written segments after a failed job."""
+        """Remove the segments that the tasks of a failed job have written."""
         self._remove_temporary()
         if self._is_new:
             with suppress(OSError):  # the folder is not empty, or does not exist
                 self._plan.folder.rmdir()
 
     def _remove_temporary(self) -> None:
-        # Renamed first, so that tasks that are still running cannot create another file.
+        # Rename the temporary folder first, so that tasks that still run cannot create files in it.
         gone = self._temporary.with_suffix(".gone")
         with suppress(OSError):
             self._temporary.rename(gone)
@@ -116,7 +116,7 @@ class RecordingWriter(DataSourceArrowWriter):
 
 
 def _move_files(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Rename files, all or none: if one rename fails, the others are undone."""
+    """Rename files. If one rename fails, undo the others."""
     done: list[tuple[Path, Path]] = []
     try:
         for old, new in moves:

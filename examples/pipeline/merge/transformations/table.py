@@ -1,7 +1,7 @@
-"""Keep a table equal to its source with AUTO CDC.
+"""A pipeline that keeps a target table equal to one table of a recording, with AUTO CDC.
 
 The format of the target table must support MERGE, as Delta Lake and Apache Iceberg do with their Spark
-connectors, which are not on PyPI. Spark's own Parquet tables are refused when the pipeline runs, with the
+connectors, which are not on PyPI. If the target is one of Spark's own Parquet tables, the run fails with the
 error AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE. `spark-pipelines dry-run` accepts the definitions in any case.
 
 AUTO CDC replaces whole rows by their key. Therefore:
@@ -26,7 +26,7 @@ TARGET = TABLE.rpartition(".")[2]
 
 
 def read_changes() -> DataFrame:
-    """Return the committed changes of the table, as a streaming DataFrame."""
+    """Return the committed changes of the source table, as a streaming DataFrame."""
     return spark.readStream.format("pgoutput").options(view="table", table=TABLE).load(PATH)
 
 
@@ -39,7 +39,7 @@ COLUMNS = ROW.names
 
 @dp.temporary_view
 def row_events() -> DataFrame:
-    """Return the deletes and upserts of rows, with the columns of the table, `operation` and `sequence`."""
+    """Return one row for each delete or upsert: the columns of the table, `operation` and `sequence`."""
     changes = read_changes()
     before = {name: functions.col(f"before.`{name}`").alias(name) for name in COLUMNS}
     after = {name: functions.col(f"after.`{name}`").alias(name) for name in COLUMNS}

@@ -1,9 +1,9 @@
-"""The rows of a Delta table follow the changes of its relation.
+"""Apply the changes of a relation to the rows of its Delta table.
 
 - `cells`: the old and new tuples of a chunk as columns of text.
 - `lookup`: find the rows of the table that have the keys of a chunk.
-- `merge`: decide which rows the changes end and which rows they begin.
-- `builder`: build the rows that the changes begin.
+- `merge`: decide which rows the changes add and which rows they remove or end.
+- `builder`: build the rows that the changes add.
 - `commit`: apply a chunk to the table in one commit.
 """
 

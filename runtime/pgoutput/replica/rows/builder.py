@@ -1,4 +1,4 @@
-"""Build the typed rows that changes begin, from the values that were sent and from previous rows."""
+"""Build the typed rows that changes add, from the values that were sent and from the rows before updates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pgoutput.wire import UNCHANGED
 
 
 class RowBuilder:
-    """A builder of the rows that changes begin.
+    """A builder of the rows that changes add to a Delta table: inserted rows, and rows after an update.
 
     Args:
-        layout: The layout of the table.
+        layout: The layout of the Delta table.
         columns: The columns of the relation.
         sent: The cells that the changes sent, for each column.
-        merged: The rows that the changes begin, and their previous rows.
-        existing: Rows of the table; row -1 is the first. It has the column of rescued values, and each column
-            that some change did not send.
+        merged: The rows that the changes add, and the row before each update.
+        existing: Rows of the Delta table; number -1 is the first row. The columns are `_rescued_data` and
+            each column that some change did not send.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class RowBuilder:
         self._existing = existing
 
     def build(self, rows: Sequence[int]) -> dict[str, pa.Array]:
-        """Return the columns of rows, by name, without start and end.
+        """Return the rows as arrays by column name, without values for `__START_AT` and `__END_AT`.
 
         Args:
-            rows: The changes that begin the rows.
+            rows: Indices of the changes that add the rows.
         """
         if not rows:
             return {field.name: pa.array([], field.type) for field in self._layout.schema}
@@ -64,7 +64,7 @@ class RowBuilder:
     def _build_column(
         self, name: str, column: Column, cells: ColumnCells, rows: Sequence[int]
     ) -> tuple[pa.Array, dict[int, str | None]]:
-        """Return the values of a column, and its rescued values by index."""
+        """Return the values of one column, and the column's rescued values by row index."""
         type_ = self._layout.schema.field(name).type
         if cells.sent.true_count == len(cells.sent):
             texts: Sequence[Cell] = cells.texts.take(pa.array(rows, pa.int64())).to_pylist()
@@ -91,7 +91,7 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> dict[int, int | None]:
-        """Return the row with the value of each change that did not send the column; None without one."""
+        """Return the row that has the value, for each change that did not send the column; None if none."""
         sources: dict[int, int | None] = {}
         for change, sent in enumerate(cells.sent.to_pylist()):
             if not sent:

@@ -1,4 +1,4 @@
-"""The old and new tuples of changes as columns of text."""
+"""Convert the old and new tuples of changes to columns of text."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pyarrow.compute as pc
 
 
 class ColumnCells(msgspec.Struct, frozen=True):
-    """The cells of one column, in the old or the new tuples of changes."""
+    """The cells of one column in the old tuples, or in the new tuples, of several changes."""
 
     texts: pa.StringArray
-    """The value of each change as text; NULL if the value is NULL or was not sent."""
+    """The column's value in each change, as text; NULL if the value is NULL or was not sent."""
     sent: pa.BooleanArray
-    """Whether each change sent a value, which may be NULL."""
+    """For each change, whether a value was sent, which may be NULL."""
 
     def coalesce(self, other: ColumnCells) -> ColumnCells:
-        """Return these cells, with the cells of `other` where none were sent."""
+        """Return these cells; where a change sent no cell, take the cell of the same change from `other`."""
         texts = pc.if_else(self.sent, self.texts, other.texts)
         return ColumnCells(texts, pc.or_(self.sent, other.sent))
 
 
 def columns_of_maps(maps: pa.MapArray, names: Sequence[str]) -> list[ColumnCells]:
-    """Transpose maps from column name to text into columns.
+    """Convert an array of maps, from column name to text, to one `ColumnCells` for each column.
 
     Args:
-        maps: A map for each change; NULL if the change has no such tuple.
+        maps: The old tuple, or the new tuple, of each change as a map; NULL if a change has no such tuple.
         names: Names of the columns to return.
     """
     valid = pc.indices_nonzero(maps.is_valid())

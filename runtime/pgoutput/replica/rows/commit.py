@@ -23,20 +23,21 @@ def commit_chunk(table: DeltaTable, layout: TableLayout, chunk: Chunk, transacti
     """Apply the changes of a chunk to a Delta table in one commit.
 
     Args:
-        table: The table.
-        layout: The layout of the table; it has the columns of the chunk.
+        table: The Delta table.
+        layout: The layout of the Delta table, which already has the columns of the chunk.
         chunk: The changes.
         transaction: The Delta transaction identifier of the commit.
 
     Raises:
-        ReplicaError: A row has to be found by a column whose value was never sent, or a data file is gone.
+        ReplicaError: A row has to be found by a column whose value was never sent, or a data file does not
+            exist any more.
         deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
     """
     _ChunkCommit(table, layout, chunk).run(transaction)
 
 
 class _ChunkCommit:
-    """The commit of one chunk: rows are looked up, merged with the changes, and written."""
+    """The commit of one chunk: look up rows of the Delta table, merge the changes, and write data files."""
 
     def __init__(self, table: DeltaTable, layout: TableLayout, chunk: Chunk) -> None:
         self._table = table
@@ -64,7 +65,7 @@ class _ChunkCommit:
         ]
 
     def run(self, transaction: Transaction) -> None:
-        """Apply the chunk."""
+        """Apply the chunk to the Delta table in one commit with the given transaction identifier."""
         found = self._look_up()
         merged = Merge(
             found.rows_by_key,
@@ -81,7 +82,7 @@ class _ChunkCommit:
         self._commit(self._added_rows(merged, found), removed, transaction)
 
     def _look_up(self) -> LookupResult:
-        """Look up the rows that the changes may end, with the columns that the new rows need from them."""
+        """Return the rows of the table that the changes may update or delete, with the columns needed."""
         chunk, layout = self._chunk, self._layout
         keys: dict[Key, None] = {}
         can_match = bool(chunk.keys) or not self._unique
@@ -99,7 +100,7 @@ class _ChunkCommit:
         return look_up_rows(self._files, layout, self._key, list(keys), columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a row with a partly unknown key may be the row that a change ends."""
+        """Raise ReplicaError if a looked-up row has a partly unknown key: a change may concern this row."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)
@@ -110,7 +111,7 @@ class _ChunkCommit:
             )
 
     def _added_rows(self, merged: MergeResult, found: LookupResult) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the commit adds."""
+        """Yield the rows that the commit adds: new rows and, with history, versions that the changes end."""
         layout = self._layout
         schema = layout.schema
         rows = merged.current if layout.end is None else merged.begun
@@ -141,7 +142,8 @@ class _ChunkCommit:
 
         Args:
             added: The rows that the commit adds.
-            removed: Numbers of the rows that the commit removes, by the path of their data file.
+            removed: Numbers of the rows that the commit removes, by path of the data file; the first row of a
+                file is 0.
             transaction: The Delta transaction identifier of the commit.
         """
         replaced: list[DataFile] | None
@@ -164,7 +166,7 @@ class _ChunkCommit:
         self._files.commit(files, replaced, self._table.schema(), transaction)
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file, with the truncate as the end of each current version."""
+        """Yield the rows of a data file; each current version of a row ends with the truncate."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
         moment = _read_moments(self._chunk.changes)[0]
@@ -181,13 +183,13 @@ def _read_keys(columns: Sequence[ColumnCells], rows: int) -> list[Key]:
 
 
 def _read_moments(changes: pa.Table) -> pa.StructArray:
-    """Return `sequence` and `commit_time` of each change, with the type of `__START_AT` and `__END_AT`."""
+    """Return `sequence` and `commit_time` of each change, as structs of the type of `__START_AT`."""
     columns = [changes[field.name].combine_chunks().cast(field.type) for field in MOMENT]
     return pa.StructArray.from_arrays(columns, fields=list(MOMENT))
 
 
 def _without(batches: Iterator[pa.RecordBatch], rows: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yield rows without those with the given numbers."""
+    """Yield all rows except the rows with the given numbers."""
     removed = set(rows)
     first = 0
     for batch in batches:

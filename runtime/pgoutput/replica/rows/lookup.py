@@ -1,4 +1,4 @@
-"""Look up the rows of a Delta table that have given keys, with their location in the data files."""
+"""Look up the rows of a Delta table that have given keys, and the data file and row number of each row."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from pgoutput.replica.schema import TableLayout
 from pgoutput.values import to_arrow
 
 KeyValues: TypeAlias = tuple[Any, ...]
-"""The values of a row's key columns, typed or rescued, in a form that is equal only for equal values."""
+"""The values of a row's key columns, as hashable objects that are equal only for equal values."""
 
 
 class LookupResult(msgspec.Struct, frozen=True):
-    """The rows of a table that were looked up. Row -1 is the first, row -2 the second."""
+    """Rows of a Delta table that were looked up by key. Row -1 is the first row found, -2 the second."""
 
     rows: pa.Table
-    """The requested columns of the rows."""
+    """The rows that were found, with the requested columns; the first row has the number -1."""
     rows_by_key: dict[Key, list[int]]
-    """Numbers of the rows that have a key."""
+    """Numbers of the rows that have a key, by key."""
     locations: list[tuple[DataFile, int]]
-    """The data file of each row, and the row's number there."""
+    """For each row, its data file and its row number in that file."""
     partial_keys: dict[int, KeyValues]
-    """Key values of the rows whose key is partly unknown, by row.
+    """Key values of the rows whose key is partly unknown, by row number.
 
     A key column of such a row was never sent. If keys are unique, a NULL in a key column also means that its
     value was never sent, because key columns are NOT NULL.
     """
     key_values: dict[Key, KeyValues]
-    """Values that a row with a key has in its columns."""
+    """The typed key values in the Delta table that correspond to a key, by key."""
 
     def take_partial_match(self, key: Key) -> int | None:
-        """Remove and return a row that has the key except in columns that were never sent; None without one.
+        """Remove and return a row that equals the key in every column that was sent; None if there is none.
 
         This is correct if the key consists of all columns: rows that are equal in all sent columns cannot be
         distinguished.
@@ -51,27 +51,27 @@ class LookupResult(msgspec.Struct, frozen=True):
         return None
 
     def unsent_key_columns(self) -> list[int]:
-        """Return the indices of the key columns whose value was never sent for some row."""
+        """Return the indices of the key columns whose value was never sent, and is unknown, in some row."""
         return sorted(
             {at for values in self.partial_keys.values() for at, one in enumerate(values) if one in _UNKNOWN}
         )
 
 
 class _KeyColumn(NamedTuple):
-    """A key column in the table, with the values to look up."""
+    """A key column of a Delta table, with the values of this column to look up."""
 
     name: str
     values: pa.Array
 
     @property
     def is_nested(self) -> bool:
-        """Whether the column is a list."""
+        """Whether the values of the column are lists."""
         return bool(pa.types.is_nested(self.values.type))
 
     def may_be_in(self, file: DataFile) -> bool:
-        """Return whether a data file may contain one of the values, by its statistics.
+        """Return whether the statistics of a data file permit that the file contains one of the values.
 
-        Only the statistics of integers and dates are used. Others are not exact if another writer made them:
+        Only the statistics of integers and dates are used. Statistics of other types may not be exact:
         delta-rs truncates timestamps to milliseconds, and ignores NaN.
         """
         if not (pa.types.is_integer(self.values.type) or pa.types.is_date(self.values.type)):
@@ -92,12 +92,12 @@ def look_up_rows(
     *,
     unique: bool,
 ) -> LookupResult:
-    """Return the rows that have one of the given keys; of a table with history, only current rows.
+    """Return the rows of a Delta table that have one of the given keys; with history, only current versions.
 
     Args:
         files: The data files of the table.
         layout: The layout of the table.
-        key: The key columns, each with its name in the table.
+        key: The key columns of the relation, each with its name in the Delta table.
         keys: The keys to look up.
         columns: Names of the columns to return, in addition to the key columns.
         unique: Whether a key identifies at most one row.
@@ -135,7 +135,7 @@ def look_up_rows(
 def _typed_keys(
     layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[Key]
 ) -> tuple[list[_KeyColumn], dict[KeyValues, Key]]:
-    """Convert keys to the types of the table; return the columns to search, and the keys by their values."""
+    """Convert keys to the types of a Delta table; return the key columns, and keys by their typed values."""
     columns, comparable = [], []
     for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
         type_ = layout.schema.field(name).type
@@ -173,7 +173,7 @@ def _find_candidates(
 def _read_key_values(
     rows: pa.Table, key_columns: Sequence[_KeyColumn], layout: TableLayout
 ) -> Iterator[KeyValues]:
-    """Yield the key values of each row."""
+    """Yield the values of the key columns of each row."""
     rescued = [dict(one or ()) for one in rows[layout.rescued].to_pylist()]
     names = [column.name for column in key_columns]
     columns = zip(*(rows[name].to_pylist() for name in names), strict=True) if names else [()] * len(rescued)
@@ -185,10 +185,10 @@ def _read_key_values(
 
 
 class _RescuedValue(msgspec.Struct, frozen=True):
-    """A rescued value; it differs from all values that a column can represent."""
+    """A rescued value in a key column; it is unequal to every value that the column can represent."""
 
     text: str | None
-    """The value as text; None if the value was never sent."""
+    """The rescued value as text; None if the value was never sent."""
 
 
 NEVER_SENT: Final = _RescuedValue(None)
@@ -197,7 +197,7 @@ _UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a hashable object that is equal only for equal values; floats are compared by their bits."""
+    """Return a value as a hashable object that is equal only for equal values, floats only for equal text."""
     if rescued is not _NOT_RESCUED:
         return _RescuedValue(rescued)
     if isinstance(value, list):

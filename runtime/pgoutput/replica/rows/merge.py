@@ -1,7 +1,8 @@
-"""Merge changes into rows: which rows end, which rows begin, and which row an updated row was before.
+"""Merge changes into rows: find out which rows the changes add, which they end, and what they update.
 
-Rows are numbers here. A number from 0 on is the row that the change with this index begins. A negative number
-is a row of the table: -1 is the first row that was looked up, -2 the second.
+A change *begins* the row that an insert or update writes. It *ends* the row that an update or delete replaces
+or removes. Rows are numbers: a number from 0 on is the row that the change with this index begins. A negative
+number is a row of the Delta table: -1 is the first row that was looked up, -2 the second.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ from typing import Final, TypeAlias
 import msgspec
 
 Key: TypeAlias = tuple[str | None, ...]
-"""The values of a row's key columns, as text."""
+"""A key: the values of a row's key columns, as text."""
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """The rows that changes begin and end."""
+    """The result of merging changes into rows: which rows the changes begin and end, as row numbers."""
 
     begun: list[int]
-    """Rows that the changes begin, in order."""
+    """Rows that the changes begin, in the order of the changes."""
     ended: dict[int, int]
-    """The change that ends a row, by row."""
+    """Index of the change that ends a row, by row."""
     previous: dict[int, int]
-    """The row before an update, by the row after it. Rows whose previous row was not found are left out."""
+    """The row before an update, by the row after the update. Updates of unknown rows are left out."""
 
     @property
     def current(self) -> list[int]:
-        """Rows that the changes begin and do not end."""
+        """Rows that a change begins and no later change ends."""
         return [row for row in self.begun if row not in self.ended]
 
 
 class Merge:
-    """A merge of changes into the rows of a table.
+    """A merge of changes into the rows of a Delta table.
 
     Args:
-        rows: The rows of the table, by key.
-        unique: Whether a key identifies at most one row. Otherwise equal rows cannot be distinguished, and a
-            change ends any one of them.
-        find_match: Returns a row that may have a key for which `rows` has no row, or None. Raises an error
-            if that cannot be decided.
+        rows: Numbers of the table's rows that have a key, by key.
+        unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
+            change ends any one of the equal rows.
+        find_match: Called with a key that is not in `rows`. Returns a row whose key is partly unknown and may
+            be this key, or None. Raises an error if that cannot be decided.
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class Merge:
     def apply(
         self, operations: Sequence[str], old: Sequence[Key | None], new: Sequence[Key | None]
     ) -> MergeResult:
-        """Apply changes in order; return which rows they begin and end.
+        """Apply changes in order; return which rows the changes begin and end.
 
         Args:
             operations: The operation of each change, as in `pgoutput.views.CHANGES`.
-            old: The key of the row that each change ends.
-            new: The key of the row that each change begins.
+            old: For each change, the key of the row that the change ends.
+            new: For each change, the key of the row that the change begins.
         """
         for change, operation in enumerate(operations):
             ends, begins = _EFFECTS[operation]
@@ -99,4 +100,4 @@ _EFFECTS: Final = {
     "Delete": (True, False),
     "Truncate": (False, False),
 }
-"""Whether a change ends a row, and whether it begins a row, by operation."""
+"""Two flags by operation: whether a change ends a row, and whether it begins a row."""

@@ -1,10 +1,11 @@
 """The columns of a Delta table follow those of its relation.
 
-- `layout`: which columns a Delta table has for a relation, and what each is for.
+- `layout`: which columns a Delta table has for a relation, and the purpose of each column.
 - `evolution`: alters a Delta table, or rewrites its files, when the relation has changed.
 - `conversion`: converts existing rows to changed column types, as the server's casts do.
 - `differences`: why a table may differ from its source after a schema change.
-- `properties`: the table properties with the relation's name and the differences.
+- `properties`: the table properties, which contain the relation's name and the reasons why the table may
+  differ.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ ALTER TABLE … TYPE sends nothing about existing rows. Their values in the Delt
 text that the server's cast gives, and then to the new Arrow type. A value that its new type cannot represent
 becomes NULL and is kept as text in `_rescued_data`.
 
-Not converted: casts that depend on settings or are given with USING. Type modifiers are applied to values of
-char, numeric and timestamp, but not to time, interval and elements of arrays; these values stay as they are.
+Values are not converted if the cast depends on settings or is given with USING. Type modifiers are applied to
+values of char, numeric and timestamp, but not to time, interval and elements of arrays; these values stay as
+they are.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ _EPOCH: Final = datetime(2000, 1, 1)
 _EXACT: Final = Context(prec=200_000)
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _MAX_EXPONENT: Final = 20
-"""Numbers from 10 to the power of this on are not rounded: more digits than any integer type has, fewer than
-a `Decimal` keeps."""
+"""Greatest decimal exponent of a number that is rounded.
+
+It exceeds the exponents of all integer types, and is below the precision of `Decimal`.
+"""
 
 
 def convert_batch(
@@ -43,7 +46,7 @@ def convert_batch(
     """Convert rows of a Delta table to a new layout. Values in added columns are marked as never sent.
 
     Args:
-        batch: Rows with the old layout.
+        batch: Rows of the Delta table, with the old layout.
         old: The layout of the rows.
         new: The layout to convert to.
         columns: Columns of the relation, with the PostgreSQL types of the new layout.
@@ -76,12 +79,12 @@ def convert_batch(
 
 
 def _extra_columns(layout: TableLayout) -> list[str]:
-    """Return the names of the columns that do not come from the relation."""
+    """Return the names of the Delta table's own columns, such as `_rescued_data` and `__START_AT`."""
     return [name for name in (layout.rescued, layout.start, layout.end) if name is not None]
 
 
 def text_adjustments(old: TableLayout, new: TableLayout) -> dict[str, Callable[[str], str]]:
-    """Return the functions that adjust a value's text to a changed type or type modifier, by column name.
+    """Return functions that adjust the text of values to a new type or type modifier, by column name.
 
     Columns whose text does not change are left out.
     """
@@ -122,7 +125,7 @@ def _with_scale(text: str, scale: int) -> str:
 
 
 def _with_precision(text: str, digits: int) -> str:
-    """Round the text of a timestamp as AdjustTimestampForTypmod does: ties are rounded away from 2000."""
+    """Round the text of a timestamp as AdjustTimestampForTypmod does: ties go away from 2000-01-01."""
     plain = text.removesuffix("+00")
     try:
         since = datetime.fromisoformat(plain) - _EPOCH
@@ -138,7 +141,7 @@ def _with_precision(text: str, digits: int) -> str:
 def _convert_column(
     array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType, adjust: Callable[[str], str]
 ) -> tuple[pa.Array, Rescued]:
-    """Convert the values of a column; return them with the rescued values by row."""
+    """Convert the values of a column; return the new values, and the rescued values by row index."""
     cast = _cast_to_text(array.type, type_, column.type_oid)
     cells = [None if value is None else adjust(cast(value)) for value in array.to_pylist()]
     for row, text in rescued.items():
@@ -150,7 +153,7 @@ def _convert_column(
 
 
 def _cast_to_text(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[Any], str]:
-    """Return a function that converts a value to the text of the server's cast to another type."""
+    """Return a function that converts an Arrow value to the text of the server's cast to another type."""
     if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         new_element = new.value_type if pa.types.is_list(new) else new
         cast_element = _cast_to_text(old.value_type, new_element, element.oid)
@@ -166,7 +169,7 @@ def _cast_to_text(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable
 
 
 def text_formatter(type_: pa.DataType) -> Callable[[Any], str]:
-    """Return a function that formats a value of an Arrow type as the server does."""
+    """Return a function that converts a value of an Arrow type to the server's text format."""
     if pa.types.is_list(type_):
         element = text_formatter(type_.value_type)
         return lambda items: _array_text(items, element)
@@ -183,7 +186,7 @@ _FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], st
     (pa.types.is_timestamp, lambda value: _timestamp_text(value)),
     (pa.types.is_binary, lambda value: "\\x" + value.hex()),
 )
-"""Tests of Arrow types, and the functions that format their values; `str` formats values of other types."""
+"""Pairs of a test for an Arrow type and a function that formats values of the type. The default is `str`."""
 
 
 def _format_float(digits: int, value: float) -> str:
@@ -202,7 +205,7 @@ def _timestamp_text(value: datetime) -> str:
 
 
 def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[str], str]:
-    """Return a function that converts a value's text as the server's cast does."""
+    """Return a function that converts a value's text from one type to another, as the server's cast does."""
     if pa.types.is_date(new):
         return lambda text: text[:10] if pa.types.is_timestamp(old) else text
     if pa.types.is_timestamp(new) and pa.types.is_date(old):
@@ -218,7 +221,7 @@ def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[s
     scale = new.scale if pa.types.is_decimal(new) else 0
     is_exact = pa.types.is_decimal(old) or pa.types.is_string(old)
     if pa.types.is_decimal(new) or pa.types.is_integer(new):
-        # numeric rounds ties away from zero (round_var), floating point to even (rint)
+        # numeric rounds ties away from zero (round_var); floating point rounds ties to even (rint)
         rounding = ROUND_HALF_UP if is_exact or pa.types.is_decimal(new) else ROUND_HALF_EVEN
         return lambda text: _round(text, scale, rounding)
     return lambda text: text

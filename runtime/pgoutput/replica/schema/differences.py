@@ -1,4 +1,4 @@
-"""Differences: reasons why a Delta table may differ from its source.
+"""Reasons why a Delta table may differ from its source, the server's table.
 
 The replication stream does not contain what ALTER TABLE does to existing rows, and a recording may lack rows
 of a table.
@@ -16,21 +16,21 @@ from pgoutput.replica.schema.layout import renamed_columns
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A reason why a table may differ from its source."""
+    """A reason why a Delta table may differ from its source, the server's table."""
 
     lsn: int
-    """Commit LSN of the first change after which the table may differ."""
+    """Commit LSN of the first change since which the table may differ."""
     reason: str
-    """What happened, in English."""
+    """The reason as an English sentence, for example that a column was added."""
 
 
 def encode_differences(differences: Sequence[Difference]) -> str:
-    """Encode differences as JSON, for the table property `pgoutput.may_differ`."""
+    """Encode the reasons why a table may differ as JSON, for the table property `pgoutput.may_differ`."""
     return msgspec.json.encode(differences).decode()
 
 
 def decode_differences(text: str | None) -> tuple[Difference, ...]:
-    """Decode the table property `pgoutput.may_differ`; return an empty tuple if the property is not set.
+    """Return the reasons stored in the table property `pgoutput.may_differ`; none if it is not set.
 
     Raises:
         ValueError: The text is not JSON written by `encode_differences`.
@@ -39,7 +39,7 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
 
 
 def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list[str]:
-    """Return the schema changes after which existing rows may have values that were never sent.
+    """Return the schema changes that may have given existing rows values that the server never sent.
 
     PostgreSQL keeps the order of columns and appends new ones. So a column that now stands after columns that
     it preceded was dropped and added again.
@@ -73,7 +73,7 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
 
 
 def incomplete_reasons(chunk: Chunk) -> list[Difference]:
-    """Return the reasons why the recording lacks rows of the relation, from the changes of a chunk."""
+    """Return the reasons why the recording lacks rows of the relation, as found in the changes of a chunk."""
     changes = chunk.changes
     reasons: dict[str, int] = {}
     if changes["incomplete"].null_count < changes.num_rows:

@@ -1,4 +1,4 @@
-"""Schema evolution: alter a Delta table, or rewrite its files, when its relation has other columns."""
+"""Schema evolution: alter a Delta table, or rewrite its files, when the columns of its relation change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def read_table_layout(table: DeltaTable, name: str) -> TableLayout:
 
     Args:
         table: The table.
-        name: Qualified name of the relation, for errors.
+        name: Qualified name of the relation, for error messages.
 
     Raises:
-        ReplicaError: Somebody else has changed the columns of the table.
+        ReplicaError: The columns of the table were changed by another program.
     """
     try:
         return read_layout(pa.schema(table.schema().to_arrow()))
@@ -32,7 +32,7 @@ def read_table_layout(table: DeltaTable, name: str) -> TableLayout:
 
 
 def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
-    """Give a Delta table the columns of its relation; return the new layout.
+    """Give a Delta table the columns of its relation; return the table's new layout.
 
     Added columns and metadata are changed in place. Other changes rewrite all data files in one commit.
 
@@ -68,7 +68,7 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
 
 
 def _only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
-    """Return whether each column of the old layout keeps its name, type and type modifier."""
+    """Return whether a new layout keeps the name, type and type modifier of each column of the old layout."""
     types = {field.name: field.type for field in old.schema}
     kept = {field.name: field.type for field in new.schema if field.name in types}
     is_renamed = any(name != source for name, source in new.sources.items())
@@ -76,7 +76,7 @@ def _only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
 
 
 def _enable_timestamps_without_time_zone(table: DeltaTable, schema: pa.Schema) -> None:
-    """Enable the Delta table feature `timestampNtz` if a column needs it."""
+    """Enable the Delta table feature `timestampNtz` if some column is a timestamp without time zone."""
     elements = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in schema]
     is_needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
     if is_needed and "timestampNtz" not in (table.protocol().writer_features or ()):

@@ -27,43 +27,42 @@ MOMENT: Final = pa.struct(
         pa.field("commit_time", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""Type of `__START_AT` and `__END_AT`: `sequence` and `commit_time` of the change that begins or ends a
-version of a row."""
+"""Type of `__START_AT` and `__END_AT`: a struct of a change's `sequence` and `commit_time`."""
 
 COLUMNS: Final = "pgoutput.columns"
-"""Metadata key of the column `_rescued_data`; the value is the relation's columns as JSON."""
+"""Key in the metadata of the column `_rescued_data`; the value is the relation's columns as JSON."""
 
 START: Final = "__START_AT"
 END: Final = "__END_AT"
 
 
 class TableLayout(msgspec.Struct, frozen=True):
-    """The columns of a Delta table, and what each is for."""
+    """The columns of a Delta table, and the purpose of each column."""
 
     schema: pa.Schema
-    """All columns of the Delta table."""
+    """Arrow schema with all columns of the Delta table."""
     rescued: str
-    """Name of the column with rescued values."""
+    """Name of the column with rescued values, usually `_rescued_data`."""
     start: str | None = None
-    """Name of the column that says when a version of a row begins; None without history."""
+    """Name of the column, usually `__START_AT`, that says when a row version begins; None without history."""
     end: str | None = None
-    """Name of the column that says when a version of a row ends; None without history."""
+    """Name of the column, usually `__END_AT`, that says when a row version ends; None without history."""
     columns: tuple[Column, ...] = ()
-    """Columns of the relation; empty if they are not known."""
+    """Current columns of the relation; empty if they are not known."""
     sources: Mapping[str, str] = {}
-    """Previous name by current name, for each column that the Delta table had before."""
+    """A column's previous name by its current name, for each column that the Delta table had before."""
 
     @property
     def values(self) -> list[pa.Field]:
-        """The columns that the relation has or had."""
+        """The Arrow fields for columns of the relation, also for columns that the relation no longer has."""
         others = {self.rescued, self.start, self.end}
         return [field for field in self.schema if field.name not in others]
 
 
 def delta_names(columns: Iterable[Column]) -> list[str]:
-    """Return the names of a relation's columns in Delta, where names that differ only in case are the same.
+    """Return the names of a relation's columns in a Delta table, where names must differ not only in case.
 
-    A name that is already taken by an earlier column gets underscores appended.
+    If an earlier column already has a name, underscores are appended.
     """
     taken: set[str] = set()
     return [_unique_name(column.name, taken) for column in columns]
@@ -110,7 +109,7 @@ def make_layout(columns: Sequence[Column], *, history: bool, old: TableLayout | 
 def _add_dropped_columns(
     types: Mapping[str, pa.DataType], sources: Mapping[str, str], old: TableLayout
 ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
-    """Return types and sources of the columns that the relation has or had."""
+    """Return Arrow types and previous names, by name, of the columns that the relation has or had."""
     names = {source: name for name, source in sources.items()}
     taken = {name.lower() for name in types}
     all_types, all_sources = {}, {}
@@ -127,7 +126,7 @@ def _add_dropped_columns(
 
 
 def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]:
-    """Return the previous Delta name by Delta name, for each column that the table already has."""
+    """Return a column's previous Delta name by its new Delta name, for columns that the table already has."""
     remaining = {field.name.lower(): field.name for field in old.values}
     before = dict(zip((column.name for column in old.columns), delta_names(old.columns), strict=True))
     renamed = renamed_columns(old.columns, columns)
@@ -146,7 +145,7 @@ def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]
 
 
 def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, str]:
-    """Return the old name by new name, for each column whose rename can be inferred.
+    """Return a column's old name by its new name, for each column whose rename can be inferred.
 
     A rename is inferred if column count, all types, and the last column's name are unchanged.
 

@@ -1,4 +1,4 @@
-"""The properties of a Delta table that describe its relation."""
+"""The Delta table properties that hold a relation's name and the reasons why its table may differ."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from pgoutput.replica.schema.layout import TableLayout
 
 
 def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> list[Difference]:
-    """Store the relation's name, and why the table may differ from its source, in the table's properties.
+    """Store the relation's name, and reasons why the table may differ from its source, in table properties.
 
-    The properties are committed before the chunk, and only if they have changed. So a crash loses no
-    difference.
+    The properties are committed before the chunk, and only if they have changed. So a crash loses no reason.
 
     Args:
         table: The table.
@@ -29,7 +28,7 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
         chunk: The changes that are about to be applied.
 
     Returns:
-        The differences that the properties did not contain before.
+        The reasons that the properties did not contain before.
     """
     stored = table.metadata().configuration
     known = decode_differences(stored.get(MAY_DIFFER))
@@ -50,7 +49,7 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
 
 
 def _has_rows(table: DeltaTable, layout: TableLayout) -> bool:
-    """Return whether the table has current rows; with history, rows without an end."""
+    """Return whether the Delta table has current rows; with history, rows whose `__END_AT` is NULL."""
     files = DataFiles(table, layout.schema)
     if layout.end is None:
         return any(batch.num_rows for file in files for batch in files.read(file, []))
