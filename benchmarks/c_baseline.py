@@ -80,7 +80,7 @@ class Walk:
         return list(zip(*columns, strict=True))
 
     def _grow_buffers(self, size: int, rows: int) -> None:
-        """Allocate output buffers for `size` bytes and `rows` tuples, unless they are large enough already."""
+        """Allocate output buffers for `size` bytes and `rows` tuples, unless they are large enough."""
         if self._capacity >= (size, rows):
             return
         self._capacity = size, rows

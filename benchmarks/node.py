@@ -75,7 +75,7 @@ class Node:
         self._process, self._path, self._strings = process, path, strings
 
     def prepare(self, batch: Batch) -> Run:
-        """Load a batch, warm node up, and return a function that decodes the batch and returns the seconds."""
+        """Load a batch, warm node up, and return a function that decodes the batch and returns seconds."""
         self._load(batch, self._strings)
         elapsed = 0.0
         while elapsed < WARM_UP:

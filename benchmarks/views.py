@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def show_rates(session: SparkSession, recordings: dict[int, Path]) -> bool:
-    """Measure all views; print speed, ratio to `mapInArrow` and memory. Return whether all targets are met."""
+    """Measure all views; print speed, ratio to `mapInArrow` and memory. Return whether targets are met."""
     met = True
     small, large = recordings
     for view in VIEW_OPTIONS:
