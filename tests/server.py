@@ -214,8 +214,8 @@ class Server:
 class Standby(Server):
     """A hot standby of a running `Server`. As a context manager it is started, then stopped and removed.
 
-    The standby streams WAL through its own physical slot, and reports hot_standby_feedback. Both are needed to
-    synchronize logical slots (documentation, section 47.2.3, "Replication Slot Synchronization").
+    The standby streams WAL through its own physical slot, and reports hot_standby_feedback. Both are needed
+    to synchronize logical slots (documentation, section 47.2.3, "Replication Slot Synchronization").
 
     Args:
         primary: The server to follow. Its settings stay unchanged; `synchronized_standby_slots` is not set.

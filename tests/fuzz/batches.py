@@ -71,7 +71,7 @@ _PLACES = {(version, streaming): i for i, (version, _, streaming) in reversed([*
 
 
 def _captured_sequences(size: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield up to `size` consecutive messages from places in each capture, after an index in `_VERSIONS`."""
+    """Yield an index in `_VERSIONS` and up to `size` consecutive messages, for up to 3 places per capture."""
     for name in corpus.CAPTURES:
         header, _, samples = corpus.read(name)
         starts = [i for i, one in enumerate(samples) if isinstance(one.message, m.Relation | m.StreamStart)]
