@@ -33,7 +33,7 @@ WARM_UP: Final = 2.0
 
 
 def installed() -> Path | None:
-    """Install the package if necessary; return its folder, or None without node, npm or the registry."""
+    """Install the package if necessary; return node_modules, or None without node, npm or the registry."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         return None
