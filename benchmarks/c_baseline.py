@@ -1,7 +1,7 @@
-"""The lower bound of the column decoders: a C function that walks messages and copies their cells.
+"""Lower bound for the time of the column decoders: a C function that walks messages and copies their cells.
 
 The function (`c_baseline.c`) is compiled at run time with the machine's C compiler. It reads the same Arrow
-buffers, in the same process.
+buffers as the column decoders, in the same process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLAGS: Final = ("-O3", "-shared", "-fPIC")
 
 
 def compiled() -> ctypes.CDLL | None:
-    """Return the library with the compiled function, or None if there is no C compiler."""
+    """Compile the C function; return its library, or None if there is no C compiler."""
     if shutil.which(COMPILER) is None:
         return None
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
@@ -37,7 +37,7 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def implementation(library: ctypes.CDLL, columns: int) -> Implementation:
-    """Return the implementation in C for messages with this number of columns."""
+    """Return the C function as an implementation for messages with this number of columns."""
     walk = Walk(library, columns)
     return Implementation("C", lambda batch: timed(walk.call(batch)), walk.result)
 
@@ -49,7 +49,7 @@ class Walk:
         self._walk, self._columns, self._capacity = library.walk, columns, (0, 0)
 
     def call(self, batch: Batch) -> Run:
-        """Return a function that walks a batch and returns its number of rows."""
+        """Return a function that reads the batch with the C function and returns the number of tuples."""
         self._grow_buffers(batch.data.nbytes, 2 * len(batch.data))
         _, offsets, data = batch.data.buffers()
         input_ = (
@@ -68,7 +68,7 @@ class Walk:
         return walk
 
     def result(self, batch: Batch) -> list[Row]:
-        """Return the cells of each tuple."""
+        """Return the cells of each tuple of a batch, as the C function copies them."""
         rows = int(self.call(batch)())
         type_ = pa.string() if batch.shape.format == "text" else pa.binary()
         columns = []
@@ -80,7 +80,7 @@ class Walk:
         return list(zip(*columns, strict=True))
 
     def _grow_buffers(self, size: int, rows: int) -> None:
-        """Allocate output buffers for messages of this size in bytes, unless they are large enough."""
+        """Allocate output buffers for `size` bytes and `rows` tuples, unless they are large enough."""
         if self._capacity >= (size, rows):
             return
         self._capacity = size, rows

@@ -12,14 +12,14 @@ from benchmarks.results import Results, Times
 WIDTH: Final = 900
 BAR: Final = 24
 LABELS: Final = 150
-"""Width of the bars' names, in pixels."""
+"""Width of the implementation names to the left of the bars, in pixels."""
 BARS_END: Final = 520
-"""Right end of the bars, in pixels."""
+"""Right end of the area with the bars, in pixels from the left."""
 LINES: Final = (600, 760)
-"""Left and right end of the lines, in pixels; the lines' names follow."""
+"""Left and right end of the lines, in pixels from the left. The lines' names stand to their right."""
 
 LABEL: Final = 14
-"""Height of a name, in pixels."""
+"""Smallest vertical distance between the names of two lines, in pixels."""
 
 OURS: Final = "#2563a8"
 OTHERS: Final = "#9aa3ad"
@@ -29,11 +29,11 @@ STYLE: Final = "font: 12px sans-serif; fill: #1f2328"
 
 
 def draw(times: Times, results: Results) -> str:
-    """Return the chart as SVG.
+    """Return the chart as SVG: a bar for each implementation, and lines over the length of the stream.
 
     Args:
-        times: Times of the bars, in nanoseconds per message.
-        results: Results with the times of the lines, by length of the stream.
+        times: Nanoseconds per message for the bars, by name of the implementation.
+        results: Results whose times by length of the stream are drawn as lines.
     """
     height = 70 + BAR * len(times)
     parts = [*_bars(times), *_lines(results.lengths, height)]

@@ -1,7 +1,8 @@
-"""Benchmark of the codecs and of the columns, with targets: part of `make bench`.
+"""Benchmark of the codecs and column decoders, with targets: part of `make bench`.
 
-All implementations read the same bytes (`streams.py`), in alternation within one run (`timing.py`), after
-their results were compared. Targets are ratios of median times: ratios depend less on the machine.
+All implementations read the same bytes (`streams.py`). Their results are compared first. Then they are timed
+in alternation (`timing.py`). A target limits a ratio of two median times, because ratios depend less on the
+machine than times.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from pgoutput.compiled import HOW
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A limit for the ratio of two implementations' times, on the stream with six columns in text format."""
+    """A limit for the ratio of two implementations' times per message, with six columns in text format."""
 
     numerator: str
-    """Name of the implementation whose time is divided."""
+    """Name of the implementation whose time is the numerator of the ratio."""
     denominator: str
-    """Name of the implementation whose time divides."""
+    """Name of the implementation whose time is the denominator of the ratio."""
     at_most: float = inf
     at_least: float = 0
 
     @property
     def limit(self) -> str:
-        """The limit in words."""
+        """The limit in words, such as `at most 3`."""
         return f"at least {self.at_least:g}" if self.at_least else f"at most {self.at_most:g}"
 
 
@@ -47,33 +48,33 @@ TARGETS: Final = (
 )
 
 MAX_TIME_GROWTH: Final = 1.2
-"""Largest ratio of the times per message between streams of 10^5 to 10^7 messages."""
+"""Largest allowed ratio of two times per message of streams of 10^5 to 10^7 messages."""
 
 MAX_MEMORY_GROWTH: Final = 1.25
-"""Largest ratio of peak memory between streams of 10^5 and of 10^7 messages."""
+"""Largest allowed ratio of the peak memory for 10^7 messages to that for 10^5 messages."""
 
 HEADLINE: Final = Shape(6, "text")
 FORMATS: Final[tuple[Format, ...]] = ("text", "binary")
 SHAPES: Final = tuple(Shape(columns, name) for name in FORMATS for columns in (2, 6, 20, 200))
 
 LENGTHS: Final = {10_000: 10, 100_000: 4, 1_000_000: 2, 10_000_000: 1}
-"""How often a stream is read in a round, by its number of messages."""
+"""Number of times that a stream is read in each round, by number of messages in the stream."""
 
 SHORT: Final = 100_000
 LONG: Final = 10_000_000
-"""Time per message and memory are compared from SHORT to LONG messages."""
+"""Lengths of the streams between which the growth of time and memory is limited, in messages."""
 
 PATH: Final = FOLDER / "codec.json"
-"""The file with the results, which `benchmarks.publish` reads."""
+"""File for the benchmark's results, which `benchmarks.publish` reads."""
 
 BATCHES: Final = 8
-"""Number of batches in each round of the columns; several, so that the mean includes no cold start."""
+"""Number of batches that column implementations read in each round; several, to average out cold starts."""
 
 ROUNDS: Final = {"columns": 31, "objects": 7, "lengths": 3}
 
 
 def main() -> int:
-    """Print the tables and the targets; return 1 if a target is missed."""
+    """Run the benchmark and print the report; return 1 if a target is missed, 2 without pypgoutput."""
     with ExitStack() as stack:
         try:
             others = OtherImplementations(stack)
@@ -90,7 +91,7 @@ def main() -> int:
 
 
 def report_lines(results: Results) -> Iterator[str]:
-    """Yield the lines of the report: tables and targets."""
+    """Yield the lines of the benchmark's report: the tables of times, and each target as met or missed."""
     yield from results.lines()
     yield ""
     for text, met in check_targets(results):
@@ -98,7 +99,7 @@ def report_lines(results: Results) -> Iterator[str]:
 
 
 class OtherImplementations:
-    """The implementations by others that can run on this machine."""
+    """The implementations other than pgoutput's that can run on this machine."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._pypgoutput = objects.pypgoutput()
@@ -114,16 +115,16 @@ class OtherImplementations:
             self._node = [stack.enter_context(one) for one in both]
 
     def c_baseline(self, shape: Shape) -> list[Implementation]:
-        """Return the lower bound in C, or nothing if there is no C compiler."""
+        """Return a list with the C function, or an empty list if there is no C compiler."""
         return [] if self._walk is None else [c_baseline.implementation(self._walk, shape.columns)]
 
     def decoders(self, shape: Shape) -> list[Implementation]:
-        """Return the decoders to objects; pypgoutput does not support the binary format."""
+        """Return the other packages' decoders to objects. pypgoutput is left out for the binary format."""
         return [*([self._pypgoutput] if shape.format == "text" else []), *self._node]
 
 
 def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
-    """Measure all implementations on messages of one shape."""
+    """Return the times of all implementations for messages with one number of columns and format."""
     groups = {
         "columns": (BATCHES, [*others.c_baseline(shape), *columnar.implementations(shape)]),
         "objects": (1, [*objects.ours(), *objects.pure(), *others.decoders(shape)]),
@@ -139,7 +140,7 @@ def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
 
 
 def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
-    """Measure columns and compiled objects on streams of all lengths; return times by number of messages."""
+    """Return the times of the column implementations and the object decoder, by length of the stream."""
     implementations = [*others.c_baseline(HEADLINE), *columnar.implementations(HEADLINE), objects.ours()[0]]
     rounds: dict[int, list[Times]] = {messages: [] for messages in LENGTHS}
     for _ in range(ROUNDS["lengths"]):
@@ -151,12 +152,12 @@ def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
 
 
 def per_message(times: Times, messages: int) -> Times:
-    """Return times in nanoseconds per message, from times in seconds."""
+    """Convert each implementation's seconds for all messages to nanoseconds per message."""
     return {name: taken / messages * 1e9 for name, taken in times.items()}
 
 
 def check_targets(results: Results) -> Iterator[tuple[str, bool]]:
-    """Yield each target with its measured ratio, and whether it is met (true if it is not measured)."""
+    """Yield each target as text with the measured ratio, and whether it is met (True if not measured)."""
     times = results.times(HEADLINE.columns, HEADLINE.format)
     for target in TARGETS:
         text = f"{target.numerator} / {target.denominator}: {target.limit}"

@@ -14,7 +14,7 @@ FOLDER: Final = Path(__file__).parents[1] / ".venv" / "bench"
 """Folder in which `make bench` installs other implementations and saves results."""
 
 COMMANDS: Final = {"cc": "cc --version", "Node": "node --version"}
-"""Commands that print a version in their first line, by name of the program."""
+"""Commands that print the version of a program in their first line, by name of the program."""
 
 
 def machine() -> str:

@@ -20,17 +20,17 @@ from tests.server import Server
 SIZE: Final = 1 << 30
 """Size of the transaction, in bytes."""
 ROWS: Final = (1_000, 1_000_000)
-"""Sizes of a row, in bytes: ordinary and large."""
+"""Sizes of the transaction's rows, in bytes. Each size is measured separately."""
 OPTIONS: Final = {
     "protocol 4, streaming = parallel": ["--proto", "4", "--streaming", "parallel"],
     "protocol 1": ["--proto", "1"],
 }
 LIMIT: Final = 200 << 20
-"""Largest peak of resident memory, in bytes."""
+"""Limit of the recorder's peak resident memory, in bytes."""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Size, memory and time of one recording."""
+    """Measurements of one recording: size of the segments, peak memory, and time."""
 
     stored: int
     """Size of the segments, in bytes."""
@@ -99,7 +99,7 @@ main()
 
 
 def record(server: Server, slot: str, options: list[str]) -> Measured:
-    """Record all changes of a slot with the command `pgoutput record`."""
+    """Record all changes of a slot with the command `pgoutput record`; return size, memory and time."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-memory-") as folder:
         command = [sys.executable, "-c", RECORDER, "record", "--dsn", server.dsn, "--slot", slot]
         command += ["--publication", "p", "--out", folder, "--until", "now", *options]

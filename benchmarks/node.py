@@ -1,4 +1,4 @@
-"""npm's pg-logical-replication as a benchmark implementation, in long-lived node processes.
+"""The npm package pg-logical-replication as a benchmark implementation, in long-lived node processes.
 
 The package parses values by their column types. It is measured twice: with the real types, and with all
 columns declared as text, so that it returns strings as pgoutput does and does not parse dates.
@@ -29,11 +29,11 @@ PACKAGE: Final = "pg-logical-replication"
 SCRIPT: Final = Path(__file__).with_suffix(".js")
 TEXT: Final = 25
 WARM_UP: Final = 2.0
-"""Seconds to read before the measurement, so that node has compiled the code."""
+"""Seconds to decode a batch before the measurement, so that node has compiled the JavaScript code."""
 
 
 def installed() -> Path | None:
-    """Return the folder of the package, installed if necessary; None without node, npm or the registry."""
+    """Install the package if necessary; return node_modules, or None without node, npm or the registry."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         return None
@@ -50,10 +50,10 @@ def installed() -> Path | None:
 
 @contextmanager
 def implementation(modules: Path, *, strings: bool) -> Iterator[Implementation]:
-    """Start a node process and return it as an implementation.
+    """Yield the package in a new node process as a benchmark implementation.
 
     Args:
-        modules: The folder node_modules.
+        modules: The folder node_modules that contains the package.
         strings: Whether to declare all columns as text.
     """
     environment = os.environ | {"NODE_PATH": str(modules)}
@@ -69,13 +69,13 @@ def implementation(modules: Path, *, strings: bool) -> Iterator[Implementation]:
 
 
 class Node:
-    """A node process that has loaded one batch."""
+    """A node process that runs the package on one batch at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], path: Path, strings: bool) -> None:
         self._process, self._path, self._strings = process, path, strings
 
     def prepare(self, batch: Batch) -> Run:
-        """Load a batch, warm up, and return a function that reads the batch once."""
+        """Load a batch, warm node up, and return a function that decodes the batch and returns seconds."""
         self._load(batch, self._strings)
         elapsed = 0.0
         while elapsed < WARM_UP:
@@ -83,7 +83,7 @@ class Node:
         return lambda: float(self._ask("run"))
 
     def result(self, batch: Batch) -> list[Row]:
-        """Return the cells of each tuple."""
+        """Return the cells of each tuple of a batch, as the package decodes them."""
         self._load(batch, strings=True)  # JavaScript dates have no microseconds
         return [tuple(map(_cell, cells)) for cells in self._ask("read")]
 
@@ -105,7 +105,7 @@ class Node:
 
 
 def _all_text(relation: bytes) -> bytes:
-    """Return a Relation message with the type text for all columns."""
+    """Return a copy of an encoded Relation message in which all columns have the type text."""
     message = v4.decode(relation)
     assert isinstance(message, m.Relation)
     return v4.encode(replace(message, columns=tuple(replace(one, type_oid=TEXT) for one in message.columns)))

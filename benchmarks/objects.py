@@ -14,17 +14,17 @@ from pgoutput import v4
 
 
 def ours() -> list[Implementation]:
-    """Return decoder and encoder of pgoutput as imported, compiled if the kernel is installed."""
+    """Return pgoutput's decoder and encoder as imported: compiled if the kernel is installed."""
     return [_decoder("to objects", v4.decode), _encoder("from objects", v4.encode)]
 
 
 def pure() -> list[Implementation]:
-    """Return decoder and encoder of pgoutput in pure Python."""
+    """Return pgoutput's decoder and encoder in pure Python."""
     return [_decoder("to objects, pure", v4.pure_decode), _encoder("from objects, pure", v4.pure_encode)]
 
 
 def pypgoutput() -> Implementation:
-    """Return the decoder of pypgoutput, which does not support the binary format.
+    """Return the decoder of the package pypgoutput, which does not support the binary format.
 
     Raises:
         ImportError: `make bench` has not installed pypgoutput.

@@ -1,7 +1,7 @@
 """Benchmark of the memory to read a stream of a given length: `python -m benchmarks.peak_memory 1000000`.
 
-The command makes a stream of that many messages batch by batch, reads it, and prints its peak resident memory
-in bytes.
+The argument is the number of messages. The command makes a stream of this length batch by batch, reads it,
+and prints its own peak resident memory in bytes.
 """
 
 from __future__ import annotations

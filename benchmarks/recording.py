@@ -17,9 +17,9 @@ from pgoutput import compiled
 from tests.server import Server
 
 ROWS = 6_000_000
-"""Number of rows; so many that half a second of imports at the start has little weight."""
+"""Number of rows to record, large enough that half a second of imports at the start has little weight."""
 AT_LEAST = 0.85
-"""Smallest ratio of the recorder's speed to that of pg_recvlogical."""
+"""Smallest allowed ratio of the speed of `pgoutput record` to that of pg_recvlogical."""
 
 TRANSACTIONS = 6_000
 ROUNDS = 3
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def prepare(server: Server, slots: list[str]) -> str:
-    """Create the slots and commit the transactions; return the LSN after them."""
+    """Create the slots, then commit all transactions; return the LSN after the last transaction."""
     with server.connect() as connection:
         connection.execute("CREATE TABLE t (id int8 PRIMARY KEY, a text, b text, c text, d text, e text)")
         connection.execute("CREATE PUBLICATION p FOR TABLE t")
@@ -66,7 +66,7 @@ def prepare(server: Server, slots: list[str]) -> str:
 
 
 def seconds(run: Callable[[], None]) -> float:
-    """Return the seconds that a call takes."""
+    """Call a function; return how many seconds it ran."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start

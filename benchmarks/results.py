@@ -1,4 +1,4 @@
-"""Results of the codec benchmark, and their tables."""
+"""Results of the codec benchmark, as objects, JSON and text tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Times: TypeAlias = dict[str, float]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Times for messages of one shape."""
+    """Times of all implementations for messages with one number of columns and format."""
 
     columns: int
     format: Format
@@ -25,31 +25,31 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """Results of one run of the benchmark."""
+    """Results of one run of the codec benchmark."""
 
     machine: str
     shapes: list[Measured]
     lengths: dict[int, Times]
-    """Times by number of messages in the stream."""
+    """Times of the implementations, by number of messages in the stream."""
     memory: dict[int, int]
     """Peak resident memory in bytes, by number of messages in the stream."""
 
     def save(self, path: Path) -> None:
-        """Write the results as JSON."""
+        """Write the results to a JSON file."""
         path.write_bytes(msgspec.json.encode(self))
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """Read results from JSON."""
+        """Read results from a JSON file."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def times(self, columns: int, format_: Format) -> Times:
-        """Return the times of one shape."""
+        """Return the times for messages with this number of columns and format."""
         (times,) = (one.times for one in self.shapes if (one.columns, one.format) == (columns, format_))
         return times
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the tables."""
+        """Yield the lines of the text tables with the results."""
         yield f"{self.machine}. Nanoseconds per message:"
         yield ""
         shapes = [([one.format, str(one.columns), f"{one.size:.0f}"], one.times) for one in self.shapes]
@@ -62,7 +62,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def _table(heads: list[str], rows: list[tuple[list[str], Times]]) -> Iterator[str]:
-    """Yield the lines of a table; each row has cells, followed by times."""
+    """Yield the lines of a text table. Each row has descriptive cells, then the implementations' times."""
     names = list(dict.fromkeys(name for _, times in rows for name in times))
     lines = [heads + names]
     lines += [cells + [_shown(times.get(name)) for name in names] for cells, times in rows]

@@ -33,18 +33,18 @@ TRANSACTION: Final[tuple[Kind, ...]] = (
     *(CHANGES[change] for change in "IUIIDIUIIUIIKD" * 7),
     "Commit",
 )
-"""Kinds of the messages of each transaction."""
+"""Kinds of the messages of a transaction, in order. All transactions have these messages."""
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Number of columns and format of a stream's messages."""
+    """The shape of a stream's messages: number of columns and format."""
 
     columns: int
     format: Format
 
     @property
     def relation(self) -> bytes:
-        """Encoded Relation message of the table."""
+        """Encoded Relation message of the table that the stream changes."""
         columns = (
             m.RelationColumn(not i, f"c{i}", one.oid, one.modifier) for i, one in enumerate(self.types)
         )
@@ -52,17 +52,17 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> list[Type]:
-        """Types of the columns."""
+        """Types of the table's columns."""
         return [TYPES[i % len(TYPES)] for i in range(self.columns)]
 
     @property
     def batch_size(self) -> int:
-        """Messages per batch: as many as in a row group of a segment, but at most about 4 MB."""
+        """Number of messages per batch: as in a row group of a segment, but at most about 4 MB."""
         return min(16_300, 300_000 // self.columns)
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The messages of one kind in a batch."""
+    """The messages of one kind, such as Insert, in a batch."""
 
     kind: Kind
     numbers: Numbers
@@ -71,7 +71,7 @@ class Part(msgspec.Struct, frozen=True):
     key: Columns | None = None
 
     def encode(self) -> pa.BinaryArray:
-        """Return the encoded messages."""
+        """Return the messages of this part in encoded form."""
         match self.kind:
             case "Begin":
                 lsns = self.numbers + len(TRANSACTION) - 1
@@ -91,7 +91,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     shape: Shape
     start: int
-    """Number of the first message."""
+    """Number of the batch's first message within the stream."""
     parts: list[Part]
     data: pa.BinaryArray
 
@@ -101,12 +101,12 @@ class Batch(msgspec.Struct, frozen=True):
         return float(pc.mean(pc.binary_length(self.data)).as_py())
 
     def joined(self, encoded: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-        """Return the messages of all parts in stream order."""
+        """Return the messages of all parts, which are passed as `encoded`, in stream order."""
         order = np.argsort(np.concatenate([part.numbers for part in self.parts]))
         return pa.concat_arrays(encoded).take(pa.array(order))
 
     def rows(self) -> list[Row]:
-        """Return the cells of all tuples in stream order; an Update's old tuple precedes its new one."""
+        """Return the cells of all tuples in stream order. An Update's key tuple precedes its new tuple."""
         rows: list[tuple[int, int, Row]] = []
         for part in self.parts:
             for place, columns in enumerate((part.key, part.new)):
@@ -129,7 +129,7 @@ def stream(shape: Shape, messages: int) -> Iterator[Batch]:
 
 
 def batch(shape: Shape, start: int, messages: int) -> Batch:
-    """Return consecutive messages of a stream, in whole transactions."""
+    """Return a batch of consecutive messages of a stream, from number `start` on, in whole transactions."""
     kinds = np.tile(np.array(TRANSACTION), messages // len(TRANSACTION))
     numbers = np.arange(start, start + messages)
     parts = [_part(shape, kind, numbers[kinds == kind]) for kind in dict.fromkeys(TRANSACTION)]
@@ -148,14 +148,14 @@ def _part(shape: Shape, kind: Kind, numbers: Numbers) -> Part:
 
 
 def _cells(shape: Shape, column: int, numbers: Numbers) -> pa.Array:
-    """Return the messages' values of a column."""
+    """Return the cells of one column in the messages with these numbers."""
     one = shape.types[column]
     make = one.text if shape.format == "text" else one.binary
     return make(numbers + column * 1_000_003)
 
 
 class Type(msgspec.Struct, frozen=True):
-    """A column type, with functions from message numbers to values in text and in binary format."""
+    """A column type, with functions that derive its values in text and binary format from message numbers."""
 
     oid: int
     modifier: int
@@ -176,7 +176,7 @@ def _int8_binary(numbers: Numbers) -> pa.BinaryArray:
 
 
 def _numerics(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the digits before and after the decimal point; neither is 0."""
+    """Return for each message number the digits before and after the decimal point. Neither part is 0."""
     return 1_000 + numbers % 8_999, 1 + numbers % 99
 
 
@@ -236,7 +236,7 @@ def _one_of(values: Sequence[str | None], numbers: Numbers) -> pa.StringArray:
 
 
 def _fixed(rows: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Return an array with the bytes of each row."""
+    """Return an Arrow array with one binary value for each row: the row's bytes."""
     width = rows.nbytes // max(len(rows), 1)
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(
@@ -252,4 +252,4 @@ TYPES: Final = (
     Type(16, -1, _bool_text, _bool_binary),
     Type(25, -1, _state, _as_binary(_state)),
 )
-"""Column types, repeated as needed: int8, text, numeric(12,2), timestamptz, boolean, text."""
+"""Types of a table's columns in order, repeated: int8, text, numeric(12,2), timestamptz, boolean, text."""

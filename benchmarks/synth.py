@@ -26,20 +26,20 @@ from tests.server import Server
 from tests.synth.workload_sql import create_tables, statements, stream
 
 AT_LEAST: Final = 5
-"""Smallest ratio of the messages per second of `pgoutput synth` to those of pg_recvlogical."""
+"""Smallest allowed ratio of messages per second of `pgoutput synth` to those of pg_recvlogical."""
 
 FACTOR: Final = 20
 """Number of transactions that `pgoutput synth` makes for each transaction of the server."""
 
 MAX_MEMORY_GROWTH: Final = 1.25
-"""Largest ratio of the memory of the large run to that of the small run, which is a tenth as long."""
+"""Largest allowed ratio of a run's peak memory to that of a run with a tenth of the transactions."""
 
 WORKLOAD: Final = Workload(transactions=100_000, large=0, seed=7)
 ROUNDS: Final = 3
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Messages, time and memory of one run of `pgoutput synth`."""
+    """Measurements of one run of `pgoutput synth`: number of messages, time, and peak memory."""
 
     messages: int
     seconds: float
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def prepare(server: Server, slots: list[str]) -> tuple[str, int]:
-    """Execute the workload on the server; return the LSN after it, and its number of messages."""
+    """Execute the workload on the server; return the LSN at its end, and the number of messages sent."""
     with server.connect() as connection:
         for statement in create_tables(WORKLOAD):
             connection.execute(statement.encode())
@@ -94,7 +94,7 @@ def prepare(server: Server, slots: list[str]) -> tuple[str, int]:
 
 
 def synth(transactions: int) -> Measured:
-    """Make a recording of this many transactions with `pgoutput synth`."""
+    """Generate a recording of this many transactions with `pgoutput synth`; return the measurements."""
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
         out = Path(folder) / "out"
         options = ["--transactions", str(transactions), "--large", "0", "--seed", str(WORKLOAD.seed)]

@@ -15,13 +15,13 @@ from benchmarks import streams
 from benchmarks.streams import Batch
 
 Run: TypeAlias = Callable[[], float]
-"""A function that does the work once and returns its seconds."""
+"""A function that decodes or encodes one batch once and returns how many seconds this took."""
 
 ResultKind: TypeAlias = Literal["cells", "texts", "messages"]
 """Kind of a result: each tuple's cells, each tuple's cells converted to text format, or encoded messages."""
 
 Prepared: TypeAlias = Mapping[str, Run]
-"""The prepared work on a batch, by name of the implementation."""
+"""For one batch: each implementation's prepared and timed function, by name of the implementation."""
 
 
 class Implementation(msgspec.Struct, frozen=True):
@@ -29,14 +29,14 @@ class Implementation(msgspec.Struct, frozen=True):
 
     name: str
     prepare: Callable[[Batch], Run]
-    """A function that prepares the input of a batch; its time is not measured."""
+    """A function that prepares the input of a batch, untimed, and returns the timed function."""
     result: Callable[[Batch], list[Any]]
-    """A function that returns the decoded or encoded batch, for comparison."""
+    """A function that returns the decoded or encoded batch, for comparison with the expected result."""
     result_kind: ResultKind = "cells"
 
 
 def timed(work: Callable[[], object]) -> Run:
-    """Return a function that does the work, drops its result, and returns its seconds."""
+    """Return a function that calls `work`, drops its result, and returns how many seconds the call took."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -47,7 +47,7 @@ def timed(work: Callable[[], object]) -> Run:
 
 
 def check_results(implementations: Sequence[Implementation], batch: Batch) -> None:
-    """Check that all implementations return the right result for a batch.
+    """Check that all implementations return the expected result for a batch.
 
     Raises:
         SystemExit: A result differs; the text names implementation and position.
@@ -67,16 +67,16 @@ def check_results(implementations: Sequence[Implementation], batch: Batch) -> No
 
 
 def prepare(implementations: Sequence[Implementation], batches: Iterable[Batch]) -> Iterator[Prepared]:
-    """Yield the prepared work on each batch."""
+    """Yield for each batch the prepared and timed functions of all implementations, by name."""
     for batch in batches:
         yield {one.name: one.prepare(batch) for one in implementations}
 
 
 def run_in_turns(batches: Iterable[Prepared], first: int = 0) -> dict[str, float]:
-    """Run all implementations on all batches; return the seconds of each implementation.
+    """Run all implementations on all batches; return the total seconds of each implementation, by name.
 
     Args:
-        batches: Prepared work on each batch.
+        batches: For each batch, the prepared functions of the implementations, by name.
         first: Index of the implementation that runs first on the first batch. The next one starts on each
             following batch.
     """
@@ -95,5 +95,5 @@ def run_in_turns(batches: Iterable[Prepared], first: int = 0) -> dict[str, float
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median seconds of each implementation over all rounds."""
+    """Return the median of each implementation's seconds over all rounds, by name."""
     return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}

@@ -1,4 +1,4 @@
-"""Benchmark of the views in Spark, against a `mapInArrow` that returns the same bytes unchanged.
+"""Benchmark of the views in Spark, against a `mapInArrow` that returns the same messages unchanged.
 
 A SegmentWriter makes the recordings without a server: six columns, 110 bytes per message, segments of 8 MB.
 Times are those of whole queries with the sink `noop`, in one session with two cores. Memory is the resident
@@ -31,18 +31,18 @@ from pgoutput.recording import SegmentWriter, SessionStart, Source
 from pgoutput.spark import local_session
 
 SIZES = 1_000_000, 10_000_000
-"""Messages of the small and of the large recording."""
+"""Number of changes in the small and in the large recording."""
 STREAMED = 5_000_000
-"""Rows of the streamed transaction."""
+"""Number of rows in the streamed transaction."""
 ROUNDS = 9
 MAX_TIME_GROWTH = 1.2
-"""Largest ratio of the time per message of the large recording to that of the small recording."""
+"""Largest allowed ratio of a view's time per message on the large recording to that on the small one."""
 
 TARGETS = {"table": 0.7, "changes": 0.4}
-"""Smallest ratio of a view's speed to that of `mapInArrow`."""
+"""Smallest allowed ratio of a view's speed to that of `mapInArrow`, by view."""
 
 MAX_MEMORY_GROWTH = 1.25
-"""Largest ratio of the worker's memory for the large recording to that for the small recording."""
+"""Largest allowed ratio of the Python worker's memory for the large recording to that for the small one."""
 
 OID = 16384
 TYPES = (20, -1), (25, -1), (1700, (12 << 16 | 2) + 4), (1184, -1), (16, -1), (25, -1)
@@ -59,7 +59,7 @@ SOURCE = Source(
     options={"streaming": "parallel"},
 )
 VIEW_OPTIONS: dict[str, dict[str, Any]] = {"messages": {}, "changes": {}, "table": {"table": "public.orders"}}
-"""Options of the data source, by view."""
+"""Options with which the data source reads a view, by name of the view."""
 
 
 def main() -> int:
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def show_rates(session: SparkSession, recordings: dict[int, Path]) -> bool:
-    """Print speed, ratios and memory of all views; return whether all targets are met."""
+    """Measure all views; print speed, ratio to `mapInArrow` and memory. Return whether targets are met."""
     met = True
     small, large = recordings
     for view in VIEW_OPTIONS:
@@ -111,7 +111,7 @@ def show_rates(session: SparkSession, recordings: dict[int, Path]) -> bool:
 
 
 def show_streamed(session: SparkSession, path: Path) -> bool:
-    """Print time and memory for a large streamed transaction; return whether all changes were read."""
+    """Read a large streamed transaction; print time and memory; return whether all changes were read."""
     with peak_memory() as peak:
         start = time.perf_counter()
         rows = load(session, path, "changes").count()
@@ -131,7 +131,7 @@ def load(session: SparkSession, path: Path, view: str) -> DataFrame:
 
 
 def read(session: SparkSession, path: Path, view: str) -> None:
-    """Read a whole view and drop its rows."""
+    """Read all rows of a view of a recording with Spark, and drop them."""
     load(session, path, view).write.format("noop").mode("overwrite").save()
 
 
@@ -146,7 +146,7 @@ def pass_through(session: SparkSession, path: Path) -> None:
 
 
 def seconds(work: Callable[..., None], *arguments: Any) -> float:
-    """Return the seconds that a call takes."""
+    """Call a function; return how many seconds it ran."""
     start = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - start
@@ -154,7 +154,7 @@ def seconds(work: Callable[..., None], *arguments: Any) -> float:
 
 @contextmanager
 def peak_memory() -> Iterator[dict[str, int]]:
-    """Yield a dict with the peak memory of driver, Java and the largest Python worker in MB."""
+    """Yield a dict that has, after the block, the peak memory in MB of driver, java and python (a worker)."""
     peak = {"driver": 0, "java": 0, "python": 0}
     ended = threading.Event()
 
@@ -173,7 +173,7 @@ def peak_memory() -> Iterator[dict[str, int]]:
 
 
 def resident_memory(driver: int) -> Iterator[tuple[str, int]]:
-    """Yield kind (driver, java, python) and resident memory in MB of a process and its descendants."""
+    """Yield kind (driver, java, python) and resident memory in MB of the driver and of each descendant."""
     parents, processes = {driver}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -200,7 +200,7 @@ def size_of(path: Path) -> int:
 
 
 def write(folder: Path, stream: Iterable[Message]) -> None:
-    """Write a recording of one session."""
+    """Write messages as a recording with one session."""
     folder.mkdir()
     writer = SegmentWriter(
         folder, SOURCE, SessionStart(session=1, number=1, position=0, lsn=0), segment_bytes=8 << 20
@@ -212,7 +212,7 @@ def write(folder: Path, stream: Iterable[Message]) -> None:
 
 
 def ordinary(size: int) -> Iterator[Message]:
-    """Yield transactions of 1,000 changes, a quarter of them updates; the Relation message is sent once."""
+    """Yield `size` changes in transactions of 1,000, a quarter updates, and the Relation message once."""
     for start in range(0, size, 1_000):
         lsn = 1_000 + start
         yield m.Begin(lsn + 100, 0, 700 + start // 1_000)
@@ -224,7 +224,7 @@ def ordinary(size: int) -> Iterator[Message]:
 
 
 def one_streamed(size: int) -> Iterator[Message]:
-    """Yield a streamed transaction of Inserts, in stream blocks of 10,000."""
+    """Yield one streamed transaction with `size` Inserts, in stream blocks of 10,000 Inserts."""
     for start in range(0, size, 10_000):
         yield m.StreamStart(7, first_segment=not start)
         if not start:
@@ -235,7 +235,7 @@ def one_streamed(size: int) -> Iterator[Message]:
 
 
 def row(i: int) -> tuple[str, ...]:
-    """Return the cells of row `i`."""
+    """Return the cells of row number `i` in text format."""
     return (
         str(i),
         f"customer-{i % 977}",

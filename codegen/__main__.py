@@ -1,4 +1,4 @@
-"""`python -m codegen`: from `spec/` to `generated/`."""
+"""The command `python -m codegen`, which generates the files in `generated/` from `spec/`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SpecOption = Annotated[Path, typer.Option("--spec", help="Folder of the spec.")]
 
 
 class Refused(Exception):
-    """The command failed; the text says why."""
+    """The command failed. The text of the exception says why."""
 
 
 @app.callback(invoke_without_command=True)
@@ -94,7 +94,7 @@ def _stale(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Run the command. Print an error in the spec as one line and return exit code 1."""
+    """Run the command. Print an expected error, such as one in the spec, and exit with code 1."""
     try:
         app()
     except (SpecError, Refused, RenderError, files.NotGenerated) as error:

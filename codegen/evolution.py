@@ -1,7 +1,8 @@
 """Differences between specs and between versions, and the rules for released versions.
 
-A version is compared by its wire form: what each field is on the wire and what it is called. Docs are not
-part of it. `spec/released.json` holds the wire form of every released version, as it was released.
+Two versions are compared by their wire forms: the names, order and encodings of the fields of each message.
+Documentation (`doc`) is not part of a wire form. `spec/released.json` holds the wire form of each released
+version, as it was released.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from codegen.yamlfile import SpecError
 LOCK = "released.json"
 
 WireForm = Mapping[str, Mapping[str, str]]
-"""Maps message names to their fields in wire order, and field names to a description of the wire type."""
+"""Description of each field's wire type, by message name and field name. Fields are in wire order."""
 
 
 _Lock = dict[str, dict[str, dict[str, str]]]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A difference between two specs, and the rule that forbids it in a released version."""
+    """A difference between two wire forms, and the name of the rule that forbids it in a released version."""
 
     rule: str
     text: str
 
 
 def wire_form(view: View) -> WireForm:
-    """Return the wire form of a version: its messages and fields as text."""
+    """Return the wire form of one version: a text for each field, by message name and field name."""
     return {message.name: dict(_message_form(message)) for message in view.messages}
 
 
@@ -77,7 +78,7 @@ def _braced(parts: Iterable[str]) -> str:
 
 
 def changes(old: WireForm, new: WireForm) -> list[Change]:
-    """Return the differences of `new` from `old`, by message."""
+    """Return the differences between the wire forms `old` and `new`."""
     return [*_changes(old, new)]
 
 
@@ -110,7 +111,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def released(spec: Spec) -> dict[str, WireForm]:
-    """Return the wire forms of all released versions and of the protocol without versions."""
+    """Return the wire forms of released versions and of the protocol without versions, by label (`v4`)."""
     unreleased = {f"v{number}" for number, version in spec.versions.items() if not version.released}
     return {label: form for label, form in _forms(spec).items() if label not in unreleased}
 
@@ -122,7 +123,7 @@ def _forms(spec: Spec) -> dict[str, WireForm]:
 
 
 def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
-    """Return the changes between two specs in words, and the changes that break a rule."""
+    """Return the changes from `old` to `new` as texts, and as texts those that break a rule for releases."""
     before, after = _forms(old), _forms(new)
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}
@@ -136,7 +137,7 @@ def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
 
 
 def broken(locked: Mapping[str, WireForm], spec: Spec) -> list[str]:
-    """Return the evolution rules that `spec` breaks, compared with the released wire forms `locked`."""
+    """Return as texts the forbidden changes of `spec` from the released wire forms `locked` (by label)."""
     now = released(spec)
     return [text for label, form in locked.items() for text in _broken(label, form, now)]
 
@@ -151,10 +152,10 @@ def _broken(label: str, locked: WireForm, now: Mapping[str, WireForm]) -> Iterat
 
 
 def read_lock(directory: Path) -> Mapping[str, WireForm]:
-    """Return the released wire forms from the lock file.
+    """Return the wire forms of the released versions, by label (`v4`), from the file `released.json`.
 
     Raises:
-        SpecError: there is no lock, or it cannot be read.
+        SpecError: The file is missing, or its content is invalid.
     """
     path = directory / LOCK
     try:
@@ -167,5 +168,5 @@ def read_lock(directory: Path) -> Mapping[str, WireForm]:
 
 
 def lock_text(spec: Spec) -> str:
-    """Return the content of the lock file."""
+    """Return the content of `released.json` for a spec."""
     return json.dumps(released(spec), indent=1) + "\n"

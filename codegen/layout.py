@@ -1,7 +1,7 @@
-"""The wire order of a message as steps that a template can write down.
+"""Layouts of messages: the steps, in wire order, from which templates make code.
 
-Neighbouring fields of fixed width become one `Run`, read and written by one `struct.Struct`; neighbouring
-fields under the same condition become one `When`. Everything else is a step of its own.
+Adjacent fields of fixed width become one `Run`, read and written by one `struct.Struct`. Adjacent fields
+under the same condition become one `When`. Each other field becomes a step `One`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from codegen.resolve import Field, MessageView, View, snake
 FORMATS = {
     (1, False): "B", (2, False): "H", (4, False): "I", (8, False): "Q", (4, True): "i", (8, True): "q",
 }  # fmt: skip
-"""Formats of `struct`, by size and sign."""
+"""Format characters of `struct`, by size in bytes and whether the integer is signed."""
 
 
 class Run(msgspec.Struct, frozen=True, tag=True):
-    """Adjacent fields of fixed width, read by one `struct.Struct`."""
+    """A run: adjacent fields of fixed width, read and written together by one `struct.Struct`."""
 
     fields: tuple[Field, ...]
 
@@ -31,23 +31,23 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def format(self) -> str:
-        """Format of the run's `struct.Struct`, big-endian."""
+        """Format of the run's `struct.Struct`, big-endian, such as `>QqI`."""
         return ">" + "".join(FORMATS[field.size, field.signed] for field in self.fields)
 
     @property
     def size(self) -> int:
-        """Width of the run, in bytes."""
+        """Total width of the run's fields, in bytes."""
         return sum(field.size for field in self.fields)
 
 
 class One(msgspec.Struct, frozen=True, tag=True):
-    """A field of variable width."""
+    """A step for one field whose width varies, such as a string, tuple, list or choice."""
 
     field: Field
 
 
 class When(msgspec.Struct, frozen=True, tag=True):
-    """Steps that are on the wire only under a condition."""
+    """Steps for adjacent fields that are sent only under a condition, such as `in_stream`."""
 
     condition: str
     fields: tuple[Field, ...]
@@ -55,19 +55,19 @@ class When(msgspec.Struct, frozen=True, tag=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The steps that read or write a message, or a struct that repeats in a list."""
+    """The layout of a message or list element: the steps that read or write its fields, in wire order."""
 
     name: str
     steps: tuple[Run | One | When, ...]
 
     @property
     def snake(self) -> str:
-        """Name in snake_case, as in function names."""
+        """Name in snake_case, as in the names of generated functions."""
         return snake(self.name)
 
     @property
     def fixed(self) -> Run | None:
-        """The run that is the whole message, or None."""
+        """The only step, if all fields have fixed width and no condition; else None."""
         match self.steps:
             case (Run() as run,):
                 return run
@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> Iterator[Run]:
-        """Return all runs, including those under a condition."""
+        """Yield all runs of adjacent fixed-width fields, including those under a condition."""
         for step in self.steps:
             if isinstance(step, Run):
                 yield step
@@ -84,7 +84,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def layout(name: str, fields: tuple[Field, ...]) -> Layout:
-    """Return the steps of a field list."""
+    """Return the layout of a message or struct with these fields."""
     steps: list[Run | One | When] = []
     for condition, group in groupby(fields, key=lambda field: field.when):
         members = tuple(group)
@@ -104,28 +104,28 @@ def _steps(fields: tuple[Field, ...]) -> tuple[Run | One, ...]:
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A struct that repeats inside messages."""
+    """The fields and layout of a struct that repeats inside messages, such as a column of a Relation."""
 
     fields: tuple[Field, ...]
     layout: Layout
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """The parts of one version's codec, as its template needs them."""
+    """The content of one version's codec, as the template of Python codecs needs it."""
 
     structs: dict[str, str]
-    """Names and formats of the `struct.Struct`s."""
+    """Formats of the `struct.Struct` objects for runs of fixed-width fields, by name."""
     enums: dict[str, dict[str, str]]
     tuples: dict[str, Field]
     parts: dict[str, Part]
-    """The structs that repeat inside messages."""
+    """Structs that repeat inside messages, by name."""
     messages: tuple[tuple[MessageView, Layout], ...]
     absent: dict[str, tuple[str, ...]]
-    """Fields that the classes have and this version does not, by message or struct."""
+    """Names of the fields that a class has but this version does not send, by message or struct."""
 
 
 def codec(view: View, union: View) -> Codec:
-    """Return the codec of `view`; `union` is the view with all versions' fields."""
+    """Return the codec of the version `view`. The view `union` has the fields of all versions."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
     structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
@@ -147,44 +147,44 @@ def codec(view: View, union: View) -> Codec:
 
 
 def parts(view: View) -> dict[str, tuple[Field, ...]]:
-    """Return the structs that repeat inside messages, with their fields."""
+    """Return the fields of each struct that repeats inside messages, by name of the struct."""
     fields = [field for message in view.messages for field in message.members]
     lists = [field for field in fields if field.kind == "list" and field.fields[0].name]
     return {field.type: field.fields for field in lists}
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The form of a message, or of a struct inside messages, shared by one or more versions."""
+    """The layout of a message, or of a struct inside messages, that one or more protocol versions share."""
 
     name: str
-    """What functions call it: `insert_v2` is how an Insert looks from version 2 on."""
+    """Name in generated functions. `insert_v2` is the layout of an Insert in version 2 and later."""
     type: str
-    """The class."""
+    """Name of the message class or struct class."""
     tag: str
-    """The first byte of a message."""
+    """First byte of the message; empty for a struct."""
     fields: tuple[Field, ...]
-    """The fields of the object that are there."""
+    """Fields of the message object that these versions send."""
     layout: Layout
     members: tuple[str, ...]
-    """All fields of the class, in its order."""
+    """Names of all fields of the class, in the order of its constructor's arguments."""
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Fields of the class that these versions do not send."""
+        """Names of the fields of the class that these versions do not send."""
         here = {field.name for field in self.fields}
         return tuple(name for name in self.members if name not in here)
 
 
 class Forms:
-    """The distinct message forms of all versions, for the kernel's template."""
+    """The distinct layouts of messages and structs in all protocol versions, for the kernel's template."""
 
     def __init__(self, views: Mapping[str, View], union: View) -> None:
         self._by_key: dict[bytes, Form] = {}
         self.parts: list[Form] = []
-        """The structs that repeat inside messages."""
+        """Layouts of the structs that repeat inside messages."""
         self.messages: list[Form] = []
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
-        """What each codec consists of, by `v4` or `envelope`."""
+        """The view and the message layouts of each codec, by the codec's name: `v4` or `envelope`."""
         whole = {m.name: m.members for m in union.messages} | parts(union)
         for label, view in views.items():
             for name, fields in parts(view).items():
@@ -196,7 +196,7 @@ class Forms:
             self.codecs[label] = (view, forms)
 
     def part(self, field: Field) -> Form:
-        """Return the form of a list's elements."""
+        """Return the layout of the elements of a list field."""
         return self._by_key[_key(field.type, field.fields)]
 
     def _add(
@@ -223,6 +223,6 @@ def _key(name: str, fields: tuple[Field, ...]) -> bytes:
 
 
 def _bare(field: Field) -> Field:
-    """Return the properties of a field that its bytes and its Python object depend on."""
+    """Return a copy of a field without `doc` and the like, which affect neither its bytes nor its object."""
     inner = tuple(map(_bare, field.fields))
     return msgspec.structs.replace(field, doc="", since=0, server="", source="", option=None, fields=inner)

@@ -28,13 +28,13 @@ _HEAD = ("protocol", "title", "doc", "source")
 
 
 class Places:
-    """Maps each place in the spec to its file and line, for error messages."""
+    """The file that defines each entry of the spec, so that errors name file and line."""
 
     def __init__(self) -> None:
         self._files: dict[Place, YamlFile] = {}
 
     def add(self, place: Place, file: YamlFile) -> None:
-        """Register `file` as the file that defines `place`; a second file is an error."""
+        """Record that `file` defines the entry `place`; raise SpecError if another file already does."""
         if place in self._files:
             section, name = place
             text = f"{section}: duplicate `{name}`, already in {self._files[place].path}"
@@ -42,16 +42,16 @@ class Places:
         self._files[place] = file
 
     def error(self, place: Place, text: str) -> SpecError:
-        """Return an error at `place`. If no file defines the place, it names the first file."""
+        """Return an error with the file and line of `place`, or with the first file if none defines it."""
         file = self._files.get(place[:2]) or next(iter(self._files.values()))
         return file.error(place, text)
 
 
 def load(directory: Path) -> model.Spec:
-    """Read and check every `*.yaml` file of a directory.
+    """Return the spec, read from all `*.yaml` files of a directory and checked.
 
     Raises:
-        SpecError: a mistake in the spec.
+        SpecError: The spec contains a mistake, or the directory has no `*.yaml` file.
     """
     paths = sorted(directory.glob("*.yaml"))
     if not paths:
@@ -90,7 +90,7 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
 
 
 def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
-    """Return the sections of one file, converted to the types of the model."""
+    """Return the entries of one file, by section and name, as the types of `model`."""
     result: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     for section, entries in file.data.items():
         if section in _HEAD:
@@ -132,7 +132,10 @@ def _fails(data: Any, record: type[Any]) -> bool:
 
 
 def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
-    """Return the place that a msgspec path names. `[...]`, any key of a mapping, is found by trial."""
+    """Return the place that the path in a msgspec error names.
+
+    msgspec writes `[...]` instead of a mapping's key. That key is found by checking the entries one by one.
+    """
     place: Place = ()
     for step in re.findall(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])", path):
         key, index, _ = step
@@ -141,7 +144,7 @@ def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
             continue
         parent = _at(data, place)
         for name in parent:
-            if fails(_only(data, place, name)):
+            if fails(_keep_entry(data, place, name)):
                 place = (*place, name)
                 break
     return place
@@ -153,8 +156,8 @@ def _at(data: Any, place: Place) -> Any:
     return data
 
 
-def _only(data: Any, place: Place, name: str) -> Any:
-    """Return `data` with only one entry in the mapping at `place`."""
+def _keep_entry(data: Any, place: Place, name: str) -> Any:
+    """Return a copy of `data` in which the mapping at `place` has only the entry `name`."""
     if not place:
         return {name: data[name]}
-    return data | {place[0]: _only(data[place[0]], place[1:], name)}
+    return data | {place[0]: _keep_entry(data[place[0]], place[1:], name)}

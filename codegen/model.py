@@ -1,6 +1,6 @@
-"""The spec language as types. `spec/README.md` is its reference.
+"""Types of the entries in the spec's YAML files. `spec/README.md` documents them.
 
-msgspec refuses unknown keys, missing keys and wrong types; `rules` checks what types cannot say.
+msgspec refuses unknown keys, missing keys and wrong types. The package `rules` checks everything else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """A range of versions, both ends included. `last` is None if the range is open."""
+    """A gate: a range of protocol or server versions, both ends included. `last` is None if it has no end."""
 
     first: int
     last: int | None = None
@@ -33,10 +33,10 @@ class Gate(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """`2+`, `2-3` or `2`.
+        """Return the gate written as `2+`, `2-3` or `2`.
 
         Raises:
-            ValueError: the text is none of these.
+            ValueError: The text has another form, or the range ends before it begins.
         """
         match = re.fullmatch(r"([1-9][0-9]*)(?:(\+)|-([1-9][0-9]*))?", text)
         if match is None:
@@ -49,7 +49,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 PROTOCOLS = ("pgoutput", "replication")
-"""The message families; the first has versions, the second has none."""
+"""Names of the protocols. The messages of the first have protocol versions, those of the second do not."""
 
 GateText = str
 Wire = Literal["uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"]
@@ -60,28 +60,28 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Version(_Record, frozen=True, kw_only=True):
-    """A protocol version. A released version no longer changes."""
+    """A protocol version. The messages of a released version no longer change."""
 
     server: GateText
     released: bool
 
 
 class OptionValue(_Record, frozen=True, kw_only=True):
-    """A value of an option, and the versions that it needs."""
+    """A value of a stream option, and the protocol and server versions that support the value."""
 
     versions: GateText
     server: GateText
 
 
 class Option(_Record, frozen=True, kw_only=True):
-    """An option of START_REPLICATION."""
+    """A stream option, which a client sends in START_REPLICATION."""
 
     values: dict[str, OptionValue]
     any_version: bool = False
 
 
 class Context(_Record, frozen=True, kw_only=True):
-    """A state that a decoder must remember from earlier messages."""
+    """A state of the stream that one message enters and another leaves, such as being in a stream block."""
 
     versions: GateText
     enter: str
@@ -89,7 +89,7 @@ class Context(_Record, frozen=True, kw_only=True):
 
 
 class Scalar(_Record, frozen=True, kw_only=True):
-    """A scalar type: its form on the wire, in Arrow and in Spark."""
+    """A scalar type: its wire type, Arrow type and Spark type."""
 
     wire: Wire
     arrow: str
@@ -125,7 +125,7 @@ class Flags(_Record, frozen=True, kw_only=True):
 
 
 class Cell(_Record, frozen=True, kw_only=True):
-    """A form in which a column value is sent."""
+    """A form in which a cell is sent (null, unchanged, text or binary), with its tag."""
 
     tag: str
     length: str | None = None
@@ -162,7 +162,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Structure(_Record, frozen=True, kw_only=True):
-    """A structure that repeats inside a message."""
+    """A struct that repeats inside a message, such as a column of a Relation."""
 
     source: str
     fields: list[Entry]
@@ -182,7 +182,7 @@ class Message(_Record, frozen=True, kw_only=True):
 
 
 class BuiltinType(_Record, frozen=True, kw_only=True):
-    """A built-in data type of PostgreSQL, with the forms of its values."""
+    """A built-in data type of PostgreSQL: OIDs, functions, text and binary format, Arrow and Spark type."""
 
     oid: int
     array_oid: int
@@ -207,7 +207,7 @@ class Protocol(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """The whole spec: the protocols and the types that they share."""
+    """The whole spec: the protocols, and the versions, options and types that they share."""
 
     protocols: dict[str, Protocol]
     versions: dict[int, Version]

@@ -1,7 +1,7 @@
-"""Templates to files: what `generated/` should hold, in memory.
+"""Render the templates: the contents of all generated files, in memory.
 
-Every file is rendered and formatted before any is written, so a broken template or a spec that makes no
-Python leaves `generated/` as it is.
+All files are rendered and formatted before the first is written. So `generated/` stays unchanged if a
+template is broken or a spec yields invalid Python.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RenderError(Exception):
 
 
 def render(spec: Spec) -> dict[str, str]:
-    """Return all generated files: path below the output folder, and text."""
+    """Return the text of each generated file, by path below the output folder."""
     env = _environment(spec)
     versioned, unversioned = (spec.protocols[name] for name in PROTOCOLS)
     union = resolve(spec, versioned, None)
@@ -124,7 +124,7 @@ def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_
 
 
 def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tuple[int | None, str], str]]:
-    """Return the distinct message layouts by name, and the name for each version and message."""
+    """Return name and layout of each distinct message layout, and the names by version and message."""
     names: dict[bytes, str] = {}
     variants: dict[str, int] = {}
     by_version: dict[tuple[int | None, str], str] = {}
@@ -141,7 +141,7 @@ def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tu
 
 
 def _columns(union: View) -> list[Field]:
-    """Return the fields of all messages, each name once."""
+    """Return the fields of all messages. Of the fields with one name, only the first is returned."""
     columns: dict[str, Field] = {}
     for message in union.messages:
         for field in message.members:
@@ -157,7 +157,7 @@ def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
-    """Return the names that a codec imports from `pgoutput.wire`, and whether it reads booleans."""
+    """Return variables for a codec's template: names to import from `pgoutput.wire`, and `uses_bool`."""
     fields = [f for m, _ in codec.messages for f in (*m.members, *m.fields)]
     fields += [f for part in codec.parts.values() for f in part.fields]
     kinds = {field.kind for field in fields}
@@ -174,7 +174,7 @@ def _used(codec: layout.Codec) -> dict[str, Any]:
 
 
 def _format(files: dict[str, str]) -> dict[str, str]:
-    """Return the Python files, formatted by ruff."""
+    """Return the Python files, given as text by path, formatted by ruff."""
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), files)
         done = subprocess.run(

@@ -1,8 +1,8 @@
-"""The spec as one protocol version sees it.
+"""Views: the messages and fields of one protocol version.
 
-Fields and messages of other versions are gone, every gate is inherited, every type is looked up. What is
-left needs no look at the spec: `layout` and the templates work from it alone. With `version=None` nothing
-is cut away: that is the view of the message classes, which serve all versions.
+A view has inherited gates filled in and type names replaced by their definitions, so that `layout` and the
+templates do not need the spec. A view with `version=None` has the messages and fields of all versions. The
+message classes are generated from such a view.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIZES = {
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A form in which a column value is sent."""
+    """A form in which a cell is sent (null, unchanged, text or binary), with its tag."""
 
     form: str
     tag: str
@@ -30,7 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A field on the wire. Choices and lists have fields of their own."""
+    """A field on the wire. `fields` holds the sides of a choice, or the fields of a list's elements."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def always(self) -> bool:
-        """Whether this version always sends the field, although others do not."""
+        """Whether this version always sends the field, although other versions do not send it."""
         return self.in_object and not self.required and self.when is None and not self.side
 
     @property
@@ -68,7 +68,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in one version."""
+    """A message as one protocol version defines it."""
 
     name: str
     title: str
@@ -85,18 +85,18 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def snake(self) -> str:
-        """Name in snake_case, as in function names."""
+        """Name in snake_case, as in the names of generated functions."""
         return snake(self.name)
 
     @property
     def members(self) -> tuple[Field, ...]:
-        """Return the fields of the message object in wire order, including the sides of choices."""
+        """Fields of the message object in wire order. A choice is replaced by its sides."""
         sides = [s for f in self.fields for s in (f.fields if f.kind == "choice" else (f,))]
         return tuple(f for f in sides if f.in_object)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol in one version; `version` is None for the union of all versions."""
+    """A protocol's messages in one version, or in all versions together if `version` is None."""
 
     protocol: Protocol
     version: int | None
@@ -109,7 +109,7 @@ def snake(name: str) -> str:
 
 
 def resolve(spec: Spec, protocol: Protocol, version: int | None) -> View:
-    """Return `protocol` in one version. Protocols without versions are the same in each."""
+    """Return the view of a protocol in one version, or in all versions together if `version` is None."""
     messages = [
         _message(spec, name, message, version)
         for name, message in protocol.messages.items()

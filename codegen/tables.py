@@ -1,4 +1,4 @@
-"""Mapping of wire types to Arrow types, and of Arrow types to Spark types."""
+"""Mappings from wire types to Arrow types, and from Arrow types to Spark types and pyarrow expressions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ ARROW_OF_WIRE = {
     "uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64", "int32": "int32",
     "int64": "int64", "bool": "bool", "cstring": "string", "bytes": "binary", "rest": "binary",
 }  # fmt: skip
-"""The narrowest signed Arrow type that holds a wire type; a timestamp is an int64 with a unit."""
+"""Maps each wire type to the narrowest signed Arrow type. A scalar of int64 may be a timestamp instead."""
 
 SPARK_OF_ARROW = {
     "bool": "BooleanType", "int16": "ShortType", "int32": "IntegerType", "int64": "LongType",
@@ -14,11 +14,11 @@ SPARK_OF_ARROW = {
     "date32": "DateType", "timestamp[us]": "TimestampNTZType",
     "timestamp[us, tz=UTC]": "TimestampType", "decimal128(20, 0)": "DecimalType(20, 0)",
 }  # fmt: skip
-"""Maps each supported Arrow type to the equal Spark type."""
+"""Maps each supported Arrow type to the name of the equal Spark type."""
 
 PYARROW_OF_ARROW = {
     "bool": "pa.bool_()", "int16": "pa.int16()", "int32": "pa.int32()", "int64": "pa.int64()",
     "string": "pa.string()", "binary": "pa.binary()", "timestamp[us]": 'pa.timestamp("us")',
     "timestamp[us, tz=UTC]": 'pa.timestamp("us", tz="UTC")',
 }  # fmt: skip
-"""Maps the Arrow types of message fields to pyarrow expressions."""
+"""Maps each Arrow type of a message field to the pyarrow expression that creates the type."""

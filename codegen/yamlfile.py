@@ -1,7 +1,7 @@
-"""YAML files as plain data that remembers its lines.
+"""Strict reader of YAML files that knows the line number of every value.
 
-YAML guesses types: `off` is false, `010` is eight, `12:30` is 750. Whatever a reader and YAML could
-understand differently is refused here, as are duplicate keys, anchors and merge keys.
+YAML guesses types: `off` is false, `010` is eight, `12:30` is 750. The reader refuses such values unless they
+are quoted. It also refuses duplicate keys, anchors and merge keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 Place = tuple[str | int, ...]
-"""Keys and indexes that lead from the top of a file to a value."""
+"""The path of a value in a file: keys and indexes, from the top of the file."""
 
 _PREFIX = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18}|0x[0-9a-fA-F]{1,16})")
@@ -32,15 +32,15 @@ class _Loader(yaml.SafeLoader):
 
 
 class SpecError(Exception):
-    """An error in the spec: file, line and what is wrong, in one line."""
+    """An error in the spec: file, line and description, in one line of text."""
 
 
 class YamlFile:
     """A YAML file: its data, and the line number of every value.
 
     Raises:
-        SpecError: the file is empty, is not YAML, or says something that YAML reads differently
-            than people do.
+        SpecError: The file is empty, is not valid YAML, or contains YAML that the reader refuses (see the
+            module).
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +67,7 @@ class YamlFile:
             raise self.error((), "the top of the file must be a mapping")
 
     def error(self, place: Place, text: str) -> SpecError:
-        """Return an error at `place`, or at the nearest known place above it."""
+        """Return an error with the line of `place`, or of the nearest enclosing value with a known line."""
         while place not in self._lines:
             place = place[:-1]
         return SpecError(f"{self.path}:{self._lines[place]}: {' '.join(text.split())}")

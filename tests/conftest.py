@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings, hooks and the fixture `run`, which all tests share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
-    """Run the command line in this process."""
+    """A function that runs the command `pgoutput` in this process; returns exit code and output."""
 
     def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
         monkeypatch.setattr(sys, "argv", ["pgoutput", *map(str, arguments)])

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and how many examples a property is tried with.
+"""Hypothesis profiles, which set the number of examples that each property is tested with.
 
 ========== =================================================================================================
 profile    used by
@@ -22,7 +22,7 @@ _EXAMPLES: Final = 100
 
 
 def register_profiles() -> None:
-    """Register the profiles, and load the one of `make test`."""
+    """Register the Hypothesis profiles, and load the profile of `make test`."""
     # No deadlines: a slow machine is not a failure.
     settings.register_profile("pgoutput", deadline=None, derandomize=True, max_examples=_EXAMPLES)
     settings.register_profile("quick", deadline=None, derandomize=True, max_examples=_EXAMPLES // 4)
@@ -32,10 +32,10 @@ def register_profiles() -> None:
 
 
 def examples(count: int) -> int:
-    """Return how many examples to try where `make test` tries `count`."""
+    """Return the number of examples in the loaded profile for a test with `count` examples in `make test`."""
     return max(1, count * settings().max_examples // _EXAMPLES)
 
 
 def mostly_nightly(values: Iterable[str], kept: Collection[str]) -> list[Any]:
-    """Return values for `parametrize`, those outside `kept` marked for `make nightly` only."""
+    """Return values for `parametrize`. Values that are not in `kept` run only in `make nightly`."""
     return [value if value in kept else pytest.param(value, marks=pytest.mark.nightly) for value in values]

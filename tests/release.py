@@ -29,7 +29,7 @@ insert = messages.Insert(relation_oid=16384, new=("x", None, wire.UNCHANGED))
 assert v4.decode(v4.encode(insert)) == insert
 assert pgoutput.__version__ == {version!r}, pgoutput.__version__
 """
-"""What a core install must do with the compiled kernel."""
+"""Program that must run in an environment with only the core package and its compiled kernel."""
 
 
 def main() -> int:
@@ -67,7 +67,7 @@ def has_changes(version: str) -> bool:
 
 
 def build_wheel(sdist: Path, python: str) -> Path:
-    """Return the wheel for a Python; on Linux with a manylinux tag."""
+    """Build the wheel for a Python from the sdist; return its path. On Linux it has a manylinux tag."""
     with tempfile.TemporaryDirectory() as folder:
         uv("build", "--wheel", "--python", python, "--out-dir", folder, sdist)
         (built,) = Path(folder).glob("*.whl")
@@ -81,7 +81,7 @@ def build_wheel(sdist: Path, python: str) -> Path:
 
 
 def check_wheel(wheel: Path, python: str, version: str) -> None:
-    """Install a wheel into an empty environment and use it there."""
+    """Install a wheel into an empty environment, and check that the package works there."""
     with tempfile.TemporaryDirectory() as folder:
         environment = Path(folder, "venv")
         uv("venv", "--python", python, environment)

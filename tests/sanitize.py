@@ -1,4 +1,4 @@
-"""Runs the kernel's tests with a kernel that is instrumented by gcc's sanitizers.
+"""Run the kernel's tests with a kernel that is instrumented by gcc's sanitizers.
 
 python -m tests.sanitize                  all tests of the kernel
 python -m tests.sanitize tests/codec -x   selected tests; arguments are those of pytest
@@ -17,7 +17,7 @@ EXCLUDED = (
     "oracle",  # starts a server
     "left_behind",  # measures memory, which the sanitizers change
 )
-"""Words in the names of tests that are not run."""
+"""Words in test names. Tests with one of these words in their names are not run."""
 
 
 def pytest_configure() -> None:

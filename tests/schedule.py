@@ -29,7 +29,7 @@ SPARK: Final = (
         "tests/docs/test_pages.py",
     ),
 )
-"""Two groups of the modules that start Spark, which take about equally long."""
+"""The test modules that start Spark, in two groups that take about equally long."""
 
 LONGEST: Final = (
     *SPARK[0],
@@ -51,7 +51,7 @@ LONGEST: Final = (
     "tests/codegen/test_version_five.py",
     "tests/codec/test_kernel.py",
 )
-"""The modules that take longest: first those of Spark, then by duration."""
+"""The test modules that take longest: first the modules that use Spark, then others by duration."""
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]

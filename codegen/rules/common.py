@@ -1,4 +1,4 @@
-"""What the rules share: the way to every entry of every field list."""
+"""Functions that several rules share: iteration over field lists, names in errors, and the check of tags."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Problem = tuple[Place, str]
 Rule = Callable[[Spec], Iterator[Problem]]
 
 COUNTS = ("uint8", "uint16", "uint32")
-"""The wires of counts and lengths."""
+"""Wire types that a count or length may have."""
 
 
 def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
-    """Return all field lists: place, owner and entries."""
+    """Yield the field list of each message and struct: its place, the owner's name, and its entries."""
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             yield ("messages", name, "fields"), name, message.fields
@@ -24,21 +24,21 @@ def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
 
 
 def walk(fields: list[Entry], place: Place) -> Iterator[tuple[Place, Entry]]:
-    """Return the entries of a field list, including the sides of choices."""
+    """Yield place and entry for each entry of a field list. A choice is followed by its sides."""
     for i, entry in enumerate(fields):
         yield (*place, i), entry
         yield from walk(entry.one_of or [], (*place, i, "one_of"))
 
 
 def entries(spec: Spec) -> Iterator[tuple[Place, Entry, str]]:
-    """Return the entries of all field lists, with their names in error messages."""
+    """Yield place, entry and name in error messages for each entry of all field lists."""
     for place, owner, fields in field_lists(spec):
         for below, entry in walk(fields, place):
             yield below, entry, f"{owner}.{label(entry)}"
 
 
 def label(entry: Entry) -> str:
-    """Return the name of an entry in error messages."""
+    """Return an entry's name for error messages."""
     if entry.one_of:
         return "|".join(str(side.name) for side in entry.one_of)
     if entry.name:
@@ -49,12 +49,12 @@ def label(entry: Entry) -> str:
 
 
 def wire(spec: Spec, entry: Entry) -> str:
-    """Return the wire form of an entry with a scalar type, else an empty text."""
+    """Return the wire type (such as `uint32`) of an entry with a scalar type, else an empty text."""
     return spec.scalars[entry.type].wire if entry.type in spec.scalars else ""
 
 
 def tags(place: Place, tags: dict[str, str], what: str) -> Iterator[Problem]:
-    """Check that each value is one ASCII character and that none occurs twice."""
+    """Check that each text of `tags` is one ASCII character and occurs once. Errors call the texts `what`."""
     seen: dict[str, str] = {}
     for name, tag in tags.items():
         if not is_tag(tag):

@@ -1,4 +1,4 @@
-"""Each entry of a field list is one thing, has what it needs, and stands where it can be read."""
+"""Rules for field lists: the kind, type and condition of each entry, the order of entries, and choices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _given(entry: Entry, keys: tuple[str, ...]) -> list[str]:
 
 
 def forms(spec: Spec) -> Iterator[Problem]:
-    """An entry is a field, a count, a length or a choice, and has the keys of its kind."""
+    """Check that each entry is a field, a count, a length or a choice, and has only the keys of that kind."""
     for place, entry, name in entries(spec):
         found = _given(entry, _FORMS)
         if len(found) != 1:
@@ -41,7 +41,7 @@ def forms(spec: Spec) -> Iterator[Problem]:
 
 
 def types(spec: Spec) -> Iterator[Problem]:
-    """Types exist, and are fit for what they are used for."""
+    """Check that the type of each entry exists and is allowed for its use, for example as a count."""
     known = spec.scalars.keys() | spec.enums.keys() | spec.flags.keys() | spec.tuples.keys()
     for place, entry, name in entries(spec):
         if entry.type is not None:
@@ -74,7 +74,7 @@ def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem
 
 
 def conditions(spec: Spec) -> Iterator[Problem]:
-    """A condition is a context, or a value of streaming."""
+    """Check that each condition (`when`) names a context or a value of the option `streaming`."""
     streaming = spec.options["streaming"].values
     for place, entry, name in entries(spec):
         at = (*place, "when")
@@ -93,7 +93,7 @@ def conditions(spec: Spec) -> Iterator[Problem]:
 
 
 def order(spec: Spec) -> Iterator[Problem]:
-    """A count comes before its list, a length before its bytes, each once; a rest comes last."""
+    """Check that each list follows its count, each field of bytes its length, and `rest` is last."""
     for place, owner, fields in field_lists(spec):
         seen: set[str] = set()
         pending: dict[tuple[str, str], int] = {}
@@ -133,7 +133,7 @@ def _needs(spec: Spec, entry: Entry) -> str:
 
 
 def choices(spec: Spec) -> Iterator[Problem]:
-    """The tag says which side of a choice is there, and, if it is optional, that none is."""
+    """Check that the tag shows which side of a choice is sent, or that an optional choice is absent."""
     for place, owner, fields in field_lists(spec):
         for i, entry in enumerate(fields):
             if entry.one_of is None:
@@ -149,12 +149,12 @@ def choices(spec: Spec) -> Iterator[Problem]:
                 if side.tag in seen:
                     yield (*here, "tag"), f"{name}: duplicate tag `{side.tag}`"
                 seen.add(side.tag)
-            if entry.optional and not _told_apart(fields, i, seen):
+            if entry.optional and not _absence_is_visible(fields, i, seen):
                 text = "behind an optional choice, a tuple with another tag must follow"
                 yield (*place, i), f"{name}: {text}"
 
 
-def _told_apart(fields: list[Entry], i: int, tags: set[str | None]) -> bool:
+def _absence_is_visible(fields: list[Entry], i: int, tags: set[str | None]) -> bool:
     if i + 1 == len(fields):
         return False
     after = fields[i + 1]
@@ -167,7 +167,7 @@ def _told_apart(fields: list[Entry], i: int, tags: set[str | None]) -> bool:
 
 
 def structs(spec: Spec) -> Iterator[Problem]:
-    """A struct holds plain fields only, one of them in all versions, so that it is never empty."""
+    """Check that a struct has only plain fields, and at least one of them in all versions."""
     for name, struct in spec.structs.items():
         place = ("structs", name, "fields")
         for i, entry in enumerate(struct.fields):
@@ -181,7 +181,7 @@ def structs(spec: Spec) -> Iterator[Problem]:
 
 
 def columns(spec: Spec) -> Iterator[Problem]:
-    """Messages of one protocol share a table, so a field name has one type throughout."""
+    """Check that fields of one name have one type in a protocol, because its messages share a table."""
     for protocol in spec.protocols.values():
         seen: dict[str, tuple[str, str]] = {}
         for name, message in protocol.messages.items():

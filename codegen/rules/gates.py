@@ -1,4 +1,4 @@
-"""Gates can be read, name versions that exist, and fit into each other."""
+"""Rules for gates (ranges of versions): their syntax, the versions that they name, and their nesting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVERYTHING = Gate(1)
 
 
 def readable(spec: Spec) -> Iterator[Problem]:
-    """Every gate can be read."""
+    """Check that every gate can be parsed."""
     for place, record in _gated(spec):
         for key in ("versions", "server"):
             if (text := getattr(record, key, None)) is not None:
@@ -43,7 +43,7 @@ def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
-    """Versions are 1, 2, 3 … without a gap, the released ones first, and one of them is released."""
+    """Check that versions count from 1 without a gap, released ones first, at least one released."""
     before = True
     for position, (number, version) in enumerate(spec.versions.items(), start=1):
         place = ("versions", number)
@@ -57,7 +57,7 @@ def versions_in_order(spec: Spec) -> Iterator[Problem]:
 
 
 def nested(spec: Spec) -> Iterator[Problem]:
-    """A gate names versions that exist, and is narrower than what it stands in."""
+    """Check that each gate names existing versions and is within the gates of its message and condition."""
     for option, record in spec.options.items():
         for name, value in record.values.items():
             place: Place = ("options", option, "values", name, "versions")
@@ -107,7 +107,7 @@ def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> It
 
 
 def _conditions(spec: Spec, entry: Entry) -> Iterator[tuple[str, Gate]]:
-    """What `when` names, and its gate. Whether there is such a thing is another rule."""
+    """Yield the context or option value that `when` names, with its gate. Unknown names are skipped."""
     if isinstance(entry.when, str):
         if entry.when in spec.contexts:
             yield f"the context {entry.when}", Gate.parse(spec.contexts[entry.when].versions)

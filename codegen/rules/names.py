@@ -1,4 +1,4 @@
-"""Names are fit for Python, PostgreSQL and Spark, and each means one thing."""
+"""Rules for names: their style and uniqueness, names that are reserved, summaries, and tags of messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STYLES = {
 }
 
 _SUMMARY = 102
-"""What fits into the first line of a docstring."""
+"""Maximum length of the first line of a generated docstring, in characters."""
 
 _NOT_FOR_TYPES = (
     "cell", "class_var", "decoders", "encoders", "item", "layout", "literal", "message", "messages", "parts",
     "streaming", "text", "type_alias", "unchanged", "versions",
 )  # fmt: skip
-"""Names that the generated modules give to things of their own."""
+"""Names that types and messages cannot have (in snake_case), because generated modules use them."""
 
 _NOT_FOR_FIELDS = {
     "type": "is the name of the message in tables",
@@ -36,7 +36,7 @@ _NOT_FOR_FIELDS = {
 
 
 def styles(spec: Spec) -> Iterator[Problem]:
-    """Types and messages are in CamelCase, fields and scalars in snake_case, values in CAPITALS."""
+    """Check that types and messages are CamelCase, fields and scalars snake_case, values CAPITALS."""
     for place, style, what in _named(spec):
         if not _STYLES[style].fullmatch(str(place[-1])):
             yield place, f"`{place[-1]}`: {what} is named in {style}"
@@ -76,7 +76,7 @@ def _named(spec: Spec) -> Iterator[tuple[Place, str, str]]:
 
 
 def unique(spec: Spec) -> Iterator[Problem]:
-    """No two types or messages have one name, not even in another style; some names are taken."""
+    """Check that types and messages have distinct names, also as snake_case, and no reserved name."""
     seen: dict[str, Place] = {}
     for place, _, what in _named(spec):
         if len(place) > 2 or place[0] == "options":
@@ -92,7 +92,7 @@ def unique(spec: Spec) -> Iterator[Problem]:
 
 
 def summaries(spec: Spec) -> Iterator[Problem]:
-    """A doc that becomes a docstring begins with a sentence that fits on a line."""
+    """Check that the first sentence of each `doc` that becomes a docstring fits on a line."""
     documented: list[tuple[str, Mapping[str, Enum | Flags | Structure | Message]]] = [
         ("enums", spec.enums),
         ("flags", spec.flags),
@@ -108,7 +108,7 @@ def summaries(spec: Spec) -> Iterator[Problem]:
 
 
 def message_tags(spec: Spec) -> Iterator[Problem]:
-    """A tag is one character, and belongs to one message of a protocol, in whatever version."""
+    """Check that each tag is one character and belongs to one message of a protocol in all versions."""
     for protocol in spec.protocols.values():
         messages = {name: message.tag for name, message in protocol.messages.items()}
         yield from tags(("messages",), messages, "tag")

@@ -1,4 +1,4 @@
-"""Scalars, enums, flags, tuples, options, contexts and built-in types are right in themselves."""
+"""Rules for protocols, scalars, enums, flags, tuples, options, contexts and built-in types."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _FORMS = ("null", "unchanged", "text", "binary")
 
 
 def protocols(spec: Spec) -> Iterator[Problem]:
-    """Both protocols are there."""
+    """Check that the spec defines both protocols, `pgoutput` and `replication`."""
     for name in PROTOCOLS:
         if name not in spec.protocols:
             yield (), f"no file has the messages of the protocol `{name}`"
 
 
 def types_of_tables(spec: Spec) -> Iterator[Problem]:
-    """An Arrow type stands beside the Spark type that equals it; a scalar's holds its wire."""
+    """Check that each Arrow type has the equal Spark type, and that a scalar's holds its wire type."""
     for section, records in (("scalars", spec.scalars), ("types", spec.types)):
         for name, record in records.items():
             if SPARK_OF_ARROW.get(record.arrow) != record.spark:
@@ -35,7 +35,7 @@ def types_of_tables(spec: Spec) -> Iterator[Problem]:
 
 
 def oids(spec: Spec) -> Iterator[Problem]:
-    """An OID belongs to one built-in type, or to the arrays of one."""
+    """Check that each OID belongs to one built-in type, or to the array type of one."""
     seen: dict[int, str] = {}
     for name, builtin in spec.types.items():
         for key, oid in (("oid", builtin.oid), ("array_oid", builtin.array_oid)):
@@ -50,7 +50,7 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 
 def enums_and_flags(spec: Spec) -> Iterator[Problem]:
-    """An enum's values are different characters, a flag's bits are different bits."""
+    """Check that the values of an enum are distinct characters, and those of flags distinct bits."""
     for name, enum in spec.enums.items():
         if not enum.values:
             yield ("enums", name, "values"), f"{name}: an enum without values"
@@ -71,7 +71,7 @@ def enums_and_flags(spec: Spec) -> Iterator[Problem]:
 
 
 def tuples(spec: Spec) -> Iterator[Problem]:
-    """A tuple has a count and all four forms of cells, which differ in their tags."""
+    """Check that a tuple has a count and all four forms of cells, each with its own tag."""
     for name, record in spec.tuples.items():
         place = ("tuples", name)
         if record.count not in COUNTS:
@@ -104,7 +104,7 @@ def tuples(spec: Spec) -> Iterator[Problem]:
 
 
 def options_and_contexts(spec: Spec) -> Iterator[Problem]:
-    """Check that contexts and conditions are those that the runtime knows: in_stream, streaming."""
+    """Check that the option `streaming` is defined, and that `in_stream` is the only context."""
     if "streaming" not in spec.options or "off" not in spec.options["streaming"].values:
         yield ("options", "streaming"), "the option `streaming` with a value `off` is missing"
     for name, context in spec.contexts.items():

@@ -1,6 +1,6 @@
-"""Table of messages: their bytes and the objects that they decode to.
+"""Table of cases: messages as bytes, and as the objects to which the bytes decode.
 
-The bytes are written by hand from proto.c, in the order of the spec.
+The bytes are written by hand from PostgreSQL's proto.c. The cases are in the order of the spec.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONTEXTS: dict[int, tuple[tuple[bool, m.Streaming], ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A message and its bytes."""
+    """A message as an object and as bytes."""
 
     name: str
     hex: str
@@ -43,9 +43,9 @@ class Case:
     versions: tuple[int, ...]
     """Protocol versions in which the bytes encode this message; empty for envelopes."""
     where: Literal["anywhere", "outside", "inside"] = "anywhere"
-    """Whether the message has this form inside stream blocks, outside, or both."""
+    """Where the bytes decode to this message: inside stream blocks, outside, or both (`anywhere`)."""
     streaming: tuple[m.Streaming, ...] = ("off", "on", "parallel")
-    """Values of the option `streaming` with which the message has this form."""
+    """Values of the option `streaming` with which the bytes decode to this message."""
 
     @property
     def bytes(self) -> bytes:
@@ -468,4 +468,4 @@ FIRST_VERSION = {
     m.RollbackPrepared: (3, "Rollback Prepared"),
     m.StreamPrepare: (3, "Stream Prepare"),
 }
-"""First protocol version and title of the messages that version 1 does not define."""
+"""First protocol version and title of each message that version 1 does not define, by message class."""

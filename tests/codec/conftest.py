@@ -14,7 +14,7 @@ BOTH = ["pure"] if compiled.kernel is None else ["compiled", "pure"]
 
 @pytest.fixture(scope="module", params=BOTH)
 def both(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run the tests of a module with the compiled codecs, if available, and with the Python codecs."""
+    """Run each test of a module twice: with the compiled codecs, if available, and with the Python codecs."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "pure":
             for codec in (*CODECS.values(), envelope):

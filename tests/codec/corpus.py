@@ -18,7 +18,7 @@ VARIED = (
     *("pg16_ws_p4_par_2pc_msg", "pg18_p1_messages", "pg18_p2_stream_bin", "pg18_p3_2pc_stream_msg"),
     *("pg18_p4_gen_par_bin", "pg18_p4_par_2pc_immediate"),
 )
-"""Captures that together have each protocol version, streaming mode, format and workload."""
+"""Names of captures that together cover each protocol version, streaming mode, format and workload."""
 TWO_PHASE = (
     messages.BeginPrepare,
     messages.Prepare,
@@ -45,7 +45,7 @@ def path(name: str) -> Path:
 
 @cache
 def read(name: str) -> tuple[Header, list[DecodedRecord], list[Sample]]:
-    """Return the header of a capture, its lines, and its pgoutput messages."""
+    """Return the header of a capture, all its records, and its pgoutput messages with their context."""
     lines: list[DecodedRecord] = []
     samples: list[Sample] = []
     with CaptureFile(path(name)) as capture:
@@ -65,12 +65,12 @@ def read(name: str) -> tuple[Header, list[DecodedRecord], list[Sample]]:
 
 @cache
 def distinct_samples() -> tuple[Sample, ...]:
-    """Return the distinct messages of all captures."""
+    """Return the distinct pgoutput messages of all captures, with their context."""
     return tuple(dict.fromkeys(sample for name in CAPTURES for sample in read(name)[2]))
 
 
 def envelopes() -> Iterator[tuple[bytes, messages.Message]]:
-    """Yield the envelopes that walsenders and clients exchanged."""
+    """Yield the envelopes in all captures, sent by walsenders and clients, as bytes and as objects."""
     for name in CAPTURES:
         for line in read(name)[1]:
             if line.envelope is not None:

@@ -1,6 +1,6 @@
 """Feed damaged and random bytes to every codec.
 
-Each input gives a message that encodes to the same bytes, or DecodeError.
+A codec must decode an input to a message that encodes to the same bytes, or raise DecodeError.
 
 python -m tests.codec.fuzz 1000000        a million inputs
 python -m tests.codec.fuzz 1000000 7      a million inputs with seed 7
@@ -36,7 +36,7 @@ MAX_BYTES = 4096  # longer messages are omitted, because shorter ones find the s
 
 
 def accepts(data: bytes, context: Context) -> bool:
-    """Return whether the codec decodes `data`; fail if it breaks a promise."""
+    """Return whether the codec decodes `data`. Fail if the decoded message does not encode to `data`."""
     codec, layout, in_stream, streaming = context
     try:
         message = codec.decode(data, in_stream, streaming)
@@ -89,7 +89,7 @@ def _randomize(random: Random, data: bytearray, _: bytes) -> None:
 
 
 def _leave(random: Random, data: bytearray, _: bytes) -> None:
-    """Change nothing, because the context may be the wrong one."""
+    """Leave the bytes unchanged. The context alone may not fit the message."""
 
 
 MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
@@ -105,7 +105,7 @@ MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
 
 
 def seeds() -> tuple[list[bytes], list[bytes]]:
-    """Return complete messages: those of pgoutput, and envelopes."""
+    """Return all pgoutput messages and all envelopes of captures and cases, except long ones."""
     inner = {sample.data for sample in corpus.distinct_samples()} | {c.bytes for c in CASES if c.versions}
     outer = {data for data, _ in corpus.envelopes()} | {c.bytes for c in CASES if not c.versions}
     return _short(inner), _short(outer)
@@ -116,7 +116,7 @@ def _short(messages: set[bytes]) -> list[bytes]:
 
 
 def inputs(random: Random, inner: list[bytes], outer: list[bytes]) -> Iterator[tuple[bytes, Context]]:
-    """Yield damaged bytes with a context, without end."""
+    """Yield damaged or random bytes with a codec and context, endlessly."""
     while True:
         of_envelope = random.random() < 0.05
         group = outer if of_envelope else inner
@@ -130,7 +130,7 @@ def inputs(random: Random, inner: list[bytes], outer: list[bytes]) -> Iterator[t
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Try `count` inputs; return the numbers of accepted and refused ones by protocol."""
+    """Try `count` inputs; return the numbers of accepted and of refused inputs, by protocol."""
     counts: Counter[str] = Counter()
     stream = inputs(Random(seed), *seeds())
     for _ in range(count):
@@ -141,7 +141,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
 
 
 def main() -> None:
-    """Run with the count and seed from the command line."""
+    """Fuzz with the number of inputs and the seed from the command line; print the results."""
     count, seed = ([int(argument) for argument in sys.argv[1:]] + [100_000, 0][len(sys.argv) - 1 :])[:2]
     start = time.perf_counter()
     counts = fuzz(count, seed)

@@ -11,7 +11,7 @@ TUPLE_TAGS = {"key.tag": "K", "old.tag": "O", "new.tag": "N"}
 
 
 def value_at(message: Message, path: str) -> Any:
-    """Return the message's value at a field path."""
+    """Return the value that `walk` should find at a field path, such as `columns[0].name`."""
     if path == "tag":
         return message.wire_tag.decode()
     if path in TUPLE_TAGS:

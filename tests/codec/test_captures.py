@@ -1,4 +1,4 @@
-"""Every message captured from real servers decodes, and encodes to the same bytes."""
+"""Every message captured from real servers decodes to an object that encodes to the same bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Error messages name the message, the field, the position and the expected value.
 
-Their exact texts are promised.
+The exact texts of these messages are promised.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOGICAL = m.LogicalMessage(0, 0, "", b"")
 
 
 def changed(message: Any, **fields: Any) -> Any:
-    """Return the message with other field values, of any type."""
+    """Return a copy of the message with other field values, which may have wrong types."""
     return replace(message, **fields)
 
 

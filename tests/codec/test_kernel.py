@@ -37,7 +37,7 @@ CODEC_NAMES: dict[Codec, str] = {
 
 
 def pairs(codec: Codec) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
-    """Return the Python and the compiled function of a codec, by name."""
+    """Return the Python function and the compiled function of a codec, by name (`decode`, `encode`)."""
     name = CODEC_NAMES[codec]
     return {
         what: (getattr(codec, f"pure_{what}"), getattr(compiled.kernel, f"{what}_{name}"))
@@ -49,7 +49,7 @@ PAIRS = {codec: pairs(codec) for codec in CODEC_NAMES} if compiled.kernel else {
 
 
 def exact(value: object) -> object:
-    """Return the value with the types of all its parts, so that True differs from 1."""
+    """Return a value together with the types of all its parts, so that True and 1 compare as different."""
     if isinstance(value, msgspec.Struct):
         return type(value), *(exact(getattr(value, name)) for name in value.__struct_fields__)
     if isinstance(value, tuple):
@@ -58,7 +58,7 @@ def exact(value: object) -> object:
 
 
 def outcome(function: Callable[..., object], *arguments: object) -> object:
-    """Return the function's result with its types, or the error with its attributes."""
+    """Call a function; return its result with the types of all parts, or its error with attributes."""
     try:
         return exact(function(*arguments))
     except Exception as error:
@@ -66,14 +66,14 @@ def outcome(function: Callable[..., object], *arguments: object) -> object:
 
 
 def assert_same(codec: Codec, what: str, *arguments: object) -> object:
-    """Check that both functions do the same, and return the outcome."""
+    """Check that a codec's Python and compiled function have the same outcome; return the outcome."""
     pure, fast = (outcome(function, *arguments) for function in PAIRS[codec][what])
     assert pure == fast
     return pure
 
 
 def assert_codecs_agree(codec: Codec, data: bytes, *context: object) -> None:
-    """Check that both codecs decode alike, and encode the decoded message alike."""
+    """Check that the Python and the compiled codec decode `data` alike and encode the result alike."""
     assert_same(codec, "decode", data, *context)
     try:
         message = PAIRS[codec]["decode"][1](data, *context)
@@ -160,27 +160,27 @@ def test_any_buffer_is_accepted() -> None:
 
 
 class Text(str):
-    """A subclass of str."""
+    """A subclass of str, to compare how the codecs treat subclasses."""
 
 
 class Number(int):
-    """A subclass of int."""
+    """A subclass of int, to compare how the codecs treat subclasses."""
 
 
 class Bytes(bytes):
-    """A subclass of bytes."""
+    """A subclass of bytes, to compare how the codecs treat subclasses."""
 
 
 class Row(tuple[Any, ...]):
-    """A subclass of tuple."""
+    """A subclass of tuple, to compare how the codecs treat subclasses."""
 
 
 class Cells(list[Any]):
-    """A subclass of list."""
+    """A subclass of list, to compare how the codecs treat subclasses."""
 
 
 class Index:
-    """An object with `__index__` that is not an int."""
+    """An object that is not an int but has `__index__`."""
 
     def __index__(self) -> int:
         return 1
@@ -212,7 +212,7 @@ INVALID_VALUES: list[Any] = [
 
 @st.composite
 def with_invalid_value(draw: st.DrawFn, whole: Any) -> Any:
-    """Draw the message with one field, item or column field replaced by an arbitrary value."""
+    """Draw a copy of a message with an arbitrary value in one field, tuple item, or field of a column."""
     name = draw(st.sampled_from(whole.__struct_fields__))
     value = getattr(whole, name)
     if isinstance(value, tuple) and value and draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Choice of the codecs: compiled ones if installed for the same spec, otherwise Python ones."""
+"""Choice of the codecs: compiled codecs if they are installed for the same spec, otherwise Python codecs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(compiled.HOW)
 
 
 def python(code: str, **environment: str) -> str:
-    """Return the output of a new Python process, with its warnings."""
+    """Run code in a new Python process; return the process's output and warnings."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, **environment},

@@ -1,4 +1,4 @@
-"""Properties of the codecs on generated and damaged bytes."""
+"""Properties of the codecs, tested on generated messages and on damaged bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ GENERATED = [any_message(context) for context in ANYWHERE]
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[bytes, fuzz.Context]:
-    """Draw a damaged message and a context that may be the wrong one."""
+    """Draw the bytes of a damaged message, and a codec and context that may not fit the message."""
     at = draw(st.integers(0, len(ANYWHERE) - 1))
     context = ANYWHERE[at]
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Applying the changes that a server sent gives the tables of that server."""
+"""Applying the captured changes of a server yields the tables of that server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMPARED = {
     "pg17": 34,
     "pg18": 35,
 }
-"""Number of tables by server. All tables are compared in each of the server's captures."""
+"""Number of tables, by server. A replay of each of the server's captures is compared with all tables."""
 
 
 def comparable(name: str) -> bool:
-    """Return whether a capture has all changes, in text format."""
+    """Return whether a capture has the changes of all origins, with values in text format."""
     with CaptureFile(corpus.path(name)) as capture:
         options = capture.header.options
         return options.get("origin", "any") == "any" and options.get("binary") != "true"

@@ -1,4 +1,4 @@
-"""Readers with state: StreamDecoder, Transactions and Tables."""
+"""The stateful readers of a stream: StreamDecoder, Transactions and Tables."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_stream_abort_has_lsn_and_time_with_streaming_parallel() -> None:
 
 
 class Feed:
-    """Transactions with a decoder that has the relations 1 and 2."""
+    """Feeds messages to a `Transactions` whose decoder knows the relations 1 and 2."""
 
     def __init__(self) -> None:
         self.decoder = StreamDecoder(4, streaming="on")
@@ -125,7 +125,7 @@ class Feed:
             self(known)
 
     def __call__(self, *fed: Message) -> list[Transaction]:
-        """Encode, decode and feed the messages; return the transactions that they commit."""
+        """Encode, decode and feed the messages; return the transactions that these messages commit."""
         found = [self.transactions.feed(self.decoder.decode(v4.encode(message))) for message in fed]
         return [transaction for transaction in found if transaction is not None]
 
@@ -240,7 +240,7 @@ def test_prepared_transactions_end_by_their_gid() -> None:
 
 
 def test_rollback_prepared_of_an_unknown_gid_is_accepted() -> None:
-    """The Prepare may precede the slot's start (apply_handle_rollback_prepared)."""
+    """The slot may start after the Prepare (see apply_handle_rollback_prepared in PostgreSQL's worker.c)."""
     assert Feed()(m.RollbackPrepared(1, 2, 3, 4, 7, "unknown")) == []
 
 

@@ -36,7 +36,7 @@ SINCE: dict[type[Message], int] = {
     m.RollbackPrepared: 3,
     m.StreamPrepare: 3,
 }
-"""First version that defines a message."""
+"""First protocol version that defines a message, by message class."""
 
 XID_IN_STREAM = (m.LogicalMessage, m.Relation, m.Type, m.Insert, m.Update, m.Delete, m.Truncate)
 XID_SINCE = 2
@@ -47,7 +47,7 @@ Sample = tuple[bytes, Message, bool, Streaming]
 
 
 def samples() -> list[Sample]:
-    """Return captured messages and cases, with the context needed to decode them."""
+    """Return all captured messages and cases, each with the context needed to decode it."""
     found: dict[Sample, None] = {}
     for sample in corpus.distinct_samples():
         found[sample.data, sample.message, sample.in_stream, sample.streaming] = None
@@ -70,7 +70,7 @@ def since(sample: Sample) -> int:
 
 
 def context(sample: Sample, version: int) -> tuple[bool, Streaming]:
-    """Return the sample's context, reduced to what the version supports."""
+    """Return a sample's context, reduced to what the protocol version supports."""
     _, _, in_stream, streaming = sample
     if STREAMING_SINCE[streaming] > version:
         streaming = "on" if version >= STREAMING_SINCE["on"] else "off"
@@ -86,7 +86,7 @@ def outcome(sample: Sample, version: int) -> Message | str:
 
 @pytest.mark.parametrize(("earlier", "later"), list(combinations(CODECS, 2)))
 def test_two_versions_agree_or_the_earlier_refuses(earlier: int, later: int) -> None:
-    """Both refuse, only the earlier refuses, or both decode to the same message."""
+    """For each sample both versions refuse, only the earlier refuses, or both decode the same message."""
     counts = {"both refuse": 0, "only the later decodes": 0, "both decode": 0}
     for sample in samples():
         first = since(sample)
@@ -118,7 +118,7 @@ PAIRS = {
     (2, 4): (False, True, True),
     (3, 4): (False, True, True),
 }
-"""Whether a pair of versions has samples of each of the three outcomes."""
+"""For each pair of versions, whether any samples make both refuse, only the earlier refuse, both decode."""
 
 
 @pytest.mark.parametrize("version", CODECS)
@@ -141,7 +141,7 @@ def test_encode_refuses_fields_of_other_versions(version: int) -> None:
 
 @pytest.mark.parametrize("message_type", SINCE)
 def test_xid_is_present_in_stream_blocks_only(message_type: type[Message]) -> None:
-    """In stream blocks seven messages are four bytes longer; all others are unchanged."""
+    """Inside stream blocks seven kinds of messages have an xid of four bytes; other kinds are unchanged."""
     for case in CASES:
         if type(case.message) is not message_type or not case.versions:
             continue

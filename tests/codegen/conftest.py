@@ -21,7 +21,7 @@ def whole_spec(tmp_path: Path) -> SpecCopy:
 
 @pytest.fixture
 def spec(whole_spec: SpecCopy) -> SpecCopy:
-    """A copy of the spec with only the first built-in types, for speed."""
+    """A copy of the spec that has few built-in types, so that the generator runs faster."""
     text = whole_spec.read("types.yaml")
     whole_spec.write(text[: text.index("\n  char:") + 1], "types.yaml")
     return whole_spec
@@ -29,7 +29,7 @@ def spec(whole_spec: SpecCopy) -> SpecCopy:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs `python -m codegen` with arguments."""
+    """A function that runs `python -m codegen` in this process; returns the exit code and output."""
 
     def run(*arguments: str | Path) -> Result:
         monkeypatch.setattr("sys.argv", ["codegen", *map(str, arguments)])

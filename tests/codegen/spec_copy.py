@@ -1,4 +1,4 @@
-"""A copy of the spec whose text a test may change."""
+"""Copies of the spec that a test may change, and the types of the fixture `run`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Result(NamedTuple):
-    """Exit code and output of a command."""
+    """Exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -23,7 +23,7 @@ class Run(Protocol):
 
 
 class SpecCopy:
-    """A copy of the spec's folder."""
+    """A copy of the spec's folder that a test may change."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,13 +35,13 @@ class SpecCopy:
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def replace(self, old: str, new: str, name: str = "pgoutput.yaml") -> None:
-        """Replace a text that occurs exactly once."""
+        """Replace a text that occurs exactly once in the file `name`."""
         text = self.read(name)
         assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {name}"
         self.write(text.replace(old, new), name)
 
     def add(self, key: str, block: str, name: str = "pgoutput.yaml") -> None:
-        """Append lines to the YAML block that starts with the line `key`."""
+        """Append the lines `block` to the YAML block that starts with the line `key` in the file `name`."""
         lines = self.read(name).splitlines(keepends=True)
         start = lines.index(key + "\n")
         depth = len(key) - len(key.lstrip())

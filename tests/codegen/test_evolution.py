@@ -25,7 +25,7 @@ ADDED = "      - {name: added, type: lsn, doc: X.}\n"
 
 @pytest.fixture
 def old(spec: SpecCopy) -> Path:
-    """A copy of the spec before the change."""
+    """The folder of a second, unchanged copy of the spec."""
     folder = spec.folder.with_name("old")
     shutil.copytree(spec.folder, folder)
     return folder

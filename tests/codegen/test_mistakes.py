@@ -57,7 +57,7 @@ class Mistake(NamedTuple):
     words: str
     """Start of the error's description."""
     after: str = ""
-    """Text before the place, if `old` occurs several times."""
+    """Text that precedes the replaced occurrence of `old`, if `old` occurs several times."""
     at: str = ""
     """Text whose line the error must name, if `new` has no mark `@`."""
     file: str = "pgoutput.yaml"
@@ -215,7 +215,7 @@ MISTAKES = [
 
 
 def make_mistake(spec: SpecCopy, mistake: Mistake) -> int:
-    """Make a mistake in a copy of the spec; return the line that the error must name."""
+    """Make a mistake in a copy of the spec; return the number of the line that the error must name."""
     text = spec.read(mistake.file)
     assert mistake.after or text.count(mistake.old) == 1, "`old` is ambiguous: set `after`"
     start = text.index(mistake.old, text.index(mistake.after))
@@ -249,7 +249,7 @@ def test_a_mistake_gives_one_line_with_its_place(
 
 
 def error_of(run: Run, spec: SpecCopy, tmp_path: Path) -> str:
-    """Run the generator, check that it refuses the spec and writes nothing, and return its error."""
+    """Run the generator; check that it refuses the spec and writes nothing; return its error message."""
     result = run("--spec", spec.folder, "--out", tmp_path / "out")
     assert (result.code, result.out) == (1, "")
     assert not (tmp_path / "out").exists()

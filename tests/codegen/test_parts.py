@@ -1,4 +1,4 @@
-"""Parts of the generator: version gates, names, steps of a codec, docstrings and literals."""
+"""Parts of the generator: version gates, names, layouts of messages, docstrings and literals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _layout(name: str, version: int) -> Layout:
 
 
 def _steps(steps: tuple[Run | One | When, ...]) -> list[object]:
-    """Return runs as (fields, struct format), single fields by name, and conditions as (condition, steps)."""
+    """Return layout steps as plain values: (fields, struct format), field name, or (condition, steps)."""
     described: list[object] = []
     for step in steps:
         match step:

@@ -1,4 +1,4 @@
-"""spec/README.md documents every key and rule, and codegen imports nothing of pgoutput."""
+"""spec/README.md documents every key and rule, and the generator does not import pgoutput."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new protocol version needs YAML only: runs the worked example of spec/README.md."""
+"""A new protocol version needs only YAML: the worked example in spec/README.md runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_version_five(spec: SpecCopy) -> None:
 
 
 def generate(spec: SpecCopy, out: Path) -> None:
-    """Generate code from a spec into a folder."""
+    """Run the generator: read the spec and write the generated files to the folder `out`."""
     done = subprocess.run(
         [sys.executable, "-m", "codegen", "--spec", spec.folder, "--out", out],
         cwd=ROOT,
@@ -53,7 +53,7 @@ def run_python(out: Path, code: str) -> None:
 
 
 def check_types(out: Path) -> None:
-    """Check that mypy and ruff accept the generated modules under this project's configuration."""
+    """Check that mypy and ruff accept the generated modules with this project's configuration."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"),
@@ -85,7 +85,7 @@ def check_types(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder generated from the spec with version 5."""
+    """The folder with the files generated from the spec that has a version 5."""
     folder = tmp_path_factory.mktemp("five")
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")
@@ -128,7 +128,7 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
 
 
 def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -> None:
-    """The packages built on the codecs support version 5, and still support version 4."""
+    """JSON, columns, recordings and views support version 5 without code changes, and still version 4."""
     run_python(
         five,
         """
@@ -353,7 +353,7 @@ NEW_FIELDS_OF_ORIGIN = """\
 
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder generated from a spec with fields of every kind, and removed fields and messages."""
+    """The folder with the files generated from a spec with fields of every kind, and with removals."""
     folder = tmp_path_factory.mktemp("every_kind")
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")

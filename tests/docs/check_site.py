@@ -17,7 +17,7 @@ from docs.hooks import public_modules
 
 
 def public_names(module_name: str) -> Iterator[str]:
-    """Yield the names in `__all__`; without one, those of the classes and functions it defines."""
+    """Yield a module's `__all__`, or without `__all__` the public classes and functions it defines."""
     module = importlib.import_module(module_name)
     if hasattr(module, "__all__"):
         yield from module.__all__
@@ -28,7 +28,7 @@ def public_names(module_name: str) -> Iterator[str]:
 
 
 def missing_names(site: Path) -> list[str]:
-    """Return the public names that the search index of a site lacks, with their modules."""
+    """Return the public names that a built site's search index lacks, as `module.name`."""
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     locations = {entry["location"] for entry in index["docs"]}
     missing = []
@@ -46,7 +46,7 @@ def missing_names(site: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print the missing names; return the exit code."""
+    """Print the public names that the site's search does not find; return 1 if there are any, else 0."""
     site = Path(sys.argv[1] if len(sys.argv) > 1 else "site")
     missing = missing_names(site)
     for name in missing:

@@ -1,4 +1,4 @@
-"""The README and the pages show commands and programs that work."""
+"""The commands and programs that the README and the pages of the documentation show work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUN_BELOW = {
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 2,
 }
-"""Number of Python blocks of each page that has any. The tests below run all of them."""
+"""Number of Python blocks of each page, by page. The tests below run all of these blocks."""
 
 
 def blocks(page: Path | str) -> Iterator[tuple[str, str]]:
@@ -56,7 +56,7 @@ def examples(page: Path | str, language: str = "python") -> list[str]:
 
 
 def command_lines(page: Path | str) -> list[list[str]]:
-    """Return the calls of `pgoutput` in the shell blocks of a page, as arguments."""
+    """Return the arguments of each call of `pgoutput` in the shell blocks of a page."""
     lines = "".join(examples(page, "sh")).splitlines()
     commands = [command for line in lines for command in line.partition("#")[0].split("|")]
     words = [shlex.split(command.partition(">")[0]) for command in commands]
@@ -179,7 +179,7 @@ def test_the_replication_client(server: Server, capsys: pytest.CaptureFixture[st
 
 
 def wait_for_slot(connection: psycopg.Connection, condition: str) -> None:
-    """Wait until a condition is true of the slot `audit`."""
+    """Wait until the slot `audit` meets a condition, an SQL expression on pg_replication_slots."""
     query = f"SELECT {condition} FROM pg_replication_slots WHERE slot_name = 'audit'"
     deadline = time.monotonic() + 30
     while connection.execute(query).fetchone() != (True,):
@@ -193,7 +193,7 @@ def change_id(transaction: Any) -> Any:
 
 
 def new_database(server: Server, name: str, table: str) -> str:
-    """Create a database with a table and the publication of the pages; return its DSN."""
+    """Create a database with a table and the publication that the pages use; return the database's DSN."""
     with server.connect() as connection:
         connection.execute(f"CREATE DATABASE {name}")
     dsn = psycopg.conninfo.make_conninfo(server.dsn, dbname=name)
@@ -321,7 +321,7 @@ def test_the_error_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def tree_of(error: type[Exception]) -> list[str]:
-    """Return the name of a class, followed by those of its subclasses in `pgoutput.errors`."""
+    """Return the names of an error class and of all its subclasses in `pgoutput.errors`, depth first."""
     below = [one for one in error.__subclasses__() if one.__module__ == errors.__name__]
     return [error.__name__, *(name for one in below for name in tree_of(one))]
 

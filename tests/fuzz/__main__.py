@@ -22,7 +22,7 @@ FLAGS = "-fsanitize-coverage=trace-pc"
 
 
 def main() -> int:
-    """Run the command line: total seconds, and names of targets or input files."""
+    """Run the targets or input files that the command line names, in the given total number of seconds."""
     seconds, *arguments = sys.argv[1:] or ["120"]
     files = [name for name in arguments if name not in TARGETS]
     targets = [name for name in arguments if name in TARGETS] or list(TARGETS)

@@ -1,4 +1,4 @@
-"""Fuzz targets for batches of messages and their cells by column."""
+"""Fuzz targets for batches of messages, and for conversion of their cells to columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VERSIONS = [(version, *context) for version, contexts in CONTEXTS.items() for c
 
 
 def _batch(reader: InputReader) -> pa.Array | None:
-    """Read a batch of messages and pass it to the kernel. Return None if its offsets are invalid."""
+    """Read an Arrow array of messages and pass it to the kernel. Return None if the offsets are invalid."""
     start, is_large, has_nulls = reader.integer() % 9, reader.boolean(), reader.boolean()
     rows = reader.integer() % 64
     offsets = reader.offsets(start + rows, np.int64 if is_large else np.int32)
@@ -41,14 +41,14 @@ def _batch(reader: InputReader) -> pa.Array | None:
 
 
 def _pack_batch(messages: list[bytes]) -> bytes:
-    """Return the input that `_batch` reads as these messages."""
+    """Return the fuzzer input that `_batch` reads as these messages."""
     return bytes([0, 1, 0, len(messages), 0]) + b"".join(
         [*(len(one).to_bytes(2) for one in messages), *messages]
     )
 
 
 def index(data: bytes) -> None:
-    """Index an arbitrary batch of messages and convert its cells to some type."""
+    """Fuzz target: index an arbitrary batch of messages and convert its cells to some type."""
     reader = InputReader(data)
     version, begins_in_stream, streaming = reader.choice(_VERSIONS)
     type_, contexts = reader.choice(TYPES), reader.take(reader.integer() % 64)
@@ -70,8 +70,8 @@ def index(data: bytes) -> None:
 _PLACES = {(version, streaming): i for i, (version, _, streaming) in reversed([*enumerate(_VERSIONS)])}
 
 
-def _windows(size: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Return consecutive messages of every capture, with the index of their version and options."""
+def _captured_sequences(size: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield an index in `_VERSIONS` and up to `size` consecutive messages, for up to 3 places per capture."""
     for name in corpus.CAPTURES:
         header, _, samples = corpus.read(name)
         starts = [i for i, one in enumerate(samples) if isinstance(one.message, m.Relation | m.StreamStart)]
@@ -81,13 +81,13 @@ def _windows(size: int) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def batches() -> Iterator[bytes]:
-    for i, (place, messages) in enumerate(_windows(6)):
+    for i, (place, messages) in enumerate(_captured_sequences(6)):
         contexts = bytes(len(messages)) if i % 2 else b""
         yield bytes([place, i % len(TYPES), len(contexts)]) + contexts + _pack_batch(messages)
 
 
 def columns(data: bytes) -> None:
-    """Decode an arbitrary stream in two batches and convert all of its tuples."""
+    """Fuzz target: decode an arbitrary stream in two batches and convert all its tuples to columns."""
     reader = InputReader(data)
     version, _, streaming = reader.choice(_VERSIONS)
     first = reader.integer() % 8
@@ -105,7 +105,7 @@ def columns(data: bytes) -> None:
 
 
 def _outcome(decoder: ColumnDecoder, batch: pa.Array) -> Any:
-    """Return the decoded batch as text, in which NaN equals NaN, or the error."""
+    """Decode a batch; return the result as text, in which NaN equals NaN, or the error."""
     try:
         decoded = decoder.decode(batch)
     except DecodeError as error:
@@ -123,12 +123,12 @@ def _outcome(decoder: ColumnDecoder, batch: pa.Array) -> Any:
 
 
 def streams() -> Iterator[bytes]:
-    for i, (place, messages) in enumerate(_windows(8)):
+    for i, (place, messages) in enumerate(_captured_sequences(8)):
         yield bytes([place, i % 8]) + _pack_batch(messages)
 
 
 def cells(data: bytes) -> None:
-    """Convert arbitrary cells of a type. The last cell ends at the end of its memory."""
+    """Fuzz target: convert arbitrary cells of a type. The last cell ends where the allocated memory ends."""
     reader = InputReader(data)
     type_ = reader.choice(TYPES)
     cells: list[Cell] = []

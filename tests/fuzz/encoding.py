@@ -18,7 +18,7 @@ _MOST = (1 << 31) - 1
 
 
 def encode(data: bytes) -> None:
-    """Encode arbitrary Arrow columns as messages. Invalid arrays are rejected."""
+    """Fuzz target: encode arbitrary Arrow columns as messages. Inputs with invalid arrays are skipped."""
     reader = InputReader(data)
     kind, rows = reader.integer() % len(_CALLS), reader.integer() % 16
     xid = [None, 7, pa.array([reader.integer(4) for _ in range(rows)], pa.int64())][reader.integer() % 3]
@@ -45,7 +45,7 @@ def encode(data: bytes) -> None:
 
 
 def _column(reader: InputReader, rows: int) -> pa.Array | None:
-    """Read an array and pass it to the kernel. Return None if the array is invalid."""
+    """Read an Arrow array and pass it to the kernel. Return None if the array is invalid."""
     type_ = reader.choice([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
     is_large = type_ in (pa.large_string(), pa.large_binary())
     start, has_nulls, is_cell = reader.integer() % 9, reader.boolean(), reader.boolean()

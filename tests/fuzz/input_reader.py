@@ -1,4 +1,4 @@
-"""Read the structured values that a fuzz target needs from the bytes of a fuzzer."""
+"""Read the values that a fuzz target needs from the bytes that the fuzzer generates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class InputReader:
-    """Reads values from bytes. After the end, all values are zero."""
+    """Reads values from the bytes of a fuzzer. After the end of the bytes, all values are zero."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -25,7 +25,7 @@ class InputReader:
         return self._at < len(self._data)
 
     def take(self, size: int) -> bytes:
-        """Read up to `size` bytes."""
+        """Read `size` bytes, or fewer at the end."""
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -43,7 +43,7 @@ class InputReader:
         return items[self.integer() % len(items)]
 
     def offsets(self, count: int, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
-        """Read the offsets of `count` values: arbitrary numbers, or sums of arbitrary sizes."""
+        """Read Arrow offsets for `count` values: arbitrary numbers, or cumulative sums of arbitrary sizes."""
         if self.boolean():
             return np.array([self.integer(4, signed=True) for _ in range(count + 1)], kind)
         return np.cumsum([0, *(self.integer(2) for _ in range(count))], dtype=kind)
@@ -55,7 +55,7 @@ class InputReader:
 def exact(data: bytes) -> Bytes:
     """Return a copy in memory of exactly this size, so that a sanitizer detects each access after the end.
 
-    Arrow pads its own buffers.
+    Buffers that Arrow allocates are padded, which would hide such an access.
     """
     return np.frombuffer(data, np.uint8).copy()
 
@@ -63,13 +63,13 @@ def exact(data: bytes) -> Bytes:
 def array(
     type_: pa.DataType, start: int, offsets: npt.NDArray[Any], content: Bytes, validity: Bytes | None
 ) -> pa.Array:
-    """Return an Arrow array of these buffers that starts at the value `start`."""
+    """Return an Arrow array of these buffers without the first `start` values."""
     buffers = [None if one is None else pa.py_buffer(one) for one in (validity, offsets, content)]
     return pa.Array.from_buffers(type_, len(offsets) - 1 - start, buffers, offset=start)
 
 
 def is_sound(made: pa.Array) -> bool:
-    """Return whether an array is valid for Arrow, except that text may be invalid UTF-8."""
+    """Return whether Arrow accepts an array as valid. Text may be invalid UTF-8."""
     is_large = made.type in (pa.large_string(), pa.large_binary())
     try:
         made.view(pa.large_binary() if is_large else pa.binary()).validate(full=True)

@@ -24,7 +24,7 @@ from tests.fuzz.targets import TARGETS  # noqa: E402
 
 
 def main() -> None:
-    """Run the command line: a target, seconds, and optional input files to run instead."""
+    """Fuzz a target for some seconds, or run it on input files. The command line names target and files."""
     name, seconds, *files = sys.argv[1:]
     target = TARGETS[name]
     instrumented.disable_buffer_pool()
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _register_counters() -> None:
-    """Register the coverage counters and their block numbers with libFuzzer."""
+    """Register the kernel's coverage counters, and the numbers of its basic blocks, with libFuzzer."""
     start, count = _coverage.counters()
     _register_counters.blocks = np.arange(2 * count, dtype=np.uintp) & ~np.uintp(1)  # type: ignore[attr-defined]
     (core,) = Path(atheris.__file__).parent.glob("core_with_libfuzzer*.so")

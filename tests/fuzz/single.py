@@ -14,7 +14,7 @@ _CODECS = [*fuzz.VERSIONED, fuzz.OUTER]
 
 
 def decode(data: bytes) -> None:
-    """Decode arbitrary bytes as a message of some version and context."""
+    """Fuzz target: decode arbitrary bytes as a message of some protocol version and context."""
     reader = InputReader(data)
     context = reader.choice(_CODECS)
     message = reader.rest()
@@ -31,7 +31,7 @@ def messages() -> Iterator[bytes]:
 
 
 def envelopes(data: bytes) -> None:
-    """Decode a batch of arbitrary CopyData payloads as envelopes."""
+    """Fuzz target: decode a batch of arbitrary CopyData payloads as envelopes."""
     reader = InputReader(data)
     payloads: list[Any] = []
     while reader:

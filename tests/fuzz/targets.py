@@ -12,12 +12,12 @@ from tests.fuzz import batches, encoding, single
 
 
 class Target(NamedTuple):
-    """A fuzz target."""
+    """A fuzz target: what to run on each input, and the initial inputs."""
 
     run: Callable[[bytes], None]
-    """Runs the target on an input of the fuzzer."""
+    """Function that takes one input and raises if the kernel and the Python implementation disagree."""
     seeds: Callable[[], Iterator[bytes]]
-    """Returns the initial inputs."""
+    """Function that yields the initial inputs."""
 
 
 TARGETS = {

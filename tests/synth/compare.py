@@ -36,7 +36,7 @@ MODES: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
         "two_phase": (False, True),
     },
 }
-"""Values of the stream options in each mode; one of each is chosen for a program."""
+"""Possible values of stream options, by mode and option. Each program uses one value of each option."""
 
 _ALWAYS: Final[Mapping[str, Sequence[Any]]] = {
     "binary": (False, False, True),
@@ -46,7 +46,7 @@ _ALWAYS: Final[Mapping[str, Sequence[Any]]] = {
 
 
 class RandomChoices:
-    """Choices by a seeded random generator."""
+    """Makes a random program's choices with a seeded random generator."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
@@ -59,7 +59,7 @@ class RandomChoices:
 
 
 class Difference(msgspec.Struct):
-    """A program whose synthetic and real streams differ."""
+    """A program for which the scenario and the server send different streams."""
 
     program: Program
     options: StreamOptions
@@ -77,7 +77,7 @@ class Difference(msgspec.Struct):
 
 @contextmanager
 def running_oracle() -> Iterator[Oracle]:
-    """Yield an oracle with its own server."""
+    """Start a server; yield an oracle that runs programs on this server."""
     with Server(autovacuum="off") as server, server.connect() as connection:
         for slot in range(3):
             connection.execute("SELECT pg_replication_origin_create(%s)", [f"node_{slot}"])
@@ -85,7 +85,7 @@ def running_oracle() -> Iterator[Oracle]:
 
 
 def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | None]:
-    """Run a program; return the number of messages that the server sent, and the difference or None."""
+    """Run random program `number` in a scenario and on the server; return message count and difference."""
     choices = RandomChoices(f"{mode} {number}")
     given = {name: choices.pick(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
     via_root = choices.pick((False, True))

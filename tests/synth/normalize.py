@@ -19,13 +19,13 @@ def normalize(
     """Return the messages of a stream in a form that is equal for every server.
 
     The messages of a streamed transaction are moved to its end, including those of rolled-back savepoints.
-    Empty streamed transactions are omitted, and Stream Aborts of savepoints that were never in a stream block
-    (PostgreSQL 18.0 to 18.4, bug 19616).
+    Empty streamed transactions are omitted. So are Stream Aborts of savepoints that were never in a stream
+    block, which PostgreSQL 18.0 to 18.4 sends (bug 19616).
 
     Args:
         stream: Envelopes that the walsender sent.
         options: Options of the stream.
-        namespace: Schema of the tables; named `s` in the result.
+        namespace: Schema of the tables, which is replaced by `s` in the result.
         ignored: Prefix of logical messages to omit.
     """
     return _Normalizer(options, namespace, ignored).run(stream)
@@ -112,7 +112,7 @@ class _Normalizer:
         return repr(value)
 
     def _named(self, field: str, value: int) -> str:
-        """Return a label for an xid or OID, numbered in order of appearance."""
+        """Return a label for an xid or OID. Labels are numbered in the order in which the values appear."""
         kind = "xid" if field.endswith("xid") else "oid"
         if kind == "oid" and value < 10_000:
             return str(value)

@@ -1,4 +1,4 @@
-"""Run programs on a real server and receive its stream.
+"""Run programs (sequences of database operations) on a real server and receive the server's stream.
 
 After each step the test waits until the walsender has caught up, so that the walsender decodes each record
 with the catalog state at that time.
@@ -31,20 +31,20 @@ _STREAMED: Final = {
     True: "-c debug_logical_replication_streaming=immediate",
     False: "-c debug_logical_replication_streaming=buffered",
 }
-"""Connection options of the walsender by whether each change is streamed immediately."""
+"""Connection options of the walsender. The key says whether each change is streamed immediately."""
 
 FLUSH: Final = "flushed by the test"
-"""Prefix of the logical messages that flush the WAL."""
+"""Prefix of the logical messages that the oracle emits to flush the WAL."""
 
 _ASK_SECONDS: Final = 0.02
-"""Interval in seconds after which the walsender is asked for its position."""
+"""Seconds without data after which the walsender is asked for its position."""
 
 _PATIENCE: Final = 20.0
 """Maximum duration of a step, in seconds."""
 
 
 class Oracle:
-    """Runs programs on a server.
+    """Runs programs (sequences of database operations) on a server and returns the streams sent.
 
     Args:
         server: A running server without autovacuum, which would cause additional Relation messages.
@@ -56,7 +56,7 @@ class Oracle:
 
     @property
     def schema(self) -> str:
-        """Schema of the last program."""
+        """Name of the schema with the tables of the last program."""
         return f"p{self._number}"
 
     def play(
@@ -65,7 +65,7 @@ class Oracle:
         """Return the envelopes that the server sends for a program.
 
         Args:
-            program: The program.
+            program: The tables to create and the steps to execute.
             options: Stream options.
             via_root: The publication's publish_via_partition_root.
             immediate: Whether each change is streamed immediately, if streaming is on.
@@ -78,7 +78,7 @@ class Oracle:
 
 
 class _Run:
-    """One program's connections to the server and the envelopes received."""
+    """One program being run: its connections to the server, and the envelopes received."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _Run:
         return f"WHERE (tableoid, ctid) = ({one})"
 
     def _table(self, connection: psycopg.Connection, name: str) -> str:
-        """Its name now, as this connection sees it."""
+        """Return the present name of a table with its schema, as seen by the connection's transaction."""
         row = connection.execute("SELECT relname FROM pg_class WHERE oid = %s", [self._oids[name]]).fetchone()
         assert row is not None
         return f"{self._name}.{row[0]}"
@@ -311,7 +311,7 @@ class _Run:
 
     @contextmanager
     def _stopped_walsender(self) -> Iterator[None]:
-        """Suspend the walsender, so that it decodes a commit only after all invalidations have arrived."""
+        """Suspend the walsender in the block, so that it decodes a commit after all cache invalidations."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield

@@ -19,13 +19,13 @@ OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
     {"proto_version": 4, "streaming": "parallel"},
     {"proto_version": 4, "streaming": "parallel", "two_phase": True, "binary": True, "messages": True},
 )
-"""Stream options, at least one set per protocol version."""
+"""Sets of stream options, at least one set for each protocol version."""
 
 
 def random_scenario(seed: int, **options: Any) -> tuple[Scenario, Program]:
     """Return a random scenario and its program.
 
-    Depending on the seed, all, large or very large transactions are streamed.
+    The seed also decides which transactions are streamed, if streaming is on: all, large or very large ones.
     """
     work_mem = (MIN_WORK_MEM, 0, 300)[seed % 3]
     given: dict[str, Any] = {

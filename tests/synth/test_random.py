@@ -81,7 +81,7 @@ def test_a_replay_leads_to_the_expected_rows(options: dict[str, Any]) -> None:
 
 
 def without_alter_table() -> Iterator[tuple[Scenario, Program]]:
-    """Yield scenarios without ALTER TABLE, because a stream does not show its effect on existing rows."""
+    """Yield random scenarios without ALTER TABLE, whose effect on existing rows a stream does not show."""
     for seed in range(1_000):
         db, program = random_scenario(seed)
         if not any(isinstance(step, Alter) for step in program.steps):
@@ -89,7 +89,7 @@ def without_alter_table() -> Iterator[tuple[Scenario, Program]]:
 
 
 def complete_tables(db: Scenario, program: Program) -> dict[int, str]:
-    """Return the tables whose rows are all published, by OID."""
+    """Return the names of the tables whose rows and columns are all published, by OID."""
     whole = {
         one.name for one in program.tables if one.published and one.where is None and one.column_list is None
     }
@@ -102,7 +102,7 @@ def complete_tables(db: Scenario, program: Program) -> dict[int, str]:
 
 
 def replayed(tables: Tables, names: dict[int, str]) -> dict[str, list[str]]:
-    """Return the rows of the tables that are not empty."""
+    """Return the replayed rows as sorted text, by table name, without empty tables."""
     there = {names[oid]: table for oid, table in tables.items() if oid in names}
     return {name: sorted(map(str, table)) for name, table in there.items() if len(table)}
 
@@ -110,7 +110,7 @@ def replayed(tables: Tables, names: dict[int, str]) -> dict[str, list[str]]:
 def published_rows(
     db: Scenario, names: dict[int, str], expected: dict[str, list[Any]]
 ) -> dict[str, list[str]]:
-    """Return the expected rows under the tables that they are published under."""
+    """Return the expected rows as sorted text, by the table under whose name they are published."""
     found: dict[str, list[str]] = {}
     for name, rows in expected.items():
         root = db.tables[name].root

@@ -356,7 +356,7 @@ def test_output_is_deterministic_for_a_seed() -> None:
 
 
 class Shop:
-    """Tables with rows, and two open transactions, for refused operations."""
+    """A scenario with tables, rows and two open transactions, to try operations that are refused."""
 
     def __init__(self) -> None:
         self.db = Scenario()

@@ -1,4 +1,4 @@
-"""Text that a scenario accepts is text that a server writes."""
+"""A scenario accepts only text that a server would write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgoutput.synth import Scenario
 
 
 def sent(type_: str, value: Any) -> object:
-    """Return the value as sent in the stream."""
+    """Return a value of type `type_` as a scenario sends it in the stream."""
     db = Scenario(proto_version=1)
     db.enum("public.mood")
     table = db.table("public.t", id="int4 key", v=type_)

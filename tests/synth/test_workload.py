@@ -52,7 +52,7 @@ from tests.synth.workload_sql import create_tables, statements, stream
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120, "rolled_back": 0.4}
 WINDOW: Final = 700
-"""Messages per window, small enough for several windows."""
+"""Number of messages generated at once; small, so that each workload needs several such windows."""
 
 WORKLOADS: Final = {
     "whole": Workload(**SMALL),  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def frames(workload: Workload) -> bytes:
 
 
 def sent(workload: Workload) -> list[XLogData]:
-    """Return the envelopes of a workload."""
+    """Return the envelopes that a workload consists of."""
     raw, found, at = frames(workload), [], 0
     while at < len(raw):
         assert raw[at : at + 1] == b"d"

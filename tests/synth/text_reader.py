@@ -1,4 +1,4 @@
-"""Read streams with all values in text format."""
+"""Read streams and convert all values to text format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgoutput.values import base_types, to_text
 
 
 class TextReader:
-    """Reads the stream of a client with these options."""
+    """Decodes a stream that is sent with the given stream options; returns values in text format."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -28,7 +28,7 @@ class TextReader:
         return message if relation is None else self._as_text(message, relation)
 
     def transactions(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
-        """Yield the committed transactions with values in text format, independent of streaming.
+        """Yield the committed transactions with values in text format, alike with and without streaming.
 
         Omitted are empty transactions, origins (a stream block that starts with a logical message does not
         send them), and logical messages (streamed ones survive the rollback of their savepoint).
@@ -42,7 +42,7 @@ class TextReader:
                 yield msgspec.structs.replace(done, changes=changes, origin=None)
 
     def transactions_after_reconnect(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
-        """Yield the committed transactions of a new connection; transactions prepared before are kept."""
+        """Yield the committed transactions of a new connection. Previously prepared transactions are kept."""
         self._types |= self._decoder.types
         self._decoder = self._new_decoder()
         self._transactions.reconnect(self._decoder)

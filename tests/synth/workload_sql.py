@@ -1,4 +1,4 @@
-"""Workloads as SQL for a real server."""
+"""Workloads as SQL statements, which a real server can execute."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pgoutput.synth.workload.tables import make_tables
 
 
 def stream(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[bytes]:
-    """Yield the messages of a workload."""
+    """Yield the encoded messages of a workload."""
     tables = make_tables(workload.tables)
     for window in plan_windows(workload, window_messages):
         yield from build_window(workload, tables, window).data.to_pylist()
 
 
 def create_tables(workload: Workload) -> Iterator[str]:
-    """Yield the CREATE TABLE statements."""
+    """Yield a CREATE TABLE statement for each table of a workload."""
     for table in make_tables(workload.tables):
         relation = table.relation
         columns = ", ".join(f"{column.name} {_type(column)}" for column in relation.columns)
@@ -37,7 +37,7 @@ def _type(column: m.RelationColumn) -> str:
 
 
 def statements(workload: Workload, messages: Iterable[bytes]) -> Iterator[str]:
-    """Yield the ordinary transactions of a stream as SQL."""
+    """Yield each ordinary transaction (sent as Begin to Commit) of a workload's stream as SQL."""
     decoder = StreamDecoder(workload.proto_version, streaming=workload.streaming)
     parts: list[str] = []
     for data in messages:

@@ -1,4 +1,4 @@
-"""The pytest plugin provides fixtures, and costs nothing in sessions that do not use them."""
+"""The pytest plugin provides fixtures, and does not slow down sessions that do not use the fixtures."""
 
 from __future__ import annotations
 

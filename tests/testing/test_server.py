@@ -1,4 +1,4 @@
-"""A stand-in server in a process of its own responds to clients that hold the GIL of this process."""
+"""A stand-in server in its own process responds to clients that hold the GIL of the test's process."""
 
 from __future__ import annotations
 

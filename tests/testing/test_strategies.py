@@ -1,4 +1,4 @@
-"""Hypothesis strategies of scenarios, of their streams, and of streams with a fault."""
+"""Hypothesis strategies for scenarios, for their streams, and for streams with a fault."""
 
 from __future__ import annotations
 

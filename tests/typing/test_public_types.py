@@ -1,4 +1,4 @@
-"""mypy accepts `public_types.py`: every type is as asserted, and every wrong call is an error."""
+"""mypy accepts `public_types.py`: every type is as asserted there, and every wrong call is an error."""
 
 from __future__ import annotations
 
