@@ -98,7 +98,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_diff_describes_the_new_version(run: Run, spec: SpecCopy) -> None:
     add_version_five(spec)
-    words = README.split("to see it in words:\n\n```\n")[1].split("```")[0]
+    words = README.split("from version 4 to version 5:\n\n```\n")[1].split("```")[0]
     assert run("diff", "v4", "v5", "--spec", spec.folder) == (0, words, "")
 
 
