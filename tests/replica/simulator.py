@@ -45,7 +45,7 @@ class SimulatedServer:
         self._send(operation, after=row)
 
     def update(self, at: int, unchanged: tuple[str, ...] = (), **values: str | None) -> None:
-        """Update a row. `unchanged` names TOASTed columns: the new tuple lacks them if their values stay."""
+        """Update a row. The new tuple lacks the TOASTed columns in `unchanged` whose values stay the same."""
         old = self.rows[at]
         new = {**old, **values}
         self.rows[at] = new

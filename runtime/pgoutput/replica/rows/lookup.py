@@ -35,7 +35,7 @@ class LookupResult(msgspec.Struct, frozen=True):
     value was never sent, because key columns are NOT NULL.
     """
     key_values: dict[Key, KeyValues]
-    """The typed key values in the Delta table that correspond to a key, by key."""
+    """The values that a key has with the column types of the Delta table, by key."""
 
     def take_partial_match(self, key: Key) -> int | None:
         """Remove and return a row that equals the key in every column that was sent; None if there is none.
