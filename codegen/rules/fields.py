@@ -167,7 +167,7 @@ def _absence_is_visible(fields: list[Entry], i: int, tags: set[str | None]) -> b
 
 
 def structs(spec: Spec) -> Iterator[Problem]:
-    """Check that a struct has only plain fields, and at least one of them in all versions."""
+    """Check that a struct has only scalar fields, of which at least one is in all versions."""
     for name, struct in spec.structs.items():
         place = ("structs", name, "fields")
         for i, entry in enumerate(struct.fields):

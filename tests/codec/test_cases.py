@@ -1,4 +1,4 @@
-"""Tests over the table of cases: each codec in each context, decoding and encoding."""
+"""Decode and encode each message of `cases.py` in each version, inside and outside stream blocks."""
 
 from __future__ import annotations
 

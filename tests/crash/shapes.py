@@ -165,7 +165,7 @@ class Writer:
         _run(connection, f"UPDATE {name} SET note = 'updated {self.steps}'{new} WHERE {self._some()}")
 
     def _unchanged(self, connection: Connection, name: str) -> None:
-        """Update rows but not their TOASTed values, so that the server sends unchanged values."""
+        """Update rows but not their TOASTed values, so that the server sends markers for these."""
         _run(connection, f"UPDATE {name} SET amount = amount + 1 WHERE {self._some()}")
 
     def _new_key(self, connection: Connection, name: str) -> None:

@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the major versions of available servers: the wheel's, and from 14 those in PGOUTPUT_SERVERS."""
+    """Return the server versions to test: the wheel's, and those from 14 in PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]

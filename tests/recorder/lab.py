@@ -220,7 +220,7 @@ class Lab:
         return tables
 
     def published(self, publication: str = "p") -> dict[int, tuple[str, str]]:
-        """Return each published table's quoted name, and SQL that names it after FROM, by OID."""
+        """Return each published table's quoted name and the FROM item that selects its rows, by OID."""
         query = f"""SELECT DISTINCT relid::int8, relid::regclass::text,
             CASE relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || relid::regclass
             FROM pg_get_publication_tables('{publication}') JOIN pg_class c ON c.oid = relid"""

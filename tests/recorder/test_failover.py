@@ -151,7 +151,7 @@ def test_a_standby_that_has_all_recorded_transactions_is_recorded_after_its_prom
 
 
 def test_positions_without_transactions_may_be_ahead_of_the_standby(lab: Lab, standby: Standby) -> None:
-    """WAL without published changes is acknowledged too; the standby writes other WAL at the same LSNs."""
+    """The recorder also acknowledges WAL without published changes; a new primary has other WAL there."""
     acknowledged = fail_over_behind_acknowledged(lab, standby)
     lab.record()
     lab.assert_equal()

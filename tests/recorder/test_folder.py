@@ -21,7 +21,7 @@ WHOSE = (PARALLEL.slot, PARALLEL.system_identifier, PARALLEL.database)
 
 
 def test_removed_segments_are_noticed(tmp_path: Path) -> None:
-    """The acknowledged LSN is greater than all LSNs in segments, so that only their number shows the loss."""
+    """The acknowledged LSN exceeds all LSNs in segments, so only the number of segments shows the loss."""
     writer = SegmentWriter(tmp_path, PARALLEL, FIRST)
     for lsn in (10, 20):
         transaction = (Begin(lsn, 0, 1), Commit(lsn, lsn + 1, 0))

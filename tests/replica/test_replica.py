@@ -235,7 +235,7 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
 
 
 def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
-    """A table is renamed, and a new table gets its old name. Both keep their folders without a registry."""
+    """A renamed table and a new table with its old name have separate folders, also without a registry."""
     first = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     first.insert("1")
     assert follows(tmp_path, first, 0)

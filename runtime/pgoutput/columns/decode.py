@@ -229,7 +229,7 @@ def _in_row(row: int, error: DecodeError) -> DecodeError:
 def _relations(
     index: MessageIndex, relations: Sequence[Relation], found: Mapping[str, TupleLocations]
 ) -> Iterator[RelationTuples]:
-    """Yield the tuples of each schema version of a relation, ordered by first row."""
+    """Yield the tuples of each schema version of each relation, in the order of their first rows."""
     groups: dict[int, dict[str, Numbers]] = {}
     for name, tuples in found.items():
         for group in _groups(tuples.versions):

@@ -60,7 +60,7 @@ class CellLists(NamedTuple):
     missing: Mask
     """Whether each change lacks the tuple, so that its list is missing and not just empty."""
     cells: Numbers
-    """Number of each cell in the `MessageIndex` of the batch."""
+    """Index of each cell among all cells of the batch's `MessageIndex`."""
     columns: Numbers
     """Column number of each cell; the columns of all schemas are numbered consecutively."""
     schema: RelationSchema | None = None

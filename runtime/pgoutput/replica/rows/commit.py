@@ -166,7 +166,7 @@ class _ChunkCommit:
         self._files.commit(files, replaced, self._table.schema(), transaction)
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file; each current version of a row ends with the truncate."""
+        """Yield the rows of a data file. Current row versions end at the TRUNCATE's position."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
         moment = _read_moments(self._chunk.changes)[0]

@@ -226,7 +226,7 @@ class Checker:
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """Change the state so that the same relation or missing Begin is not reported again."""
+        """Record an unknown relation or a missing Begin as reported, so that it is not reported again."""
         if isinstance(message, Relation | Type) and self._state.open is None:
             self._state.open = OpenTransaction(None)
         for name in ("relation_oid", "relation_oids"):
