@@ -91,7 +91,7 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> dict[int, int | None]:
-        """Return the row that has the value, for each change without it; None if no change lacks the value."""
+        """Return the row that has the value, for each change without it; None if none lacks it."""
         sources: dict[int, int | None] = {}
         for change, sent in enumerate(cells.sent.to_pylist()):
             if not sent:
