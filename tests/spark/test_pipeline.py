@@ -49,6 +49,7 @@ def table(out: Path, name: str) -> list[dict[str, Any]]:
     return [row for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
 
 
+@pytest.mark.nightly
 def test_each_run_reads_only_new_segments(tmp_path: Path) -> None:
     recording, out = tmp_path / "recording", tmp_path / "out"
     *_, last = record(recording, "pg18_p1")
@@ -69,6 +70,7 @@ def test_each_run_reads_only_new_segments(tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {"catalog", "conf", "pipeline", "tables"}
 
 
+@pytest.mark.nightly
 def test_auto_cdc_needs_a_target_that_supports_merge(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -278,6 +278,7 @@ spark.stop()
 """
 
 
+@pytest.mark.nightly
 def test_replicate_works_with_spark_connect(session: SparkSession, tmp_path: Path) -> None:
     """`replicate` runs in another process, which inherits this session's environment to find Java."""
     folder, target = tmp_path / "recording", tmp_path / "target"

@@ -331,7 +331,7 @@ FEW = "messages_are_read_in_one_partition or tables_are_typed or invalid_options
 
 
 @pytest.mark.skipif(KIND != "classic", reason="this process is one of them")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["connect"])
 def test_a_few_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
     run_in_session(kind, tmp_path, FEW, "4 passed, ")
 

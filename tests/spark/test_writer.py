@@ -484,6 +484,7 @@ def test_a_full_disk_leaves_the_recording_unchanged(tmp_path: Path, monkeypatch:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.nightly
 def test_the_tests_pass_with_spark_connect(tmp_path: Path) -> None:
     """The environment variable SPARK_TESTING makes the Spark Connect server choose a free port."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": "connect", "SPARK_TESTING": "1"}
