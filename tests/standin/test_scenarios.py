@@ -143,7 +143,7 @@ def test_connected_clients_are_sent_later_transactions(tmp_path: Path) -> None:
     db = shop()
     orders = db.tables["public.orders"]
     with (
-        StandIn(db, sender_timeout=1.0) as server,
+        StandIn(db, sender_timeout=10.0) as server,
         recording(server, tmp_path, *OPTION_SETS) as wait_until_acknowledged,
     ):
         for round_ in range(3, 6):
