@@ -3,7 +3,8 @@
 A stand-in server speaks PostgreSQL's frontend/backend protocol and streaming replication protocol, keeps
 replication slots, and has no tables.
 
-- `StandIn` runs a stand-in server in a thread, for tests. `serve` runs one until it is cancelled.
+- `StandIn` runs a stand-in server in a thread, for tests. `serve` runs one in the calling asyncio
+  task until that task is cancelled.
 - `RecordedSource` serves a recording or a capture file. `GeneratedSource` serves a `StreamFactory`, such as
   `pgoutput.synth.Scenario`; `serve` and `StandIn` also take the factory itself. Implement `Source` to serve
   anything else.

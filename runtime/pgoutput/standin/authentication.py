@@ -145,7 +145,7 @@ def _split_gs2_header(client_first: str) -> tuple[str, str]:
 
 
 def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
-    """Check that the channel binding flag agrees with the SASL mechanism (read_client_first_message)."""
+    """Check a GS2 channel binding flag against the SASL mechanism (read_client_first_message)."""
     if flag == "y" and is_offered:
         raise ServerError(
             "28000",

@@ -30,7 +30,7 @@ class PreparedStatement(msgspec.Struct):
     parameter_types: Sequence[int]
     """Type OIDs of the statement's parameters."""
     description: Result | None = None
-    """Result without rows, which holds the result's columns; None before the first Describe message."""
+    """Columns of the statement's result, as a result without rows; None before the first Describe message."""
 
 
 class Portal(msgspec.Struct):
@@ -41,7 +41,7 @@ class Portal(msgspec.Struct):
     parameters: Sequence[SqlValue]
     """Values of the statement's parameters."""
     formats: Sequence[int]
-    """Format codes of the result columns: one per column, one for all columns, or none for text."""
+    """Format codes (0 text, 1 binary): one per result column, one for all columns, or empty for text."""
     result: Result | None = None
     """Result of the statement, or None before the statement is executed."""
     rows: Iterator[Sequence[SqlValue]] = iter(())
@@ -49,7 +49,7 @@ class Portal(msgspec.Struct):
 
 
 class ReplicationProgress(msgspec.Struct):
-    """Progress of a walsender and its client in the stream, for the view pg_stat_replication."""
+    """How far a walsender has sent and its client has written, for the view pg_stat_replication."""
 
     slot: Slot
     """Slot that the walsender streams from."""

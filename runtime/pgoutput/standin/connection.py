@@ -1,4 +1,4 @@
-"""Handle one client's connection, from the startup packet to the end (src/backend/tcop/postgres.c)."""
+"""Handle one client's connection from startup to disconnection (src/backend/tcop/postgres.c)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _AUTHENTICATION_SECONDS: Final = 60.0
 """Time that a client has to authenticate, in seconds (authentication_timeout)."""
 
 _FLUSHING_TAGS: Final = (b"Q", b"S", b"H")
-"""Tags of the messages whose responses are sent at once: Query, Sync and Flush."""
+"""Tags of the frontend messages after which buffered responses are sent: Query, Sync and Flush."""
 
 _MAX_BUFFERED_BYTES: Final = 8192
-"""Number of response bytes above which buffered responses are sent."""
+"""Size in bytes above which buffered responses are sent without waiting for Sync or Flush."""
 
 _CANCEL_KEY: Final = Struct(">II")
 _TRUE_WORDS: Final = ("true", "on", "yes", "1")
@@ -204,7 +204,7 @@ class Connection:
 
 
 def _replication_mode(options: dict[str, str]) -> str:
-    """Return the replication mode of the startup option `replication`: logical, physical or none."""
+    """Return the mode that the startup option `replication` requests: logical, physical or none."""
     replication = options.get("replication", "").lower()
     if replication == "database":
         return "logical"

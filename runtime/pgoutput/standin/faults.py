@@ -1,7 +1,7 @@
 """Faults that a stand-in server injects, to test how clients handle errors.
 
-Faults count only messages that are new to the slot: messages sent again after a reconnect are sent intact. A
-client that reconnects therefore always makes progress.
+Faults count and change only messages that a slot sends for the first time. Messages sent again after a
+reconnect are intact, so that a client that reconnects always makes progress.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Faults that a stand-in server injects. The value None or False disables a fault."""
 
     drop_after: int | None = None
-    """Number of new messages after which each connection is dropped without an error message."""
+    """Number of messages after which each connection is dropped without an error message. Messages sent again
+    after a reconnect are not counted."""
     delay: int | None = None
     """Delay before each message, in milliseconds."""
     duplicate: int | None = None
-    """Interval N: every N-th new message is sent twice."""
+    """Interval N: every N-th message that was not sent before is sent twice."""
     truncate_message: int | None = None
-    """Interval N: every N-th new message is sent without its last byte."""
+    """Interval N: every N-th message that was not sent before is sent without its last byte."""
     flip_bit: int | None = None
-    """Interval N: one bit of every N-th new message is flipped. The choice of the bit is deterministic."""
+    """Interval N: a deterministic bit is flipped in every N-th message that was not sent before."""
     stall_keepalive: bool = False
     """Whether the server sends no keepalives, not even requested ones, and keeps silent clients connected."""
 
@@ -76,17 +77,17 @@ class SlotProgress(msgspec.Struct):
     """How far a slot's stream has been sent on all connections that used the slot."""
 
     furthest: tuple[int, int] = (0, 0)
-    """Place of the furthest message sent: the end LSN of the last transaction before the message, and the
-    message's number after that transaction, from 1. A message at a larger place is new to the slot."""
+    """Pair that locates the last message sent so far: end LSN of the transaction that ended before the
+    message, and the message's number after that transaction, from 1. Later messages have larger pairs."""
     new_messages: int = 0
-    """Number of different messages sent so far. Messages sent again after a reconnect are not counted."""
+    """Number of messages sent so far. Messages sent again after a reconnect are not counted."""
 
 
 class FaultInjector:
     """Applies faults to the messages that are sent on one connection.
 
     Attributes:
-        drops_connection: Whether the fault `drop-after` requires that the connection is dropped now.
+        drops_connection: Whether the connection must be dropped once the last applied message is sent.
 
     Args:
         faults: Faults to inject.

@@ -92,7 +92,7 @@ def ready_for_query(transaction_status: bytes) -> bytes:
 
 
 def row_description(fields: Sequence[Field], formats: Sequence[int] = ()) -> bytes:
-    """Encode RowDescription, the columns of a query result. Without `formats`, all have text format."""
+    """Encode RowDescription, the columns of a query result. An empty `formats` means text for all columns."""
     parts = [INT16.pack(len(fields))]
     for number, field in enumerate(fields):
         format_ = formats[number] if formats else 0

@@ -40,7 +40,7 @@ async def serve(
     settings: Mapping[str, str] | None = None,
     listening: Callable[[int], None] = lambda port: None,
 ) -> None:
-    """Run a stand-in server until the task is cancelled.
+    """Run a stand-in server until the calling asyncio task is cancelled.
 
     Args:
         source: A source, or a stream factory such as a scenario.
@@ -55,7 +55,7 @@ async def serve(
         faults: Faults to inject; None for no faults.
         sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
             to never disconnect.
-        settings: Values that replace the default settings, or values of additional settings.
+        settings: Values that replace default settings or add settings, by setting name.
         listening: Function that is called with the port once the server listens.
 
     Raises:
@@ -96,7 +96,7 @@ async def serve(
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close a connection. Abort it if the client does not read the last response in time."""
+    """Close a connection. Abort it if the client has not read the last response after `_CLOSE_SECONDS`."""
     writer.close()
     with suppress(OSError, TimeoutError, asyncio.CancelledError):
         async with asyncio.timeout(_CLOSE_SECONDS):
@@ -120,7 +120,7 @@ class StandIn:
             channel binding.
         faults: Faults to inject; None for no faults.
         sender_timeout: Time after which a silent client is disconnected, in seconds; 0 to never disconnect.
-        settings: Values that replace the default settings, or values of additional settings.
+        settings: Values that replace default settings or add settings, by setting name.
 
     Raises:
         ValueError: On entry: a user is given without a password, or a password without a user.

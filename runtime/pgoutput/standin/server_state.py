@@ -33,7 +33,7 @@ class ServerState:
         faults: Faults that the server injects.
         verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
         sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
-        settings: Values that replace the default settings, or values of additional settings.
+        settings: Values that replace default settings or add settings, by setting name.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ServerState:
         """Return the names of the publications.
 
         Args:
-            mentioned: Names to return as publications too if the source accepts any publication name.
+            mentioned: Names that are also returned if the source accepts any publication name.
         """
         return self.source.publications or list(dict.fromkeys((*self._created_publications, *mentioned)))
 
@@ -89,7 +89,7 @@ class ServerState:
         two_phase: bool = False,
         failover: bool = False,
     ) -> Slot:
-        """Create a slot in the database of `backend`, confirmed up to the start of the source.
+        """Create a slot in the database of `backend`. Its confirmed flush LSN is the source's `start_lsn`.
 
         Raises:
             ServerError: The plugin is not pgoutput, the name is taken or not valid, or all slots are in use.

@@ -59,7 +59,7 @@ class Settings:
         server_version: Reported version, such as 18.4.
         user: Name of the connected user.
         sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
-        overrides: Values that replace the defaults, or values of additional settings.
+        overrides: Values that replace default settings or add settings, by setting name.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Settings:
             raise ServerError("42704", f'unrecognized configuration parameter "{name}"') from None
 
     def set(self, name: str, value: str) -> str | None:
-        """Change or add a setting. Return its name if the client must be informed of the change, else None.
+        """Change or add a setting. Return its name if the client must be told of the change, else None.
 
         Values are stored without validation, because no setting changes the server's behavior. The only
         accepted client encoding is UTF8.
@@ -106,7 +106,7 @@ class Settings:
         return name if changed and name in REPORTED else None
 
     def catalog_rows(self) -> Mapping[str, str]:
-        """Return the rows of pg_settings: values by setting name. Times are milliseconds without a unit."""
+        """Return the values that pg_settings shows, by setting name. Times are plain milliseconds."""
         return self._values | {"wal_sender_timeout": self._values["wal_sender_timeout"].removesuffix("ms")}
 
 

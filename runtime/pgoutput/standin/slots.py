@@ -34,11 +34,11 @@ class Slot(msgspec.Struct):
     failover: bool = False
     """Value of the slot's failover flag, which has no effect in a stand-in server."""
     owner_pid: int = 0
-    """Process ID of the connection that created the slot, and that drops a temporary slot when it ends."""
+    """Process ID of the connection that created the slot. A temporary slot ends with the connection."""
     active_pid: int | None = None
     """Process ID of the connection that streams from the slot, or None."""
     progress: SlotProgress = msgspec.field(default_factory=SlotProgress)
-    """How far the slot's stream has been sent. Faults are injected only into messages not sent before."""
+    """How far the slot's stream has been sent. Faults affect only messages not sent before."""
 
 
 class Slots:

@@ -31,7 +31,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
     messages: bool = False
     """Whether logical decoding messages are sent."""
     origin: Literal["any", "none"] = "any"
-    """Which changes to send: `any` for all, `none` for those without a replication origin."""
+    """Which changes are sent: `any` for all changes, `none` for changes without a replication origin."""
 
 
 class Source(Protocol):
@@ -83,8 +83,8 @@ class Source(Protocol):
 class StreamFactory(Protocol):
     """An object that generates streams, such as `pgoutput.synth.Scenario`.
 
-    The generated stream may grow while it is served. A later call of `stream` then returns the earlier
-    messages before the new messages, and `end_lsn` is larger.
+    The generated stream may grow while it is served: a later call of `stream` returns the same messages and
+    then new messages, and `end_lsn` is larger.
     """
 
     @property
@@ -111,11 +111,11 @@ class StreamFactory(Protocol):
 class GeneratedSource:
     """A source that serves the streams of a stream factory.
 
-    If the factory has an attribute of the same name as one below, that attribute replaces the default.
+    Each attribute with a default has the value of the factory's attribute of that name, if there is one.
 
     Attributes:
         server_version: Reported PostgreSQL version; 18.4 by default.
-        system_identifier: System identifier that IDENTIFY_SYSTEM reports.
+        system_identifier: System identifier that IDENTIFY_SYSTEM reports; 7000000000000000001 by default.
         database: Name of the only database; by default the empty string, which accepts any name.
         publications: Names of the publications; by default None, which accepts any name.
         tables: Published tables shown in the catalogs; always empty.

@@ -39,7 +39,7 @@ JSONB: Final = 3802
 
 
 def infer_type_oid(value: SqlValue) -> int:
-    """Return the OID of a type for a result column of unknown type: the smallest that represents `value`."""
+    """Return the OID of the smallest type that represents `value`, for a result column of unknown type."""
     if isinstance(value, int):
         return INT4 if -(1 << 31) <= value < 1 << 31 else INT8
     return FLOAT8 if isinstance(value, float) else TEXT

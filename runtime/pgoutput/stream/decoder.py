@@ -1,4 +1,4 @@
-"""Stateful decoder of one connection's messages: stream blocks, relations and types."""
+"""Stateful decoder of one connection's messages, which tracks stream blocks, relations and types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class StreamDecoder:
         proto_version: Protocol version.
         streaming: Value of the option `streaming`.
         in_stream: Whether a stream block is open (in_streamed_transaction in worker.c).
-        relations: Last Relation message of each relation, by OID. It describes the changes that follow.
+        relations: Last Relation message of each relation, by OID. A Relation message describes the
+            changes that follow.
         types: Last Type message of each type, by OID.
 
     Args:
@@ -82,7 +83,7 @@ class StreamDecoder:
         return bytes(versions.get(tag, 0) for tag in range(256))
 
     def walk(self, data: bytes) -> Iterator[Piece]:
-        """Yield the fields of a message as `decode` would decode it next. The decoder's state is unchanged.
+        """Yield the fields of the next message, as `decode` would decode them. The decoder's state is unchanged.
 
         Raises:
             DecodeError: The bytes are not a valid message at this point of the stream.

@@ -43,7 +43,7 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         """Yield the rows with the current columns. A column added after the row was stored is None (NULL).
 
-        A cell is UNCHANGED if no message has carried its value.
+        A cell is UNCHANGED if no message has contained its value.
         """
         names = [column.name for column in self.relation.columns]
         for rows in self._rows.values():

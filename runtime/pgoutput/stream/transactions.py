@@ -18,9 +18,9 @@ from pgoutput.stream.decoder import StreamDecoder
 ChangeMessage: TypeAlias = (
     messages.Insert | messages.Update | messages.Delete | messages.Truncate | messages.LogicalMessage
 )
-"""Message that carries a change: Insert, Update, Delete, Truncate or LogicalMessage."""
+"""Message of a change: Insert, Update, Delete, Truncate or LogicalMessage."""
 End: TypeAlias = messages.Commit | messages.StreamCommit | messages.CommitPrepared
-"""Message that commits a transaction."""
+"""Message that commits a transaction: Commit, Stream Commit or Commit Prepared."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -28,8 +28,8 @@ class Change(msgspec.Struct, frozen=True):
 
     message: ChangeMessage
     relations: tuple[messages.Relation, ...]
-    """Relation messages of the changed relations: one for an Insert, Update or Delete, all relations of a
-    Truncate in its order, none for a LogicalMessage."""
+    """Relation messages of the changed relations: one for an Insert, Update or Delete, one per
+    truncated relation (in message order) for a Truncate, none for a LogicalMessage."""
 
 
 class Transaction(msgspec.Struct, frozen=True):

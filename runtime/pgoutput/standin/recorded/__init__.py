@@ -1,7 +1,7 @@
 """Serve recordings and capture files.
 
-- `RecordedSource` is a source for a stand-in server. It reads the whole recording when it is created, unless
-  the metadata of the segments suffices, and again for each connection.
+- `RecordedSource` is a source for a stand-in server. Creating the source reads all messages,
+  unless the metadata of the segments is enough to index the stream. Each connection reads all messages again.
 """
 
 from pgoutput.standin.recorded.source import RecordedSource

@@ -21,8 +21,8 @@ _LSN_FIELDS: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
     messages.RollbackPrepared: lambda message: message.rollback_end_lsn,
     messages.StreamAbort: lambda message: message.abort_lsn,
 }
-"""Functions that return the LSN in a message, by message class. Messages that follow and contain no LSN get
-the same LSN."""
+"""Functions that return the LSN that a message contains, by message class. Messages without an LSN get the
+LSN of the last earlier message of one of these classes."""
 
 _WITHOUT_LSN: Final = (messages.Relation, messages.Type)
 _OPENING_TAGS: Final = frozenset(b"BbS")
@@ -39,7 +39,7 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
 
     Args:
         stream: A stream recorded without envelopes.
-        start_lsn: LSN of the messages before the first one that contains an LSN.
+        start_lsn: LSN for messages that precede the first message with an LSN.
     """
     decoder, current, lsn = stream.decoder(), None, start_lsn
     opening: RecordedMessage | None = None

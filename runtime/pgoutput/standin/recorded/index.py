@@ -18,7 +18,7 @@ CHANGE_TAGS: Final = frozenset(b"IUDT")
 """Tags of Insert, Update, Delete and Truncate messages, which are served without being decoded."""
 
 ABANDONED: Final = -1
-"""Value in `StreamIndex.end_lsns` for a transaction that its session did not complete, and that a later
+"""Value in `StreamIndex.end_lsns` for a transaction that was not completed in its session, and that a later
 session sends again. The value is lower than any LSN, so that the incomplete transaction is never served."""
 
 _NEVER: Final = 1 << 64
@@ -38,8 +38,8 @@ class StreamIndex(msgspec.Struct):
     """LSN of the commit, prepare or abort of each transaction whose first message does not contain that LSN,
     by position of the first message; `ABANDONED` for a transaction that a later session sends again."""
     incomplete_from: int = _NEVER
-    """Position of an incomplete transaction or stream block at the stream's end. Only messages before this
-    position are served."""
+    """Position of the first message of an incomplete transaction or stream block at the stream's end;
+    `_NEVER` if the stream ends between transactions. Only messages before this position are served."""
     relations: dict[int, messages.Relation] = {}
     """Last Relation message of each table, by OID."""
     has_lsns: bool = False
@@ -47,7 +47,7 @@ class StreamIndex(msgspec.Struct):
 
 
 def index_stream(stream: RecordedStream) -> StreamIndex:
-    """Return the index of a stream. Read the messages only if the metadata of the segments does not suffice.
+    """Return the index of a stream, made from the segments' metadata if possible, else from the messages.
 
     Raises:
         RecordingError: The recording cannot be read, or a message of the stream is invalid.
@@ -58,8 +58,7 @@ def index_stream(stream: RecordedStream) -> StreamIndex:
 def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
     """Return the index of a stream without reading its messages, or None if that is impossible.
 
-    The index can be made from metadata if the stream has one session and all its transactions are complete
-    and committed.
+    The index can be made from metadata if the stream has one session and every transaction ends with Commit.
     """
     metadata = stream.metadata
     ended = {end.begin for one in metadata for end in one.ends if end.type == "Commit"}
@@ -114,11 +113,11 @@ class _Indexer:
         self._open_position: int | None = None
         """Position of the first message of the open transaction or stream block, or None."""
         self._is_block = False
-        """Whether `_open_position` belongs to a stream block, not to a transaction."""
+        """True if `_open_position` belongs to a stream block, False if it belongs to a transaction."""
         self._streamed: dict[int, int] = {}
         """Position of the first message of each open streamed transaction, by xid."""
         self._sent_late: dict[str, int] = {}
-        """Position of the first message of each prepared transaction that is sent at its commit, by GID."""
+        """Position of the first message of each transaction sent only at COMMIT PREPARED, by gid."""
         self._ended_lsn = 0
         self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
             messages.Begin: self._begin,

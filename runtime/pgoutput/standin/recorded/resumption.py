@@ -1,7 +1,7 @@
 """Resume a recorded stream for a client that has received a part of it.
 
-Transactions that ended before the client's position are left out. The relation cache of a new connection is
-empty, so Relation and Type messages that stand only in the omitted part are sent before their first use.
+Transactions that ended before the LSN confirmed by the client are left out. The relation cache of a new
+connection is empty, so Relation and Type messages of the omitted part are sent before their first use.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def resume(
         recorded: Messages of the stream with their sessions and LSNs.
         stream: The recorded stream.
         index: Index of the stream.
-        after_lsn: Position of the client; transactions committed before this LSN are left out
-            (SnapBuildXactNeedsSkip).
+        after_lsn: LSN up to which the client has confirmed the stream. Transactions committed before this LSN
+            are left out (SnapBuildXactNeedsSkip).
     """
     resumption = _Resumption(stream, index, after_lsn)
     current = None
@@ -92,7 +92,7 @@ class _Resumption:
         }
 
     def start_session(self) -> None:
-        """Start the recording's next session: forget open transactions, which the session contains again."""
+        """Start the recording's next session: forget open transactions, because the session repeats them."""
         self._decoder = self._stream.decoder()
         self._streamed.clear()
         self.skipping = False
@@ -105,7 +105,7 @@ class _Resumption:
         return not self.skipping if handler is None else handler(message)
 
     def missing_descriptions(self, data: bytes) -> Iterator[bytes]:
-        """Yield the encoded Type and Relation messages that must be sent before this change."""
+        """Yield the encoded Type and Relation messages that must be sent before the change message `data`."""
         version = self._stream.options.proto_version
         in_stream = self._decoder.in_stream
         xid = _UINT32.unpack_from(data, 1)[0] if in_stream else None
@@ -181,7 +181,7 @@ class _Resumption:
 
 
 def _relation_oids(data: bytes, position: int) -> Iterator[int]:
-    """Yield the relation OIDs of a change. In Truncate, the OIDs follow their count and the options."""
+    """Yield the relation OIDs in an encoded change message. `position` is the offset after tag and xid."""
     if data[0] != _TRUNCATE:
         yield _UINT32.unpack_from(data, position)[0]
         return

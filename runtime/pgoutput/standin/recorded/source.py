@@ -22,15 +22,15 @@ class RecordedSource:
     Clients must request the options with which the stream was recorded. Other options are accepted if the
     stream would have the same bytes: for instance any value of `streaming` if no transaction was streamed.
 
-    The whole recording is read when the source is created, unless the metadata of the segments suffices, and
-    again for each connection. The messages are never kept in memory.
+    Creating the source reads all messages, or only the segments' metadata if that is enough to index the
+    stream. Each connection reads all messages again. The messages are never kept in memory.
 
     Attributes:
         server_version: PostgreSQL version of the recorded server.
         system_identifier: System identifier of the recorded server.
         database: Name of the recorded database, or the empty string to accept any name.
         publications: Names of the recorded publications, or None to accept any name.
-        tables: Recorded tables, each as its last Relation message.
+        tables: Last Relation message of each recorded table.
         start_lsn: LSN before the first transaction of the stream.
         end_lsn: LSN of the end of the stream.
 
@@ -86,8 +86,8 @@ OptionMatcher: TypeAlias = Callable[[StreamIndex, PluginOptions, PluginOptions],
 def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
     """Return whether the stream has the same bytes for the recorded and the requested value of `streaming`.
 
-    Without stream blocks, all values give the same bytes. Without Stream Abort, the values on and parallel
-    give the same bytes, because Stream Abort is the only message whose encoding differs.
+    If the stream has no stream blocks, all values give the same bytes. If the stream has no Stream Abort, the
+    only message whose encoding differs, the values on and parallel give the same bytes.
     """
     if requested.streaming == recorded.streaming or ord("S") not in index.tags:
         return True

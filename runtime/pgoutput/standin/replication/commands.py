@@ -34,7 +34,7 @@ class CreateSlot(msgspec.Struct, frozen=True):
     plugin: str | None
     """Name of the output plugin, or None for a physical slot."""
     options: OptionList
-    """Options of the command. Options in the syntax before PostgreSQL 15 are converted to current options."""
+    """Pairs of option name and value. Keywords from before PostgreSQL 15 are converted to such pairs."""
 
 
 class DropSlot(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class AlterSlot(msgspec.Struct, frozen=True):
     slot: str
     """Name of the slot."""
     options: OptionList
-    """Names and new values of the slot's flags two_phase and failover."""
+    """Pairs of name and new value for the slot's flags two_phase and failover."""
 
 
 class StartReplication(msgspec.Struct, frozen=True):
@@ -61,11 +61,11 @@ class StartReplication(msgspec.Struct, frozen=True):
     slot: str | None
     """Name of the slot, or None for physical replication without a slot."""
     lsn: int
-    """LSN to start from."""
+    """LSN at which the client asks the stream to start."""
     logical: bool
     """Whether the command has the keyword LOGICAL."""
     options: OptionList
-    """Options of the output plugin; empty for physical replication."""
+    """Pairs of name and value of the output plugin's options; empty for physical replication."""
 
 
 Command: TypeAlias = IdentifySystem | ReadSlot | CreateSlot | DropSlot | AlterSlot | StartReplication
@@ -118,7 +118,7 @@ _LEGACY_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "RESERVE_WAL": ("reserve_wal", None),
     "TWO_PHASE": ("two_phase", None),
 }
-"""Name and value of an option in the current syntax, by its keyword in the syntax before PostgreSQL 15."""
+"""Pairs of option name and value in the current syntax, by the option's keyword before PostgreSQL 15."""
 
 
 def _drop_slot(scanner: Scanner) -> DropSlot:
@@ -148,4 +148,4 @@ _PARSERS: Final[Mapping[str, Callable[[Scanner], Command]]] = {
     "ALTER_REPLICATION_SLOT": _alter_slot,
     "START_REPLICATION": _start_replication,
 }
-"""Parsers of the replication commands, by first keyword. SHOW is missing because it is executed as SQL."""
+"""Functions that parse a command, by its first keyword. SHOW is missing because it is executed as SQL."""

@@ -1,6 +1,6 @@
 """Parse the options of START_REPLICATION and check them as the plugin pgoutput does.
 
-Error messages follow pgoutput.c, parse_output_parameters and pgoutput_startup.
+Error messages follow parse_output_parameters and pgoutput_startup in PostgreSQL's pgoutput.c.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _VERSIONED_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "streaming": {"on": "streaming", "parallel": "parallel streaming"},
     "two_phase": {"on": "two-phase commit"},
 }
-"""Options that need a certain protocol version, and the server's description of their values."""
+"""Names in error messages of option values that need a minimum protocol version, by option and value."""
 
 
 def parse_boolean(name: str, value: str | None) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from pgoutput.standin.protocol import ServerError
 
 OptionList: TypeAlias = list[tuple[str, str | None]]
-"""Options as pairs of name and value, in the order of the command. The value is None for a name alone."""
+"""Pairs of option name and value, in the order of the command. The value is None if it is left out."""
 
 
 _TOKEN: Final = re.compile(

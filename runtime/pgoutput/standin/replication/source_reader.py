@@ -17,10 +17,10 @@ from pgoutput.standin.source import Envelope
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _MAX_BUFFERED_BYTES: Final = 1 << 20
-"""Number of buffered bytes at which the thread pauses. The last message may exceed the limit."""
+"""Number of buffered bytes at which the source's thread pauses. The last message may exceed this number."""
 
 _MAX_TAKEN_BYTES: Final = 1 << 18
-"""Number of bytes after which `SourceReader.take` returns. The last message may exceed the limit."""
+"""Number of bytes at which `SourceReader.take` returns. The last message may exceed this number."""
 
 _POLL_SECONDS: Final = 0.02
 """Pause before a source that has no new message is read again, in seconds."""
@@ -47,7 +47,7 @@ class SourceReader:
     """Reads a source in a thread and buffers a bounded number of CopyData messages.
 
     Args:
-        envelopes: Envelopes from the source, or None while no new message is available.
+        envelopes: Iterator that yields the source's envelopes, and None while no new message is available.
         faults: Faults to inject.
         progress: How far the slot's stream has been sent, shared by all connections of the slot.
         start_lsn: LSN that the client requested as the start of the stream.
@@ -77,9 +77,9 @@ class SourceReader:
         return self._injector is not None and self._injector.drops_connection
 
     async def take(self) -> tuple[bytes, int] | None:
-        """Wait for data and return the buffered CopyData messages, or None at the end of the source.
+        """Wait for data. Return buffered CopyData messages and an LSN, or None at the end of the source.
 
-        The second item is the LSN up to which all ended transactions are complete with these messages.
+        This and earlier calls have returned all of the transactions that end at or before the LSN.
 
         Raises:
             Exception: The error that the source raised.
@@ -108,7 +108,7 @@ class SourceReader:
         return b"".join(messages), lsn
 
     def close(self) -> None:
-        """Tell the thread to stop, without waiting. The thread stops after the source's next envelope."""
+        """Tell the thread to stop and return immediately. The thread stops after the next envelope."""
         self._closed = True
         self._has_room.set()
 
@@ -154,7 +154,7 @@ class SourceReader:
         self._append(header + data)
 
     def _track_end(self, data: bytes) -> None:
-        """Remember the transaction's end LSN if the message ends a transaction."""
+        """Remember the end LSN of the transaction that the message `data` ends, if any."""
         offset = _END_LSN_OFFSETS.get(data[0]) if data else None
         if offset is not None:
             self._ended_lsn = max(self._ended_lsn, _LSN.unpack_from(data, offset)[0])

@@ -94,14 +94,14 @@ class WalSender:
             raise source_failed(error) from None
 
     async def _drop_connection(self) -> None:
-        """Close only the socket's sending side: a reset would discard data that the client has not read."""
+        """Close the socket only for sending: a reset would discard data that the client has not read."""
         with suppress(NotImplementedError):  # TLS cannot close one side
             self._writer.write_eof()
         await asyncio.sleep(_LINGER_SECONDS)
         raise Terminated
 
     async def _receive(self) -> None:
-        """Handle messages of the client until it ends the stream (ProcessRepliesIfAny)."""
+        """Handle the client's messages until the client ends the stream (ProcessRepliesIfAny)."""
         while True:
             tag, body = await read_message(self._reader)
             self._last_reply = time.monotonic()
@@ -155,5 +155,5 @@ class WalSender:
 
 
 def source_failed(error: Exception) -> ServerError:
-    """Return the error that reports an exception raised by a source."""
+    """Return the ServerError that reports a source's exception to the client."""
     return ServerError("XX000", f"the stand-in server's source has failed: {type(error).__name__}: {error}")

@@ -147,7 +147,7 @@ def _describe_result(result: Result, formats: Sequence[int]) -> bytes:
 
 
 def _expand_formats(formats: Sequence[int], count: int) -> Sequence[int]:
-    """Return a format code for each value. A single code applies to all values; no code means text."""
+    """Return one format code for each of `count` values. A single code applies to all; no code means text."""
     if len(formats) <= 1:
         return [*formats, 0][:1] * count
     if len(formats) != count:

@@ -16,7 +16,7 @@ from pgoutput.standin.values import BOOL, INT4, INT8, NAME, PG_LSN, TEXT, SqlVal
 from pgoutput.wire import format_lsn, parse_lsn
 
 FunctionTable: TypeAlias = Mapping[str, tuple[int, Callable[..., SqlValue]]]
-"""Pairs of the return type's OID and the implementation, by the function's SQL name."""
+"""Pairs of return type OID and Python function, by the name of the SQL function."""
 
 
 def make_functions(server: ServerState, backend: Backend, *, execute: bool) -> FunctionTable:

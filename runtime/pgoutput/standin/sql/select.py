@@ -25,7 +25,7 @@ _STEPS: Final = 200
 """Number of SQLite virtual machine instructions between two checks of the time limit."""
 
 _MAX_VALUE_BYTES: Final = 1 << 16
-"""Maximum size of a value in a query, in bytes. It bounds the run time of a single SQLite instruction."""
+"""Maximum size of a value in a query, in bytes. This bounds the run time of one SQLite instruction."""
 
 _MAX_RESULT_BYTES: Final = 1 << 20
 _ALLOWED_ACTIONS: Final = (
@@ -91,7 +91,7 @@ def _is_text(type_oid: int) -> bool:
 
 
 def _record_errors(function: Callable[..., SqlValue], failures: list[ServerError]) -> Callable[..., SqlValue]:
-    """Return a function that also appends its errors to `failures`, because SQLite hides their text."""
+    """Wrap `function` to append its errors to `failures`, because SQLite hides the text of the errors."""
 
     def call(*arguments: SqlValue) -> SqlValue:
         try:

@@ -108,7 +108,7 @@ def string_literals(sql: str) -> Iterator[str]:
 
 
 def _end_of_parentheses(sql: str, position: int) -> int:
-    """Return the position after the closing parenthesis of the parenthesis that opens at `position`."""
+    """Return the position after the parenthesis that matches the opening parenthesis at `position`."""
     depth = 0
     while match := _TOKEN.match(sql, position):
         position = match.end()

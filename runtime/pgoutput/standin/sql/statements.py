@@ -178,4 +178,4 @@ _STATEMENTS: Final[Mapping[str, Statement]] = {
     r"RELEASE\s": _no_effect("RELEASE"),
     rf"CREATE\s+PUBLICATION\s+{_NAME}": _create_publication,
 }
-"""Functions that execute statements, by the regular expression that the statement's text must match."""
+"""Functions that execute statements, by a regular expression that matches the start of the statement."""

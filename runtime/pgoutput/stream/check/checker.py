@@ -42,8 +42,8 @@ _RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
 class Checker:
     """Checks the messages of a stream against `RULES`, one after the other.
 
-    A stream may end anywhere, because a connection may break. After a violation the checker tolerates the
-    consequences of the invalid message, so that most faults are reported only once.
+    A stream may end anywhere, because a connection may break. After a violation the checker adapts its
+    state to the invalid message, so that most errors are reported only once.
 
     Attributes:
         fed: Number of messages and envelopes that have been checked.
@@ -96,7 +96,7 @@ class Checker:
         self._state.connect(options)
 
     def feed(self, data: Buffer | Message) -> Violation | None:
-        """Check the next message and return its first violation, or None if the message is legal.
+        """Check the next message and return its first violation, or None if no rule is violated.
 
         Args:
             data: A pgoutput message or its bytes, or a decoded envelope such as XLogData.
@@ -124,7 +124,7 @@ class Checker:
         return self._feed(raw, None)
 
     def feed_envelope(self, data: Buffer) -> Violation | None:
-        """Check the next envelope, given as bytes. Return its first violation, or None if it is legal."""
+        """Check the next envelope, given as bytes. Return its first violation, or None."""
         try:
             outer = envelope.decode(data)
         except DecodeError as error:
@@ -179,11 +179,10 @@ class Checker:
     def _handle_undecodable(
         self, data: bytes, error: DecodeError
     ) -> Violation | tuple[Message, Violation | None]:
-        """Return the violation for a message that cannot be decoded in the current state.
+        """Return the violation for a message that cannot be decoded at this point of the stream.
 
-        If the message could be decoded if a stream block were open instead of closed, or closed instead of
-        open, return a pair: the message and its violation, or the message and None if a rule reports the
-        violation.
+        If the message is valid inside a stream block but none is open, or the reverse, return the decoded
+        message with the violation, or with None if a rule reports the violation or the message is tolerated.
         """
         state = self._state
         version = state.options.proto_version
@@ -210,7 +209,7 @@ class Checker:
     def _at(
         self, rule: str, breach: Breach, message: Message, data: bytes, outer: XLogData | None
     ) -> Violation:
-        """Return the violation for a breach of a rule, with the byte offset of the invalid field."""
+        """Build the Violation for a rule and its breach; compute the byte offset of the invalid field."""
         path, text = breach
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
@@ -226,7 +225,7 @@ class Checker:
         return Violation(rule, self._state.number, byte, name, field, f"{where}: {text}")
 
     def _suppress_repeats(self, message: Any) -> None:
-        """Record an unknown relation or a missing Begin as reported, so that it is not reported again."""
+        """Note an invalid message's relations and missing Begin, to not report them for later messages."""
         if isinstance(message, Relation | Type) and self._state.open is None:
             self._state.open = OpenTransaction(None)
         for name in ("relation_oid", "relation_oids"):

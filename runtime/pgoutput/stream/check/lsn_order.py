@@ -21,7 +21,7 @@ _LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.StreamAbort: "abort_lsn",
     m.LogicalMessage: "lsn",
 }
-"""Name of the field with the LSN by which messages are ordered, by message class."""
+"""Name of the LSN field that must not be before the end of the last transaction, by message class."""
 
 _START_LSN_FIELD: Final[Mapping[type[Message], str]] = {
     m.Commit: "commit_lsn",

@@ -22,7 +22,7 @@ class Violation(msgspec.Struct, frozen=True):
     byte: int
     """Byte offset of the invalid field in the message, or in the envelope for rules about envelopes."""
     name: str | None
-    """Name of the message; None if its tag is unknown."""
+    """Class name of the message, such as Insert; None if its tag is unknown."""
     field: str | None
     """Path of the invalid field, such as `relation_oid` or `new[2]`; None for the whole message."""
     because: str

@@ -78,7 +78,7 @@ def _truncate_duplicate(state: StreamState, message: m.Truncate) -> Breach | Non
 
 
 def _first_duplicate(items: Sequence[object]) -> int:
-    """Return the index of the first item that equals an earlier item; there must be such an item."""
+    """Return the index of the first item that equals an earlier item. The items must contain a duplicate."""
     seen = set()
     for i, item in enumerate(items):
         if item in seen:

@@ -1,4 +1,4 @@
-"""The list of all rules, in the order in which messages are checked."""
+"""The list of all rules, in the order in which each message is checked against the rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """State of a checked stream.
 
-The state also follows invalid streams: if a transaction's first message is missing, its next message opens
-the transaction, so that one violation does not cause violations in all later messages.
+Invalid messages also update the state. For instance, if a transaction's Begin is missing, the next message
+opens the transaction, so that one violation does not cause violations in all later messages.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate, m.LogicalMessage)
 
 
 class KnownRelation(msgspec.Struct, frozen=True):
-    """A Relation message that describes the changes after it, with facts derived from it."""
+    """A received Relation message, with facts derived from the message."""
 
     number: int
     """Number of the Relation message in the stream, from 0."""
     relation: m.Relation
     width: int
-    """Number of columns."""
+    """Number of columns of the relation."""
     keys: tuple[int, ...]
     """Indices of the columns in the replica identity."""
     others: tuple[int, ...]
     """Indices of the columns outside the replica identity."""
     partitioned: bool = False
-    """Whether another Relation message followed directly, so that this relation may be a partitioned table
-    and the next one its partition. The partition's rows may be sent under the partitioned table, with the
-    old values that the partition's replica identity requires."""
+    """Whether the next message was also a Relation message. The relation may then be a partitioned table and
+    the next relation its partition. Changes of the partition may be sent with the OID of the partitioned
+    table, but with the old values that the partition's replica identity requires."""
 
 
 class StreamedTransaction(msgspec.Struct):
@@ -41,14 +41,14 @@ class StreamedTransaction(msgspec.Struct):
 
     xid: int
     relations: dict[int, KnownRelation] = {}
-    """Relation messages sent in the transaction, by OID. They describe changes of other transactions only
+    """Relation messages sent in the transaction, by OID. The messages apply to other transactions only
     after the commit (get_schema_sent_in_streamed_txn)."""
     subxids: set[int] = set()
-    """Xids of the transaction's subtransactions that have been seen."""
+    """Xids of the transaction's subtransactions that occurred in earlier messages."""
     aborted: set[int] = set()
     """Xids of the transaction's subtransactions that were rolled back."""
     message_lsn: int = 0
-    """LSN of the last logical message, or 0."""
+    """LSN of the last logical message in the transaction; 0 if there is none."""
 
 
 class OpenTransaction(msgspec.Struct):
@@ -59,17 +59,17 @@ class OpenTransaction(msgspec.Struct):
     streamed: StreamedTransaction | None = None
     """Streamed transaction to which the stream block belongs; None if no stream block is open."""
     messages: int = 0
-    """Number of messages received in the transaction or stream block, without the opener."""
+    """Number of messages received in the transaction or stream block after the opening message."""
     changes: int = 0
     """Number of changes received in the transaction or stream block."""
     message_lsn: int = 0
-    """LSN of the last logical message, or 0."""
+    """LSN of the last logical message in the transaction; 0 if there is none."""
     wal_start: int = 0
     """Field `wal_start` of the last change's envelope; 0 before the first change."""
 
     @property
     def has_only_relations(self) -> bool:
-        """Whether the opener is missing and only Relation and Type messages have followed."""
+        """Whether the opening Begin is missing and only Relation and Type messages have been received."""
         return self.opener is None and self.streamed is None and not self.changes
 
 
@@ -98,12 +98,13 @@ class StreamState:
         late_prepare: The previous message, if it is a Prepare or Stream Prepare with an LSN before
             `last_lsn`; otherwise None.
         pending_types: OIDs of the Type messages that wait for the Relation message that uses the types.
-        last_relation: After a Relation message: the dictionary that contains it (`relations` or that of a
-            streamed transaction), and its OID. None after any message other than Relation and Type.
+        last_relation: After a Relation message, a pair: the dictionary that contains the message (`relations`
+            or that of a streamed transaction), and the relation's OID. None after any message other than
+            Relation and Type.
         opener_without_lsn: Whether the previous message opened a transaction or stream block in an envelope
             with LSN 0. If so, an Origin must follow.
         ignored_oids: OIDs of relations with a reported violation. Changes of such a relation are not checked
-            against its description until its next Relation message.
+            against the relation's description until its next Relation message.
         opener_missing: Whether a Stream Start is missing, so that the stream block's transaction is unknown.
     """
 
@@ -134,7 +135,7 @@ class StreamState:
         self.connect(options)
 
     def connect(self, options: CheckOptions) -> None:
-        """Reset the state for a new connection; prepared transactions are kept."""
+        """Reset the state for a new connection, except prepared transactions."""
         self.options = options
         self.open: OpenTransaction | None = None
         self.relations: dict[int, KnownRelation] = {}
@@ -152,7 +153,7 @@ class StreamState:
             prepared.resent = True
 
     def apply(self, message: Message) -> None:
-        """Update the state after a legal or illegal message."""
+        """Update the state with a message, valid or not."""
         if self.open is not None:
             self.open.messages += 1
         if (self.last_relation or self.pending_types) and not isinstance(message, m.Relation | m.Type):
@@ -163,14 +164,14 @@ class StreamState:
             handler(message)
 
     def apply_envelope(self, envelope: m.XLogData, message: Message) -> None:
-        """Update the state after the envelope of a message. Call this method after `apply`."""
+        """Update the state with the envelope of a message. Call this method after `apply`."""
         opens = isinstance(message, m.Begin | m.BeginPrepare | m.StreamStart)
         self.opener_without_lsn = opens and not envelope.wal_start
         if self.open is not None and isinstance(message, CHANGES):
             self.open.wal_start = envelope.wal_start
 
     def relation_for(self, oid: int) -> KnownRelation | None:
-        """Return the Relation that describes a change sent now; None if it is missing or has a violation."""
+        """Return the relation in effect for `oid`, or None if `oid` is unknown or in `ignored_oids`."""
         if oid in self.ignored_oids:
             return None
         streamed = None if self.open is None else self.open.streamed
@@ -178,7 +179,7 @@ class StreamState:
         return found or self.relations.get(oid)
 
     def open_block(self, xid: int) -> None:
-        """Open a stream block whose Stream Start is missing, for a message with this xid."""
+        """Open the stream block of a message with this xid, because the Stream Start is missing."""
         self.open = OpenTransaction(
             None, self.streamed.setdefault(self.top_xids.get(xid, xid), StreamedTransaction(xid))
         )

@@ -1,4 +1,4 @@
-"""Rules about transactions: which messages open and close a transaction, and which occur inside."""
+"""Rules about transactions: which messages open, close and may occur inside a transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BETWEEN_TRANSACTIONS: Final = (
 
 
 def _opened_by(open_: OpenTransaction, *openers: type[Message]) -> bool:
-    """Return whether a message of one of these classes opened the transaction, or the opener is missing."""
+    """Return whether a message of a class in `openers` opened the transaction, or no message opened it."""
     return open_.opener is None or isinstance(open_.opener, openers)
 
 

@@ -31,8 +31,8 @@ def _wrong_column_count(state: StreamState, message: m.Insert | m.Update | m.Del
 def _unpartitioned_relation(state: StreamState, message: _Old) -> KnownRelation | None:
     """Return the relation of a change, or None if the relation is unknown or may be a partitioned table.
 
-    Changes sent as changes of a partitioned table have the old values that the partition's replica identity
-    requires.
+    A change sent with the OID of a partitioned table has the old values that the partition's replica identity
+    requires, which may differ from the table's.
     """
     known = state.relation_for(message.relation_oid)
     return None if known is None or known.partitioned else known

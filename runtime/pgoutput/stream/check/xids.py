@@ -24,7 +24,7 @@ def _aborted_subxid(state: StreamState, message: m.StreamAbort) -> Breach | None
 
 
 def _not_subtransaction(state: StreamState, top: int, subxid: int, path: str) -> Breach | None:
-    """Return the reason if `subxid` cannot be a subtransaction of the transaction `top`, otherwise None."""
+    """Return why `subxid` cannot be a subtransaction of transaction `top`, or None if it can."""
     owner = state.top_xids.get(subxid)
     if owner is not None and owner != top:
         return path, f"{subxid} is a subtransaction of {owner}, not of {top}"
