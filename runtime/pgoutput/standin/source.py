@@ -63,7 +63,7 @@ class Source(Protocol):
 
     @property
     def end_lsn(self) -> int:
-        """Current end of the WAL."""
+        """LSN of the current end of the WAL."""
 
     def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
         """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
@@ -89,7 +89,7 @@ class StreamFactory(Protocol):
 
     @property
     def end_lsn(self) -> int:
-        """Current end of the WAL."""
+        """LSN of the current end of the WAL."""
 
     def stream(
         self,

@@ -83,7 +83,7 @@ class StreamDecoder:
         return bytes(versions.get(tag, 0) for tag in range(256))
 
     def walk(self, data: bytes) -> Iterator[Piece]:
-        """Yield the fields of the next message, as `decode` would decode them. The decoder's state is unchanged.
+        """Yield the fields of the next message as `decode` would read them. The decoder's state is unchanged.
 
         Raises:
             DecodeError: The bytes are not a valid message at this point of the stream.
