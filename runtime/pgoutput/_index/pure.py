@@ -131,7 +131,7 @@ class PureIndex(MessageIndex):
         except UnicodeEncodeError:
             valid = [None if text is None or not is_utf8(text) else text for text in texts]
             array = pa.array(valid, pa.string())
-        kinds = np.append(self.kinds, _NULL)[numbers]  # the number -1 selects it
+        kinds = np.append(self.kinds, _NULL)[numbers]  # -1 selects the appended NULL
         return PartialArray(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:

@@ -109,7 +109,7 @@ def unchanged_cells(changes: Changes) -> CellLists:
 
 
 def old_cells(changes: Changes) -> CellLists:
-    """Return the cells of the old tuples; of key tuples only the columns of the replica identity."""
+    """Return the cells of the old tuples; of key tuples, only those of the replica identity's columns."""
     return _cells(changes, old_first(changes), changes.index.first("key")[changes.rows] >= 0)
 
 
