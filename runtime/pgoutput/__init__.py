@@ -6,7 +6,7 @@ module                       contents
 `pgoutput.messages`          a class for each message
 `pgoutput.v1` to `.v4`       `decode` and `encode` of each protocol version
 `pgoutput.envelope`          `decode` and `encode` of the streaming replication protocol (XLogData, …)
-`pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: state that many messages build up
+`pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: classes that keep a stream's state
 `pgoutput.stream.check`      rules that every server's stream obeys
 `pgoutput.values`            column values as Python objects, Arrow arrays and PostgreSQL's text
 `pgoutput.columns`           batches of messages as Arrow columns, and back
@@ -17,7 +17,7 @@ module                       contents
 `pgoutput.views`             a recording as rows: messages, changes, one table, the schema
 `pgoutput.replica`           Delta tables that follow a recording
 `pgoutput.spark`             the PySpark data source `pgoutput`, and `replicate`
-`pgoutput.synth`             `Scenario`: synthetic streams with the rows they lead to
+`pgoutput.synth`             `Scenario`: synthetic streams, and the expected rows of their tables
 `pgoutput.synth.workload`    large synthetic streams for load tests
 `pgoutput.standin`           a stand-in server for real replication clients
 `pgoutput.testing`           Hypothesis strategies and pytest fixtures

@@ -1,7 +1,7 @@
 """Build Arrow arrays from buffers, and read the buffers of Arrow arrays as NumPy arrays.
 
-Code that converts every batch uses these functions, because `pa.array` and `np.asarray` are slower for bytes,
-and import pandas where pandas is installed, which takes 45 MB of memory.
+Code that runs for every batch calls these functions instead of `pa.array` and `np.asarray`, which are slower
+for bytes and, if pandas is installed, import pandas, which takes 45 MB of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def int64_array(values: Iterable[int], type_: pa.DataType) -> pa.Array:
 
 
 def repeated_int64(value: int, rows: int, type_: pa.DataType) -> pa.Array:
-    """Return an Arrow array that repeats one value in all its `rows` rows; `type_` has 64 bits."""
+    """Return an Arrow array of `rows` rows that are all `value`; `type_` is a type of 64 bits."""
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(np.full(rows, value, np.int64))])
 
 
@@ -47,10 +47,10 @@ def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def value_offsets(strings: pa.BinaryArray | pa.StringArray) -> npt.NDArray[np.int32]:
-    """Return the offset of each value in an array's data buffer, and the end of the last value."""
+    """Return the start of each value in an array's data buffer, then the end of the last value, in bytes."""
     return np.frombuffer(strings.buffers()[1] or bytes(4), np.int32, len(strings) + 1, strings.offset * 4)
 
 
 def int64_values(numbers: pa.Array) -> Numbers:
-    """Return the values of an Arrow array of a 64-bit type without NULL."""
+    """Return an Arrow array of a 64-bit type as a NumPy array; no value may be NULL."""
     return np.frombuffer(numbers.buffers()[1] or bytes(8), np.int64, len(numbers), numbers.offset * 8)

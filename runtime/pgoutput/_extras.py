@@ -1,4 +1,4 @@
-"""Errors for missing third-party packages, which name the extra of `pgoutput` to install."""
+"""Errors for missing third-party packages; the text names the extra of `pgoutput` to install."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require(extra: str, *packages: str) -> None:
 
     Args:
         extra: The extra of `pgoutput` that installs the packages.
-        packages: Names of the packages, as they are imported.
+        packages: Import names of the packages.
 
     Raises:
         MissingExtraError: A package is not installed.

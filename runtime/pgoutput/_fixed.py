@@ -10,9 +10,9 @@ from pgoutput import _protocols, messages
 
 
 def fixed_dtype(message: type[messages.Message]) -> np.dtype[Any]:
-    """Return the NumPy record type of a whole message with fixed-width fields; its first field is the tag.
+    """Return the NumPy record type of a message class with fixed-width fields: the tag, then the fields.
 
-    The type describes messages outside stream blocks. Their layout is the same in all protocol versions. The
+    The type describes messages outside stream blocks, whose layout is the same in all protocol versions. The
     fields have the names of the message's attributes; a field that is always zero is called `flags`.
     """
     fields = _protocols.V1.by_name[message.__name__].fields

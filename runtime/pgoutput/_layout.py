@@ -30,8 +30,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """Layout of one field of a message on the wire."""
 
     name: str
-    """Name of the attribute of message objects. Counts and lengths (`columns.count`) are no attributes: they
-    exist on the wire only."""
+    """Name of the message object's attribute for the field. Counts and lengths (`columns.count`) have no
+    attribute: they exist on the wire only."""
     kind: Kind
     type: str
     """Type of the field in the spec, such as `xid`, `ColumnFlag` or `TupleData`."""
@@ -47,15 +47,15 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     option: str | None = None
     """Stream option that makes the server send the field; None if the field needs no option."""
     when: str | None = None
-    """Condition under which the field is present: `in_stream` or `streaming = parallel`; None if it always
-    is."""
+    """Condition under which the field is present: `in_stream` or `streaming = parallel`; None if the field is
+    always present."""
     size: int = 0
-    """Size of a fixed-width field, or of a tuple's column count, in bytes."""
+    """Size of a fixed-width field, or of a tuple's column count, in bytes; otherwise 0."""
     signed: bool = False
     literal: int | None = None
     """The only valid value of a field of kind `literal`; None for other kinds."""
     tag: str | None = None
-    """Tag byte that precedes a tuple on the wire, as a character; None for other kinds of field."""
+    """Tag byte that precedes a tuple on the wire, as a character; None if the field is not a tuple."""
     of: str | None = None
     """If this field is a count or length: name of the field that is counted or measured; otherwise None."""
     optional: bool = False
@@ -105,7 +105,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Message layouts of a protocol version, or of the streaming replication protocol (no version)."""
+    """Message layouts of a protocol version, or of the streaming replication protocol (`version` None)."""
 
     name: str
     version: int | None
@@ -127,7 +127,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def foreign(self) -> tuple[Message, ...]:
-        """Messages of later versions that servers can send to clients of this version (`any_version`)."""
+        """Messages of later versions that servers also send to clients of this version (`any_version`)."""
         return tuple(message for message in self.later if message.any_version)
 
     @property

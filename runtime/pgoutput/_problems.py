@@ -41,7 +41,7 @@ def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError |
     """Return an EncodeError for the first invalid field of a message; None if the message is valid.
 
     Args:
-        protocol: The protocol; it must have a message of this class.
+        protocol: The protocol; it must have the class of `message`.
         message: The message.
     """
     name = type(message).__name__
@@ -52,7 +52,7 @@ def find_problem(protocol: Protocol, message: messages.Message) -> EncodeError |
 
 
 def _hint(protocol: Protocol, name: str) -> str:
-    """Return the end of an error text: what encodes a message that the protocol does not have."""
+    """Return the end of an error text: which codec encodes a message that this protocol does not have."""
     for later in protocol.later:
         if later.name == name:
             return f": it came with version {later.since}"

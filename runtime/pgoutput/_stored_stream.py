@@ -16,11 +16,11 @@ from pgoutput.stream import StreamDecoder, Transaction, Transactions
 
 Channel = Literal["data", "copydata", "sent"]
 """Content of a record: a pgoutput message (`data`), an envelope from the walsender (`copydata`) or an
-envelope from its client (`sent`)."""
+envelope from the walsender's client (`sent`)."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record of a capture file or recording: a message or envelope that is not decoded."""
+    """One record of a capture file or recording: the bytes of a message or envelope."""
 
     number: int | None
     """Line number in a capture file, from 1, or position in a recording; None for a message of a
@@ -49,8 +49,8 @@ class StoredStream(ABC):
 
     Attributes:
         path: Path of the file or folder.
-        decoder: Decoder of the messages, with the state after the last yielded message. A new decoder takes
-            its place for each connection of the stream.
+        decoder: Decoder of the messages, with the state after the last yielded message. A new decoder
+            replaces it where the messages of a new connection begin.
         numbered_by: What `Record.number` is: "line" or "position".
     """
 
@@ -72,7 +72,7 @@ class StoredStream(ABC):
         """Yield the records in the order in which they are stored.
 
         Raises:
-            RecordingError: A record cannot be read, and there is no `on_error`.
+            RecordingError: A record cannot be read, and there is no callback `on_error`.
         """
 
     @property
@@ -85,10 +85,10 @@ class StoredStream(ABC):
         """Close the open files."""
 
     def messages(self) -> Iterator[DecodedRecord]:
-        """Yield the decoded records; at each one, `decoder` has the state after that record.
+        """Yield the decoded records; while a record is yielded, `decoder` has the state after that record.
 
         Raises:
-            RecordingError: A record cannot be read or decoded, and there is no `on_error`.
+            RecordingError: A record cannot be read or decoded, and there is no callback `on_error`.
         """
         for record in self.records():
             try:
@@ -103,7 +103,7 @@ class StoredStream(ABC):
 
         Raises:
             RecordingError: A record cannot be read or decoded, or a message is out of place, and there is no
-                `on_error`.
+                callback `on_error`.
         """
         decoder, transactions = self.decoder, Transactions(self.decoder)
         for decoded in self.messages():
@@ -124,7 +124,7 @@ class StoredStream(ABC):
         """Pass an error in a record to the callback `on_error`; raise the error if there is no callback.
 
         Raises:
-            RecordingError: There is no `on_error`.
+            RecordingError: There is no callback `on_error`.
         """
         self._report(self._error(record.number, str(error)))
 

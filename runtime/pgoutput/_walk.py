@@ -1,8 +1,8 @@
 """Field-by-field decoder that follows the layouts in `pgoutput._protocols`.
 
-This decoder is slow, but gives the meaning of each byte. `pgoutput inspect` prints the pieces that it yields,
-and the codecs call `explain_decode` after they failed to decode a message. The decoder accepts the same
-messages as the codecs.
+This decoder is slow, but gives the meaning of each byte. `pgoutput inspect` prints the pieces that the
+decoder yields, and the codecs call `explain_decode` after they failed to decode a message. The decoder
+accepts the same messages as the codecs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Piece(msgspec.Struct, frozen=True):
     notation: str
     """Type as PostgreSQL's documentation writes it, such as `Int32 (TransactionId)`."""
     value: Any
-    """Decoded value: int, bool, str, bytes, None or UNCHANGED."""
+    """Decoded value: int, bool, str, bytes, None (a NULL cell) or UNCHANGED."""
     doc: str
     """Description of the field or cell."""
 
@@ -147,7 +147,7 @@ class _Reader:
         return int.from_bytes(self.bytes(size, path, what), "big", signed=signed)
 
     def piece(self, size: int, path: str, field: Field, value: object, name: str = "") -> Piece:
-        """Return the last `size` bytes as a piece; `name` is the name of an enum's value or of flags."""
+        """Return the last `size` bytes read as a piece; `name` names the enum value or the flags in it."""
         doc = f"{name}. {field.doc}" if name else field.doc
         return Piece(self.pos - size, self.pos, path, field.type, field.notation, value, doc)
 

@@ -1,11 +1,11 @@
 """Capture files: messages of a stream as JSON lines (`.jsonl`), optionally compressed (`.jsonl.gz`).
 
-`CaptureFile` reads a capture file. `encode_header` and `encode_record` return the lines with which a program
-writes a capture file.
+`CaptureFile` reads a capture file. `encode_header` and `encode_record` return the lines of a capture file,
+for programs that write one.
 
 The first line is the header, with protocol version and options. Every other line holds one record in hex:
 `data`, a pgoutput message, as the server's SQL functions return it; `copydata`, an envelope from the
-walsender; or `sent`, an envelope from its client.
+walsender; or `sent`, an envelope from the walsender's client.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Header(msgspec.Struct, frozen=True):
 
     proto_version: int
     options: dict[str, Any] = {}
-    """Options, by name, that START_REPLICATION or the SQL function was given, except proto_version."""
+    """Values by name of the options given to START_REPLICATION or to an SQL function such as
+    pg_logical_slot_get_binary_changes, except proto_version."""
     slot_two_phase: bool = False
     """Whether the slot sends prepared transactions, whatever the protocol version."""
     server_version: str = ""
@@ -113,8 +114,8 @@ class CaptureFile(StoredStream):
         """Yield the records that follow the header.
 
         Raises:
-            RecordingError: A line is not a JSON object with hex in one of the three channels, or the file
-                ends unexpectedly, and there is no `on_error`.
+            RecordingError: A line is not a JSON object with hex in `data`, `copydata` or `sent`, or the file
+                ends unexpectedly, and there is no callback `on_error`.
         """
         for number, line in self._lines:
             if not line.strip():

@@ -5,7 +5,7 @@
   between 1 and 9999.
 - A cell is `null` for NULL, a string for text, `{"binary": hex}` for binary format, and `{"unchanged": true}`
   for an unchanged TOASTed value.
-- Other bytes are `{"binary": hex}` too. Text that is not valid UTF-8 is `{"text_hex": hex}`.
+- Bytes that are not a cell are `{"binary": hex}` too. Text that is not valid UTF-8 is `{"text_hex": hex}`.
 - Fields that are None are omitted.
 """
 

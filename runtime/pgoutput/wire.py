@@ -18,7 +18,7 @@ class Unchanged(enum.Enum):
     """The type of the marker UNCHANGED: an enum, so that type checkers narrow `is UNCHANGED`.
 
     `msgspec.json.encode` writes an enum as its value. The enum's value is therefore the JSON object that
-    `pgoutput.jsonlines` writes for UNCHANGED, which differs from every text cell.
+    `pgoutput.jsonlines` writes for UNCHANGED; no other cell becomes this JSON object.
     """
 
     UNCHANGED = {"unchanged": True}  # noqa: RUF012
@@ -82,7 +82,7 @@ def escaped_bytes(text: str) -> bytes:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a decoded text is valid UTF-8 and can therefore be stored as text elsewhere."""
+    """Return whether a decoded text is valid UTF-8, so that Arrow and Delta can store it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -111,7 +111,7 @@ def known_bits(value: int, mask: int) -> int:
     """Return `value` if it has no bits outside `mask`.
 
     Raises:
-        ValueError: `value` has other bits.
+        ValueError: `value` has bits outside `mask`.
     """
     if value & ~mask:
         raise ValueError(f"unknown bits {value & ~mask:#x}")

@@ -37,22 +37,22 @@ class PartialArray(NamedTuple):
 
     array: pa.Array
     unread: Numbers
-    """Rows that are NULL in `array`, although their value is not NULL: text that is not valid UTF-8, values
-    outside the range of the array's type, and cells in a format that the reading method does not accept."""
+    """Rows that are NULL in `array` although the value is not NULL: the value is text in invalid UTF-8,
+    outside the range of the array's type, or in a format that the reading method does not accept."""
 
 
 RANK_BITS: Final = 31
-"""Number of low bits that the rank has in a sort key of schema versions; the relation OID is above the
-rank."""
+"""Number of low bits for the rank (a number that orders messages) in a schema version's sort key; the higher
+bits are the relation OID."""
 
 
 class TupleLocations(NamedTuple):
-    """Where all new, all old or all key tuples of a batch are, with one item per tuple."""
+    """Where all new, all old or all key tuples of a batch are; each array has one item per tuple."""
 
     rows: Numbers
     """For each tuple, the row of its message in the batch."""
     first: Numbers
-    """For each tuple, the number of its first cell; all cells of the batch are numbered."""
+    """For each tuple, the index of its first cell among all cells of the batch."""
     versions: Numbers
     """For each tuple, the number of its relation's schema version; -1 if the relation is unknown."""
 
@@ -90,7 +90,7 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def first(self, name: str) -> Numbers:
-        """Return for each message the number of the first cell of its tuple `name`; -1 if absent.
+        """Return the number of the first cell of each message's new, old or key tuple (`name`), else -1.
 
         Args:
             name: `new`, `old` or `key`.
@@ -98,21 +98,20 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def width(self, name: str) -> Numbers:
-        """Return for each message the number of cells of its tuple `name`; 0 if absent.
+        """Return the number of cells in each message's new, old or key tuple (`name`); 0 if absent.
 
         Args:
             name: `new`, `old` or `key`.
         """
 
     def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where all tuples called `name` are, with the schema version of each tuple.
+        """Return where all new, old or key tuples (`name`) are, and the schema version of each tuple.
 
         Args:
             name: `new`, `old` or `key`.
-            keys: Where each schema version begins, as sorted keys: the relation OID shifted left by
-                `RANK_BITS`, plus the rank of the Relation message. The rank of a message is its row
-                number + 1.
-            versions: For each key, the number of the schema version that begins there.
+            keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,
+                plus the rank of the Relation message. The rank of a message is its row number + 1.
+            versions: For each key, the number of its schema version.
         """
         first = self.first(name)
         rows = np.flatnonzero(first >= 0)
@@ -125,11 +124,11 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of the cells with these numbers; NULL for NULL, UNCHANGED and -1."""
+        """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
 
     @abstractmethod
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL cells and the number -1 as NULL; all others are unread."""
+        """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
 
     @abstractmethod
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
@@ -138,23 +137,23 @@ class MessageIndex(ABC):
         Args:
             numbers: Numbers of the cells; -1 gives NULL.
             type_: The Arrow type.
-            send: The send function of the cells' PostgreSQL type, if `type_` is the Arrow type of that
-                PostgreSQL type; else None, and binary cells are unread.
+            send: Name of the send function of the cells' PostgreSQL type, if `arrow_type` returns `type_` for
+                that PostgreSQL type; otherwise None, and all binary cells are in `unread`.
 
         Returns:
-            The values, or None if `to_arrow` reads these cells as fast as this method could.
+            The values, or None if this method would not be faster than `to_arrow`.
         """
 
 
 def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numbers) -> Numbers:
-    """Return for each OID its last schema version that begins before a rank; -1 if none.
+    """Return the number of each relation's last schema version that begins before a rank; -1 if none.
 
     Args:
-        keys: Where each schema version begins, as sorted keys: the relation OID shifted left by `RANK_BITS`,
-            plus the rank (a number that orders messages).
-        versions: For each key, the number of the schema version that begins there.
+        keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,
+            plus the rank (a number that orders messages) at which the schema version begins.
+        versions: For each key, the number of its schema version.
         oids: The relation OIDs to look up.
-        ranks: For each of these OIDs, the rank before which the schema version begins.
+        ranks: For each OID, the rank before which the schema version must begin.
     """
     before = np.searchsorted(keys, oids << RANK_BITS | ranks) - 1
     if not len(keys):
@@ -164,7 +163,7 @@ def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numb
 
 
 def tag_mask(kinds: Sequence[type[Message]]) -> Mask:
-    """Return for each of the 256 first bytes whether it is the tag of one of these classes."""
+    """Return for each of the 256 possible first bytes whether it is the tag of one of these classes."""
     return np.isin(np.arange(256), [ord(kind.wire_tag) for kind in kinds])
 
 

@@ -38,7 +38,7 @@ _STRING_FIELDS: Final = {
 
 
 class KernelIndex(MessageIndex):
-    """Index of a batch of messages that the compiled kernel builds.
+    """Index of a batch of messages, built by the compiled kernel.
 
     Args:
         data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
@@ -82,7 +82,7 @@ class KernelIndex(MessageIndex):
         decoder.in_stream = self._index.ends_in_stream() if in_stream is None else began_in_stream
 
     def _explain_refusals(self, decoder: StreamDecoder) -> None:
-        """Decode each message that the kernel refused with the codec, to get the codec's error."""
+        """Store in `errors` the codec's error for each message that the kernel refused."""
         for row, in_stream in _numbers(self._index.refusals()).reshape(-1, 2).tolist():
             decoder.in_stream = bool(in_stream)
             try:
@@ -123,16 +123,16 @@ class KernelIndex(MessageIndex):
         return _partial_array(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
 
     def first(self, name: str) -> Numbers:
-        """Return for each message the number of the first cell of its tuple `name`; -1 if absent."""
+        """Return the number of the first cell of each message's new, old or key tuple (`name`), else -1."""
         slot = self._index.slot(name)
         return np.full(len(self.data), -1, np.int64) if slot is None else _numbers(slot[0])
 
     def width(self, name: str) -> Numbers:
-        """Return for each message the number of cells of its tuple `name`; 0 if absent."""
+        """Return the number of cells in each message's new, old or key tuple (`name`); 0 if absent."""
         return self.field(f"{name}_size").values
 
     def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where all tuples called `name` are, with the schema version of each tuple."""
+        """Return where all new, old or key tuples (`name`) are, and the schema version of each tuple."""
         return TupleLocations(*map(_numbers, _kernel.find_tuples(self._index, name, keys, versions)))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
@@ -144,15 +144,15 @@ class KernelIndex(MessageIndex):
         return [_CELL_READERS[kind](value) for kind, value in zip(kinds.tolist(), raw, strict=True)]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of the cells with these numbers; NULL for NULL, UNCHANGED and -1."""
+        """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
         return self._variable_width(numbers, pa.binary(), "raw", "raw").array
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL cells and the number -1 as NULL; all others are unread."""
+        """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
         return self._variable_width(numbers, pa.string(), "text", None)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return cells as values of an Arrow type; None if `to_arrow` reads these cells as fast."""
+        """Return cells as values of an Arrow type; None if the kernel would not be faster than `to_arrow`."""
         if type_ in _VARIABLE:
             return self._variable_width(numbers, type_, _VARIABLE[type_], send)
         if pa.types.is_decimal128(type_) and 0 <= type_.scale <= _MAX_SCALE:
@@ -176,7 +176,7 @@ class KernelIndex(MessageIndex):
 
 
 class _FixedReader(NamedTuple):
-    """Arguments with which the kernel's function `read_fixed` reads cells as one fixed-width Arrow type."""
+    """Arguments of the kernel's function `read_fixed` for one fixed-width Arrow type."""
 
     kind: str
     width: int

@@ -24,7 +24,7 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 
 
 def message_columns(index: MessageIndex, schema: pa.Schema = schemas.MESSAGES) -> list[pa.Array]:
-    """Return columns with a row per message; an invalid message or NULL is NULL in all columns.
+    """Return columns with one row per message; an invalid or NULL message is NULL in all columns.
 
     Args:
         index: The messages.
@@ -60,7 +60,7 @@ for _number, _message in enumerate(_MESSAGES.messages):
 
 
 def _numbers(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return an integer, flags or boolean field; out-of-range LSNs and timestamps are unread."""
+    """Return an integer, flags or boolean field; `unread`: rows of out-of-range LSNs and timestamps."""
     values, present = index.field(field.name)
     low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
     fits = present & (values >= low) & (values <= high)
@@ -93,7 +93,7 @@ def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialAr
 
 
 def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a list field; a list is unread if the Arrow column cannot hold one of its values."""
+    """Return a list field; `unread`: rows with a value that Arrow cannot represent."""
     # Few messages have lists, so decoding them as objects is fast enough.
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
@@ -119,7 +119,7 @@ def _list(field: Field, value: Sequence[Any] | None) -> list[Any] | None:
 
 
 def _item(field: Field, value: Any) -> Any:
-    """Return a value in a list item as Arrow value; None if the Arrow column cannot hold it."""
+    """Return a field of a list element as an Arrow value; None if Arrow cannot represent it."""
     if isinstance(value, str):
         return str(value) if is_utf8(value) else None
     low, high, shift = _RANGES.get(field.type, _ANY_INTEGER)
@@ -143,7 +143,7 @@ def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArr
 
 
 def _binary(index: MessageIndex, numbers: Numbers, selected: Numbers) -> pa.Array:
-    """Return the bytes of the cells at the indices `selected`, and NULL for all other cells."""
+    """Return the bytes of the cells `numbers[selected]`, and NULL for all other cells in `numbers`."""
     if not len(selected):
         return pa.nulls(len(numbers), pa.binary())
     others = np.ones(len(numbers), np.bool_)
@@ -165,7 +165,7 @@ _CONVERTERS: Final[Mapping[str, Callable[[MessageIndex, Field, pa.DataType], Par
 
 
 def _rescued(index: MessageIndex, unread: Mapping[str, Numbers]) -> pa.Array:
-    """Return for each row the values that Arrow columns cannot hold, as text by field name."""
+    """Return for each row, by field name, the text of the values that Arrow columns cannot represent."""
     names: dict[int, set[str]] = {}
     for name, unread_rows in unread.items():
         for row in unread_rows.tolist():
@@ -188,7 +188,7 @@ def _text(value: object) -> str:
 
 
 def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataType) -> pa.Array:
-    """Return an array of `length` rows that has the values in `rows`, and NULL in all other rows."""
+    """Return an array of `length` rows with `values` in the rows `rows`, and NULL in all other rows."""
     if not values:
         return pa.nulls(length, type_)
     sources = np.full(length, -1, np.int64)
@@ -205,5 +205,5 @@ def letters(codes: npt.NDArray[np.uint8], missing: Mask | None = None) -> pa.Str
 
 
 def _mask(present: Mask) -> Mask | None:
-    """Return the null mask for pyarrow, true where a value is missing; None if all are present."""
+    """Return the null mask for pyarrow, true where a value is missing; None if no value is missing."""
     return None if present.all() else ~present

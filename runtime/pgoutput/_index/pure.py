@@ -22,7 +22,7 @@ _TUPLES: Final = ("key", "old", "new")
 
 
 class PureIndex(MessageIndex):
-    """Index of a batch of messages that is built by decoding each message to an object.
+    """Index of a batch of messages, built by decoding each message to an object.
 
     Args:
         data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
@@ -108,11 +108,11 @@ class PureIndex(MessageIndex):
         return [(row, value) for row, value in values if value is not None]
 
     def first(self, name: str) -> Numbers:
-        """Return for each message the number of the first cell of its tuple `name`; -1 if absent."""
+        """Return the number of the first cell of each message's new, old or key tuple (`name`), else -1."""
         return self._first[name]
 
     def width(self, name: str) -> Numbers:
-        """Return for each message the number of cells of its tuple `name`; 0 if absent."""
+        """Return the number of cells in each message's new, old or key tuple (`name`); 0 if absent."""
         return self._width[name]
 
     def cells(self, numbers: Numbers) -> list[Cell]:
@@ -120,18 +120,18 @@ class PureIndex(MessageIndex):
         return [None if number < 0 else self._cells[number] for number in numbers.tolist()]
 
     def raw(self, numbers: Numbers) -> pa.Array:
-        """Return the bytes of the cells with these numbers; NULL for NULL, UNCHANGED and -1."""
+        """Return the bytes of the cells with these numbers; NULL for a NULL or UNCHANGED cell and for -1."""
         return pa.array([_bytes(cell) for cell in self.cells(numbers)], pa.binary())
 
     def texts(self, numbers: Numbers) -> PartialArray:
-        """Return text cells as strings, NULL cells and the number -1 as NULL; all others are unread."""
+        """Return text cells as strings, NULL cells and the number -1 as NULL; `unread` lists all others."""
         texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
         try:
             array = pa.array(texts, pa.string())
         except UnicodeEncodeError:
             valid = [None if text is None or not is_utf8(text) else text for text in texts]
             array = pa.array(valid, pa.string())
-        kinds = np.append(self.kinds, _NULL)[numbers]  # the number -1 selects it
+        kinds = np.append(self.kinds, _NULL)[numbers]  # -1 selects the appended NULL
         return PartialArray(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:

@@ -83,7 +83,7 @@ def read_column(
 
 
 def _replaced(array: pa.Array, rows: Numbers, values: pa.Array) -> pa.Array:
-    """Return a copy of the array in which the given rows have new values."""
+    """Return a copy of the array with `values` in the rows `rows`."""
     mask = np.zeros(len(array), np.bool_)
     mask[rows] = True
     return pc.replace_with_mask(array, pa.array(mask), values)

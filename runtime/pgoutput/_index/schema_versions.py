@@ -1,4 +1,4 @@
-"""Schema versions of relations: a Relation message is valid until the next one with the same OID.
+"""Schema versions of relations: a Relation message is valid until the relation's next Relation message.
 
 A rank is a number that orders messages; each schema version begins at a rank. In a batch, the rank of a
 message is its row number + 1; rank 0 is before the batch.
@@ -46,11 +46,11 @@ class SchemaVersions:
         self._keys = keys[self._numbers]
 
     def find(self, oids: Numbers, ranks: Numbers) -> Numbers:
-        """Return for each OID its last version's number that begins before the rank; -1 if none."""
+        """Return the number of each relation's last schema version that begins before a rank; -1 if none."""
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
     def find_tuples(self, index: MessageIndex, name: str) -> TupleLocations:
-        """Return where all tuples `name` ("new", "old" or "key") are, with their schema versions."""
+        """Return where all tuples `name` ("new", "old" or "key") are, and each tuple's schema version."""
         return index.find_tuples(name, self._keys, self._numbers)
 
     def begins_at(self, oids: Numbers, ranks: Numbers) -> Mask:
@@ -69,7 +69,7 @@ class BatchVersions(Generic[_T]):
         relations: Relation message of each schema version, with domains replaced by their base types, and
             without xid.
         values: What the function `derive` of `SchemaTracker` returned for each of these relations.
-        versions: Finds the schema version of a change by relation OID and rank.
+        versions: Finds the schema version of a change by the change's relation OID and rank.
     """
 
     def __init__(self, relations: Sequence[Relation], values: Sequence[_T], ranks: Sequence[int]) -> None:
@@ -79,7 +79,7 @@ class BatchVersions(Generic[_T]):
 
     @cached_property
     def widths(self) -> Numbers:
-        """Number of columns of each relation, then -1 for the index -1 of an unknown relation."""
+        """Number of columns of each of `relations`, then -1, so that an unknown relation (-1) gives -1."""
         return np.array([*(len(relation.columns) for relation in self.relations), -1], np.int64)
 
 
@@ -136,7 +136,7 @@ class SchemaTracker(Generic[_T]):
 
 
 def misfits(index: MessageIndex, rows: Numbers, widths: Numbers) -> Mask:
-    """Return for each change whether the width of one of its tuples differs from that of its relation.
+    """Return for each change whether a tuple has more or fewer cells than the relation has columns.
 
     Args:
         index: The messages.

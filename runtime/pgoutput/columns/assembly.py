@@ -37,7 +37,7 @@ _MAX_BYTES: Final = (1 << 31) - 1
 
 
 class Integers(msgspec.Struct, frozen=True):
-    """Message part: an integer, with one value for each message of a batch."""
+    """A part of each message of a batch: an integer."""
 
     values: npt.NDArray[np.int64]
     """One integer per message, which fits into `size` bytes; unsigned integers of 2**63 and more are negative
@@ -47,25 +47,25 @@ class Integers(msgspec.Struct, frozen=True):
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """Message part: bytes, with one value for each message of a batch."""
+    """A part of each message of a batch: bytes."""
 
     array: pa.BinaryArray
     """One binary value per message, without NULL."""
 
 
 class CellValues(msgspec.Struct, frozen=True):
-    """Message part: a cell of a tuple, with one value for each message of a batch."""
+    """A part of each message of a batch: one cell of a tuple."""
 
     array: pa.Array
     """One string or binary value per message; NULL for a NULL cell."""
     tag: int
     """Tag byte of the cells that have a value: `t` (text) or `b` (binary)."""
     unchanged: pa.BooleanArray | None = None
-    """For each cell, whether it is UNCHANGED, without NULL; None if no cell is UNCHANGED."""
+    """For each cell, whether it is UNCHANGED (an array without NULL); None if no cell is UNCHANGED."""
 
     @property
     def sent(self) -> npt.NDArray[np.bool_]:
-        """For each cell, whether it has a value: it is neither NULL nor UNCHANGED."""
+        """For each cell, whether it has a value, that is, is neither NULL nor UNCHANGED."""
         valid = self.array.is_valid()
         return np.asarray(valid if self.unchanged is None else pc.and_not(valid, self.unchanged))
 
@@ -76,7 +76,8 @@ class CellValues(msgspec.Struct, frozen=True):
 
 
 MessagePart: TypeAlias = bytes | Integers | Bytes | CellValues
-"""One part of all messages of a batch. A bytes object means the same bytes in every message."""
+"""One part, such as a field, of each message of a batch. A bytes object stands for equal bytes in all
+messages."""
 
 
 def join_parts(parts: Iterable[MessagePart], rows: int) -> pa.BinaryArray:
@@ -97,7 +98,7 @@ def join_parts(parts: Iterable[MessagePart], rows: int) -> pa.BinaryArray:
 
 
 def _merge_constants(parts: Iterable[MessagePart]) -> Iterator[MessagePart]:
-    """Yield the parts; neighbouring parts that are the same in all messages become one."""
+    """Yield the parts, with neighbouring bytes objects (equal in all messages) joined to one."""
     same = b""
     for part in parts:
         if isinstance(part, bytes):
@@ -152,7 +153,7 @@ def _join(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.BinaryArray 
 
 
 def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray | pa.BinaryScalar:
-    """Join parts of fixed width; return a scalar if the parts are the same in all messages."""
+    """Return the joined parts of fixed width: an array, or a scalar if all messages have equal bytes."""
     if all(isinstance(part, bytes) for part in parts):
         return pa.scalar(b"".join(parts), pa.binary())  # type: ignore[arg-type]
     widths = [len(part) if isinstance(part, bytes) else part.size for part in parts]
@@ -169,7 +170,7 @@ def _fixed_width(parts: Sequence[bytes | Integers], rows: int) -> pa.BinaryArray
 
 
 def _pieces(part: Bytes | CellValues) -> Iterator[pa.BinaryArray]:
-    """Yield the arrays of a part: the bytes, or for cells the tags with lengths, then the values."""
+    """Yield the arrays of a part: for `Bytes` the bytes; for cells the tags with lengths, then the values."""
     if isinstance(part, Bytes):
         yield part.array
         return
@@ -197,7 +198,7 @@ def _size(piece: pa.BinaryArray | pa.BinaryScalar, rows: int) -> int:
 
 
 def _row_bytes(rows: npt.NDArray[np.uint8], widths: npt.NDArray[np.int64] | None = None) -> pa.BinaryArray:
-    """Return each row of a byte matrix as binary value, or only as many bytes as `widths` says."""
+    """Return each row of a byte matrix as a binary value, cut to the row's width in `widths` if given."""
     count, width = rows.shape
     if widths is None:
         ends = np.arange(count + 1) * width

@@ -1,4 +1,4 @@
-"""Encode a batch of messages of one class from columns, along the layout of the message."""
+"""Encode a batch of messages of one class from columns, field by field in the order of the wire."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pgoutput.messages import Message
 from pgoutput.versions import CODECS, LATEST
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
-"""For each column, a mask that is true where a cell is UNCHANGED; None if the column has no UNCHANGED
-cell."""
+"""For each column, a mask that is true where a cell is UNCHANGED; None for a column without UNCHANGED
+cells."""
 
 Columns: TypeAlias = Sequence[pa.Array | Cells]
 """The cells of a batch of rows, with one array per column, or one `Cells` object for several columns.
@@ -37,7 +37,7 @@ class TupleColumns(msgspec.Struct, frozen=True):
 
     @property
     def lengths(self) -> set[int]:
-        """The distinct lengths of the columns and masks; valid columns have a single length."""
+        """The distinct lengths of the columns and masks; valid columns and masks all have one length."""
         return {len(one) for one in (*self.columns, *(self.unchanged or ())) if one is not None}
 
     @property
@@ -52,14 +52,14 @@ each message."""
 
 
 def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.BinaryArray:
-    """Encode a batch of messages of one class; without `xid`, as outside stream blocks.
+    """Encode a batch of messages of one class. The messages are inside stream blocks if `xid` is given.
 
     Args:
         kind: The message class.
         fields: The columns by field name; None for a field that the messages do not have.
 
     Raises:
-        EncodeError: The codec refuses a value, or the messages do not fit into one array.
+        EncodeError: The codec refuses a value, or the messages have more than 2 GB together.
         TypeError: A column has a type that cannot be encoded.
         ValueError: The columns have different lengths.
     """
@@ -86,7 +86,7 @@ def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
 
 
 def _sample(column: FieldColumn) -> Any:
-    """Return one value of the column's kind, with which the codec checks the message class."""
+    """Return one value of the column's kind, for a message that the codec encodes as a check."""
     if isinstance(column, int):
         return column
     if isinstance(column, TupleColumns):
@@ -95,7 +95,7 @@ def _sample(column: FieldColumn) -> Any:
 
 
 def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Iterator[MessagePart]:
-    """Yield the parts of the messages after the tag, in the order of the wire."""
+    """Yield the parts of the messages that follow the tag byte, in the order of the wire."""
     for field in sides(tuple(fields)):
         column = columns.get(field.name)
         if field.literal is not None:

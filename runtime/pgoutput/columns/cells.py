@@ -98,7 +98,7 @@ def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path
 
 
 def _texts(column: pa.Array, path: str) -> pa.StringArray:
-    """Return the values of a column that is neither text nor binary as PostgreSQL's text."""
+    """Return a column's values as PostgreSQL's text; the Arrow type is neither string nor binary."""
     try:
         type_ = default_type(column.type)
     except ValueError:
@@ -132,7 +132,7 @@ def bytes_part(array: pa.Array, path: str) -> Bytes:
 
 
 def _with_32_bit_offsets(array: pa.Array) -> pa.Array:
-    """Return a large string or binary array as a small one: a batch of messages has at most 2 GB."""
+    """Cast large_string to string and large_binary to binary; a batch of messages has at most 2 GB."""
     small = _LARGE.get(array.type)
     return array if small is None else array.cast(small)
 

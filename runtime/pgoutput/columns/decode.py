@@ -72,8 +72,8 @@ class Tuples:
         """Return the cells as typed values, and the rescued values, as `pgoutput.values.to_arrow` does.
 
         Returns:
-            A batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: a dict
-            that has for each column name a dict from row of this batch to text of the rescued value.
+            A record batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: a
+            dict from column name to a dict from row of the record batch to the value's text.
         """
         rescued: dict[str, Rescued] = {}
 
@@ -114,7 +114,8 @@ class DecodedBatch:
     """A decoded batch of messages.
 
     Attributes:
-        relations: The tuples of each relation that the messages change, in the order of first appearance.
+        relations: The tuples of each changed relation, separately for each schema version, in the order of
+            first appearance.
     """
 
     def __init__(self, index: MessageIndex, relations: list[RelationTuples]) -> None:
@@ -128,7 +129,7 @@ class DecodedBatch:
 
 
 class ColumnDecoder:
-    """Decodes the messages of one connection into columns, batch by batch, in their order.
+    """Decodes the messages of one connection into columns, batch by batch in the order of the stream.
 
     ::
 
@@ -159,9 +160,10 @@ class ColumnDecoder:
             data: One message per row, binary or large_binary; a NULL row has no message.
 
         Raises:
-            DecodeError: A message is invalid, or changes a relation that is unknown or has another number of
-                columns. The error names the first such row. The rest of the batch is dropped; decoding
-                resumes with the next batch, as if the invalid messages had not been sent.
+            DecodeError: A message is invalid, or is a change whose relation is unknown or has more or fewer
+                columns than the change has cells. The error names the row of the first such message. The rest
+                of the batch is dropped; decoding resumes with the next batch, as if such messages had not
+                been sent.
             TypeError: The data is not binary.
         """
         index, known, found, errors = self._read(data)
@@ -205,7 +207,7 @@ class ColumnDecoder:
 def _first_misfit(
     index: MessageIndex, known: BatchVersions[Relation], name: str, tuples: TupleLocations
 ) -> dict[int, DecodeError]:
-    """Return the error of the first tuple that its relation does not allow, by row; {} if none."""
+    """Return row and error of the first tuple that does not fit its relation, as a dict; {} if none."""
     wrong = known.widths[tuples.versions] != index.width(name)[tuples.rows]
     if not wrong.any():
         return {}
@@ -221,7 +223,7 @@ def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _in_row(row: int, error: DecodeError) -> DecodeError:
-    """Return a copy of the error whose text begins with the row number."""
+    """Return a copy of the error, with the row number at the start of the text."""
     text = f"row {row}: {error}"
     return type(error)(text, message=error.message, field=error.field, offset=error.offset)
 
@@ -248,14 +250,14 @@ _NOTHING: Final = np.empty(0, np.int64)
 
 
 def _take(tuples: TupleLocations, indices: Numbers) -> TupleLocations:
-    """Return the locations of the tuples at the given indices, which are ascending."""
+    """Return the locations of the tuples at these ascending indices."""
     if len(indices) == len(tuples.rows):
         return tuples
     return TupleLocations(*(part[indices] for part in tuples))
 
 
 def _groups(numbers: Numbers) -> list[Numbers]:
-    """Return for each distinct number an array of the indices that have this number, ascending."""
+    """Return for each distinct value in `numbers` an array of its indices, ascending."""
     if len(numbers) and (numbers == numbers[0]).all():
         return [np.arange(len(numbers))]
     order = np.argsort(numbers, kind="stable")

@@ -1,6 +1,6 @@
 """Encode columns as messages: Insert, Update and Delete of one relation, Begin and Commit.
 
-The bytes are the same in every protocol version.
+The encoded bytes are the same in every protocol version.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def encode_inserts(
         relation_oid: OID of the relation.
         columns: The new rows, by column: strings for cells in text format, binary for cells in binary
             format; values of other types are encoded as PostgreSQL's text.
-        unchanged: For each column a mask of the cells that are UNCHANGED, or None if the column has none. The
-            values of these cells are ignored.
+        unchanged: For each column a mask that is true where the cell is UNCHANGED (the column's value is then
+            ignored), or None if no cell of the column is UNCHANGED.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:
@@ -58,7 +58,8 @@ def encode_updates(
             sends a key tuple only if the key changed; here either all rows of the batch have a key tuple, or
             none has.
         old: The whole old rows, in place of `key`, for REPLICA IDENTITY FULL.
-        unchanged: For each column a mask of the new cells that are UNCHANGED, or None if it has none.
+        unchanged: For each column a mask that is true where the new cell is UNCHANGED, or None if no cell of
+            the column is UNCHANGED.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
 
     Raises:

@@ -30,7 +30,7 @@ class XLogDataBatch(NamedTuple):
     data: pa.BinaryArray
     """The pgoutput message in each XLogData."""
     others: list[tuple[int, envelope.Message]]
-    """The envelopes other than XLogData. Each is preceded by the number of XLogData received before it."""
+    """For each envelope other than XLogData, the number of XLogData received before it, and the envelope."""
 
 
 def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
@@ -56,7 +56,7 @@ def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
 
 
 def _split(payloads: Iterable[Buffer]) -> tuple[Any, Any, bytes, list[tuple[int, Buffer]]]:
-    """Return LSNs, offsets and bytes of the messages in XLogData, and the other payloads."""
+    """Return LSNs, offsets and bytes of the messages in XLogData, and `XLogDataBatch.others` undecoded."""
     lsns, data, others = array("Q"), [], []
     for payload in payloads:
         message = envelope.decode(payload)

@@ -20,7 +20,8 @@ function                    conversion
 
 The text and the binary form of a value give the same result. `pgoutput.catalog` lists the built-in types.
 
-The functions for Arrow arrays and Arrow types need pyarrow. All others work in the core install.
+The functions for Arrow arrays and Arrow types need pyarrow. All other functions work without pyarrow, in the
+core install.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ _ARROW_MODULES: Final = {
     "from_arrow": "text_from_arrow",
     "to_arrow": "arrow_from_cells",
 }
-"""By function name, the module that defines this function and needs pyarrow. It is imported at the first
-access."""
+"""By function name, the module that defines the function and needs pyarrow. The module is imported at the
+first access to the function."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Fast conversion of binary columns of common types to Arrow arrays, without text in between."""
+"""Fast conversion of cells in binary format to Arrow arrays for common types, without text in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNITS: Final = {"date_send": _DAY, "timestamp_send": 1, "timestamptz_send": 1}
 """Microseconds in one unit of a date's or timestamp's binary form, by name of the send function."""
 
 _TEXTS: Final = ("textsend", "varcharsend", "bpcharsend", "namesend", "json_send")
-"""Names of the send functions that send a value's text as binary form."""
+"""Names of the send functions whose binary form is the value's text."""
 
 
 def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -> pa.Array | None:

@@ -30,8 +30,8 @@ _PATTERNS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_timestamp, rf"{_MOMENT}[+-][0-9]{{2}}(:[0-9]{{2}}){{0,2}}"),
     (pa.types.is_binary, r"\\x([0-9a-f]{2})*"),
 )
-"""Pairs: a test for Arrow types, and the regular expression for the texts that these types represent. An
-Arrow type that passes no test represents any text."""
+"""Pairs of a test for Arrow types, and a regular expression for the texts that an Arrow type can represent if
+it passes the test. An Arrow type that passes no test can represent any text."""
 
 
 def to_arrow(
@@ -46,7 +46,7 @@ def to_arrow(
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none.
         type_: Type of the array, or None for `arrow_type(type_oid, type_modifier)`. Pass the `common_type` of
-            a column whose type changed. A string array contains the server's text.
+            a column whose type changed. If this type is string, the array contains the server's text.
 
     Returns:
         The array, and the rescued values by row. The array is NULL where a value is rescued: the Arrow type
@@ -67,7 +67,7 @@ def to_arrow(
 
 
 def _convert(texts: list[str | None], type_: pa.DataType, delimiter: str) -> tuple[pa.Array, list[bool]]:
-    """Return texts as an array, and for each whether `type_` represents the text (true for None)."""
+    """Return texts as an array, and for each text whether `type_` can represent it (true for None)."""
     if pa.types.is_list(type_):
         return _convert_lists(texts, type_, delimiter)
     array = pa.array(texts, pa.string())
@@ -110,7 +110,7 @@ def _cast(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _cast_zoned(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    """Cast texts with a zone to timestamps, also zones with seconds, which Arrow cannot parse."""
+    """Cast texts with a UTC offset to timestamps, even offsets with seconds, which Arrow cannot parse."""
     parts = pc.extract_regex(array, _ZONE_WITH_SECONDS)
     if parts.null_count == len(parts):
         return pc.cast(array, type_)

@@ -32,8 +32,8 @@ MAX_PRECISION: Final = 38
 def arrow_type(type_oid: int, type_modifier: int = -1) -> pa.DataType:
     """Return the Arrow type for a column of a PostgreSQL type.
 
-    The type of `numeric(p, s)` is a decimal if it has at most 38 digits. A numeric with more digits or
-    without a modifier, and every type that is not built in, is a string.
+    A `numeric(p, s)` of at most 38 digits becomes a decimal. A numeric with more digits or without a
+    modifier, and every type that is not built in, becomes a string.
 
     Args:
         type_oid: OID of the column's type (`atttypid`).
@@ -85,8 +85,8 @@ def default_type(type_: pa.DataType) -> tuple[int, int]:
     type, except for 8-bit integers and for timestamps in units other than microseconds.
 
     Raises:
-        ValueError: No PostgreSQL type represents the Arrow type: a struct, map, nested list, time of day,
-            interval, or another.
+        ValueError: No PostgreSQL type represents the Arrow type, for example a struct, map, nested list, time
+            of day or interval.
     """
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         oid, modifier = default_type(type_.value_type)
@@ -133,7 +133,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _decimal_digits(type_: pa.DataType) -> tuple[int, int] | None:
-    """Return the digits before and after the decimal point; None if not a decimal or integer type."""
+    """Return the most digits before and after the decimal point; None if neither decimal nor integer."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     return (_INTEGER_DIGITS[type_], 0) if type_ in _INTEGER_DIGITS else None

@@ -1,4 +1,4 @@
-"""Facts about built-in types that text, binary, Arrow and Python values share."""
+"""Facts about built-in types, for the conversions to text, binary format, Arrow and Python."""
 
 from __future__ import annotations
 

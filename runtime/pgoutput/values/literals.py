@@ -36,19 +36,19 @@ _MAX_DIMENSIONS: Final = 6
 
 
 def quote_array_element(text: str, delimiter: str = ",") -> str:
-    """Return an array element, quoted if necessary; backslashes escape quotes and backslashes (array_out)."""
+    """Return an array element; if it must be quoted, quotes and backslashes are escaped (array_out)."""
     if not _QUOTED_IN_ARRAY[delimiter].search(text):
         return text
     return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
 
 
 def quote_range_bound(text: str) -> str:
-    """Return a range bound, quoted if necessary with quotes and backslashes doubled (range_bound_escape)."""
+    """Return a range bound; if it must be quoted, quotes and backslashes are doubled (range_bound_escape)."""
     return _quote_doubled(text) if _QUOTED_IN_RANGE.search(text) else text
 
 
 def quote_record_field(text: str) -> str:
-    """Return a record field, quoted if necessary with quotes and backslashes doubled (record_out)."""
+    """Return a record field; if it must be quoted, quotes and backslashes are doubled (record_out)."""
     return _quote_doubled(text) if _QUOTED_IN_RECORD.search(text) else text
 
 
@@ -94,9 +94,9 @@ class ArrayLiteral(msgspec.Struct, frozen=True):
     elements: list[str | None]
     """Texts of all elements in row-major order; None for NULL."""
     sizes: list[int]
-    """Number of elements of each dimension; no dimensions if the array is empty."""
+    """Number of elements along each dimension; an empty list for an empty array."""
     lower_bounds: list[int]
-    """Lower bound of each dimension."""
+    """Lower bound of each dimension; an empty list for an empty array."""
 
 
 def parse_array_literal(text: str, delimiter: str = ",") -> ArrayLiteral:
@@ -156,7 +156,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
 
 
 def _close_brace(counts: list[int], sizes: list[int]) -> bool:
-    """Close the innermost brace; return whether it has as many items as others of its depth."""
+    """Close the innermost brace; return whether it has as many items as earlier braces at its depth."""
     depth, count = len(counts), counts.pop()
     if sizes[depth - 1] not in (-1, count):
         return False

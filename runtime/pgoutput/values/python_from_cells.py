@@ -130,7 +130,7 @@ def _load_inet(text: str) -> Any:
 
 
 def _strict(pattern: str, parse: _Loader) -> _Loader:
-    """Return a loader that refuses texts that `pattern` does not match, as `parse` accepts more."""
+    """Return a loader that calls `parse`, but raises ValueError if `pattern` does not match the text."""
     compiled = re.compile(pattern)
 
     def load(text: str) -> Any:

@@ -19,8 +19,8 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 _DAY: Final = 86_400_000_000
 _FLOAT4_PLAIN: Final = (1e-4, 1e6)
 _FLOAT8_PLAIN: Final = (1e-4, 1e15)
-"""Range of absolute values of a float4 or float8 for which Arrow's text is the server's text, unless it has
-an exponent."""
+"""Bounds of the absolute values of a float8 (`_FLOAT4_PLAIN`: of a float4) whose text in Arrow is the
+server's text, unless Arrow's text has an exponent."""
 
 _QUOTED: Final = {delimiter: rf'[ \t\n\r\v\f"\\{{}}{delimiter}]|^$|^(?i:null)$' for delimiter in (",", ";")}
 """Regular expression for array elements that need quotes, by delimiter of the array (array_out)."""
@@ -53,7 +53,7 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
 def _cast_type(source: pa.DataType, target: pa.DataType, is_numeric: bool) -> pa.DataType:
     """Return the Arrow type to which values are cast before they are formatted as text.
 
-    Arrow casts any type to a string, but not to the server's text.
+    Arrow can cast any type to string, but the result may differ from the server's text.
 
     Raises:
         ValueError: `target` is a string type, and `source` is not.
@@ -162,7 +162,7 @@ def _format_list(array: pa.ListArray, delimiter: str) -> pa.StringArray:
 def _reformat(
     text: pa.StringArray, rows: pa.BooleanArray, values: pa.Array, format_: Callable[[Any], str]
 ) -> pa.StringArray:
-    """Return the texts, but replace those in `rows` by `format_` of their value, one by one."""
+    """Return `text`, with `format_(value)` in place of the text in each row where `rows` is true."""
     rows = pc.fill_null(rows, False)
     texts = [format_(value) for value in values.filter(rows).to_pylist()]
     return pc.replace_with_mask(text, rows, pa.array(texts, pa.string())) if texts else text

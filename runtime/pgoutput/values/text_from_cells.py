@@ -24,7 +24,7 @@ def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
     - money: the amount in its smallest unit, as a plain number such as `1234`. Currency and number of
       fractional digits are not sent (cash_send).
     - regclass and the other reg* types: the object's OID, or `-` for OID 0. Names are not sent.
-    - "char" of 128 and more: `\ooo`, as PostgreSQL 15+ writes.
+    - "char" of 128 and more: `\ooo`, as in PostgreSQL 15+.
     - types that are not built in: the bytes as text if they are text (enums), otherwise the text of an array
       or a record if they are a complete array or record. Domains in an array or record count as not built
       in.

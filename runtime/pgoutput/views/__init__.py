@@ -1,7 +1,7 @@
 """Views of a recording as Arrow batches: its messages, its committed changes, one table, or its schema.
 
-`plan_messages` and `plan_changes` return the tasks of a view. A task names one segment and the transactions
-to read of the segment. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
+`plan_messages` and `plan_changes` return the tasks of a view. A task names one segment and which of its
+transactions to read. Tasks can run in parallel. `MessagesView`, `ChangesView` and `TableView` convert the
 batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns. `read` converts
 a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
 
@@ -89,7 +89,7 @@ class View(Protocol):
 
         Args:
             batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of the call before ended.
+                of the previous call ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.
@@ -127,7 +127,7 @@ class ChangesView:
 
         Args:
             batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of the call before ended.
+                of the previous call ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.

@@ -43,7 +43,7 @@ def used_schemas(
 
     Args:
         schemas: All schemas; None for a schema that `numbers` does not refer to.
-        numbers: Indices of `schemas`.
+        numbers: Indices into `schemas`.
     """
     used = np.flatnonzero(np.bincount(numbers, minlength=len(schemas)))
     renumbered = np.zeros(len(schemas), np.int64)
@@ -58,13 +58,14 @@ class CellLists(NamedTuple):
     offsets: Numbers
     """Index in `cells` where each change's cells begin, and where the last change's cells end."""
     missing: Mask
-    """Whether each change lacks the tuple, so that its list is missing and not just empty."""
+    """For each change, true if it has no such tuple (new or old), so that its list is NULL rather than
+    empty."""
     cells: Numbers
     """Index of each cell among all cells of the batch's `MessageIndex`."""
     columns: Numbers
-    """Column number of each cell; the columns of all schemas are numbered consecutively."""
+    """Number of each cell's column, in the concatenated columns of all schemas of the batch."""
     schema: RelationSchema | None = None
-    """The schema of all changes, if the lists are whole tuples of one schema; else None."""
+    """The schema of all changes, if the lists are whole tuples of one schema; otherwise None."""
 
     def where(self, mask: Mask) -> CellLists:
         """Return the lists without the cells for which the mask is false."""
@@ -73,12 +74,12 @@ class CellLists(NamedTuple):
 
     @property
     def emptied(self) -> CellLists:
-        """The same changes with empty lists."""
+        """These lists with all cells removed."""
         return CellLists(np.zeros_like(self.offsets), self.missing, self.cells[:0], self.columns[:0])
 
 
 def new_first(changes: Changes) -> Numbers:
-    """Return the number of the first cell of each change's new tuple; -1 for a change without one."""
+    """Return the number of the first cell of each change's new tuple; -1 without a new tuple."""
     return changes.index.first("new")[changes.rows]
 
 
@@ -108,7 +109,7 @@ def unchanged_cells(changes: Changes) -> CellLists:
 
 
 def old_cells(changes: Changes) -> CellLists:
-    """Return the cells of the old tuples; of key tuples only the columns of the replica identity."""
+    """Return the cells of the old tuples; of key tuples, only those of the replica identity's columns."""
     return _cells(changes, old_first(changes), changes.index.first("key")[changes.rows] >= 0)
 
 
@@ -170,10 +171,10 @@ _UNCHANGED: Final = ord("u")
 
 
 def column_names(schemas: Sequence[RelationSchema]) -> pa.StringArray:
-    """Return the column names of all schemas, concatenated."""
+    """Return the column names of these schemas, concatenated."""
     return pa.array([name for schema in schemas for name in schema.names], pa.string())
 
 
 def column_types(schemas: Sequence[RelationSchema]) -> npt.NDArray[np.int64]:
-    """Return the type OIDs of the columns of all schemas, concatenated."""
+    """Return the type OIDs of the columns of these schemas, concatenated."""
     return np.array([oid for schema in schemas for oid in schema.types], np.int64)

@@ -47,8 +47,8 @@ COMMON_COLUMNS: Final = (
 """The columns that the views `changes` and `table` have in common.
 
 - `operation`: Insert, Update, Delete or Truncate; Snapshot for a row of the snapshot.
-- `relation`: OID of the relation, and its names at the time of the change. A Truncate has a row for each of
-  its relations.
+- `relation`: OID of the relation, and its namespace and name at the time of the change. A Truncate has a row
+  for each of its relations.
 - `commit_lsn`, `commit_time`: LSN and time of the commit; of a row of the snapshot, those of the snapshot.
   The time is NULL outside the years 1 to 9999, which Spark cannot represent.
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
@@ -71,8 +71,8 @@ CHANGES: Final = pa.schema(
 """Columns of the view `changes`, one row per committed change: `COMMON_COLUMNS`, and the following.
 
 - `columns`: All columns of the relation at the time of the change, with pg_attribute.atttypid and atttypmod
-  (those of the base type for a domain), as a JSON object: `{"id":[20,-1]}`. JSON, because structs would cost
-    Spark a quarter more time.
+  (those of the base type for a domain), as a JSON object: `{"id":[20,-1]}`. Structs would cost Spark a
+  quarter more time than JSON.
 - `before`: The old row with REPLICA IDENTITY FULL, else the old values of the key columns, by column name;
   NULL if the server sends neither: for inserts, and for updates that do not change the key.
 - `after`: The new row without unchanged columns, by column name; NULL for deletes and truncates.
@@ -92,7 +92,7 @@ def changes_batch(
     Args:
         committed: The changes.
         snapshot: Whether the changes are rows of a snapshot.
-        incomplete: For each incomplete table the reason why it is incomplete, by OID.
+        incomplete: By OID of each incomplete table, the reason why the table is incomplete.
     """
     columns = change_columns(committed.changes) | commit_columns(committed, snapshot=snapshot)
     columns["incomplete"] = _incomplete(committed.changes, incomplete)
@@ -165,7 +165,7 @@ def _schema_column(changes: Changes, name: str) -> pa.Array:
 
 
 def names_column(changes: Changes, cells: CellLists) -> pa.ListArray:
-    """Return for each change the column names of its cells."""
+    """Return for each change the column names of its cells in `cells`."""
     offsets = pa.array(cells.offsets.astype(np.int32))
     names = _names(changes, cells) if len(cells.columns) else pa.array([], _TEXT)
     return pa.ListArray.from_arrays(offsets, names, type=TEXTS)
@@ -179,7 +179,7 @@ def _names(changes: Changes, cells: CellLists) -> pa.StringArray:
 
 
 def _maps(changes: Changes, cells: CellLists) -> pa.MapArray:
-    """Return for each change a map from column name to the cell as text."""
+    """Return for each change a map from column name to the text of its cell in `cells`."""
     if cells.missing.all():
         return pa.nulls(len(changes), _MAP)
     offsets = pa.array(cells.offsets.astype(np.int32))

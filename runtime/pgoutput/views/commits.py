@@ -29,18 +29,19 @@ class CommitColumns(NamedTuple):
     """Several commits, one NumPy array per field."""
 
     wanted: Mask
-    """Whether to read the transaction's changes; if not, the values in the other columns are undefined."""
+    """For each commit, whether to read the transaction's changes; if not, the other fields are undefined for
+    it."""
     xids: Numbers
     lsns: Numbers
     """Commit LSNs as signed integers; LSNs of 2**63 and more are negative."""
     times: Numbers
     """Commit times, in microseconds since 2000-01-01 00:00 UTC."""
     parts: Numbers
-    """Index of the transaction among the segment's `TransactionPart`s, sorted by position; for other
-    transactions, the number of parts."""
+    """Index of each commit's transaction in the segment's list of `TransactionPart`, sorted by begin
+    position; the length of the list for a transaction that is not in the list."""
 
     def take(self, numbers: Numbers | slice) -> CommitColumns:
-        """Return the commits with these indices."""
+        """Return the commits at these indices."""
         columns: Iterator[Any] = iter(self)
         return CommitColumns(*(values[numbers] for values in columns))
 
@@ -60,11 +61,11 @@ class CommitTracker:
     """Tracks, batch by batch, which transaction the messages of a segment belong to.
 
     Args:
-        parts: Positions where the transactions begin that have a `TransactionPart` in the segment.
-        commits: Commits of the transactions in `parts` whose changes to read, by that position.
-        begun: Positions in `parts` of the transactions that began before the segment, by xid.
-        whole: Whether to read the changes of transactions that are not in `parts`; the segment has all of
-            them.
+        parts: Begin positions of the transactions that have a `TransactionPart` in the segment's metadata.
+        commits: By begin position, the commits of those transactions in `parts` whose changes to read.
+        begun: By xid, the begin positions of those transactions in `parts` that began before the segment.
+        whole: Whether to read the changes of transactions that are not in `parts`: those wholly inside the
+            segment, neither streamed nor prepared.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class CommitTracker:
         """Return the commits of a batch, and for each message the index of its commit.
 
         Args:
-            index: The messages. Each call continues where the batch of the call before ended.
+            index: The messages. Each call continues where the batch of the previous call ended.
             positions: Positions of the messages; -1 in the keyframe.
         """
         is_border = _IS_BORDER[index.tags]
@@ -117,7 +118,7 @@ class CommitTracker:
         return rows[~(present[rows] & np.isin(keys, self._rolled_back))]
 
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
-        """Return the commit of the messages after each border; an unwanted commit if no transaction is open.
+        """Return the commit of the messages after each border; `wanted` is false if no transaction is open.
 
         Args:
             index: The messages of the batch.

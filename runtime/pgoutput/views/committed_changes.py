@@ -1,7 +1,8 @@
 """Read the changes of a segment that belong to committed transactions, without reading other segments.
 
 A segment alone does not show whether its streamed and prepared transactions, and the transactions that
-continue in other segments, commit later. The segment's task names those to read, with their commits.
+continue in other segments, commit later. The segment's task names the transactions to read, with their
+commits.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class CommittedChangesReader:
 
     Args:
         segment: The segment.
-        whole: Whether to read transactions that are wholly inside the segment.
+        whole: Whether to read transactions that are wholly inside the segment, neither streamed nor prepared.
         commits: Commits of the other transactions to read (streamed, prepared, or not wholly inside the
             segment), by the position where the transaction begins.
         wanted: Called with a relation's schema; returns whether to read the relation's changes.
@@ -78,7 +79,7 @@ class CommittedChangesReader:
     def read(self, positions: pa.Array, data: pa.Array) -> CommittedBatch:
         """Return the committed changes of a batch of messages.
 
-        Each call continues where the batch of the call before ended.
+        Each call continues where the batch of the previous call ended.
 
         Args:
             positions: Positions of the messages; NULL in the keyframe.
@@ -133,7 +134,7 @@ class _UnknownRelations(NamedTuple):
 
 
 def _first_errors(committed: CommittedBatch, unknown: _UnknownRelations) -> Iterator[tuple[int, DecodeError]]:
-    """Yield row and error of the first error of each kind."""
+    """Yield row and error of the first message with each kind of error."""
     changes = committed.changes
     index = changes.index
     yield from ((row, index.errors[row]) for row in sorted(index.errors)[:1])

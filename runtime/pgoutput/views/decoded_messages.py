@@ -1,4 +1,4 @@
-"""Rows of decoded messages with their changes: one row per message, in committed transactions or not."""
+"""Rows of decoded messages with their changes: one row per message, whether committed or not."""
 
 from __future__ import annotations
 

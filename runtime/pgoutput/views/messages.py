@@ -18,7 +18,7 @@ MESSAGES: Final = pa.schema(
         *schemas.MESSAGES,
     ]
 )
-"""Columns of the view `messages`, one row per message: these, and the columns of
+"""Columns of the view `messages`, one row per message: the following, and the columns of
 `pgoutput.schemas.arrow.MESSAGES`.
 
 - `position`: Position of the message.
@@ -39,7 +39,7 @@ class MessagesView:
 
         Args:
             batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of the call before ended.
+                of the previous call ended.
 
         Raises:
             RecordingError: A message is invalid.

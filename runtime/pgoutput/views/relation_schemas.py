@@ -29,7 +29,7 @@ RELATION: Final = pa.struct(
 
 
 class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """The schema that one schema version gives a relation: name, columns and replica identity."""
+    """A relation's schema in one schema version: name, columns and replica identity."""
 
     relation: Relation
     """The Relation message, with base types in place of domains and without xid."""
@@ -52,7 +52,7 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
-        """The columns of `CHANGES` that describe the relation, and `names`, as arrays of one row, by name."""
+        """By name, arrays of one row: the columns of `CHANGES` about the relation, and its column `names`."""
         relation = {"oid": self.relation.oid, "namespace": self.namespace, "name": self.name}
         columns = {
             name: (column.type_oid, column.type_modifier)
@@ -78,7 +78,7 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 _CACHED_SCHEMAS: Final = 4
-"""Number of schemas that are cached, with their arrays, for all segments that a process reads."""
+"""Maximum number of schemas that a process caches, with their arrays, for all segments together."""
 
 RelationFilter: TypeAlias = Callable[[RelationSchema], bool]
 """A function of a relation's schema that returns whether to read the relation's changes."""

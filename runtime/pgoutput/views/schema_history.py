@@ -72,10 +72,10 @@ class NumberedSchemaVersion(msgspec.Struct, frozen=True):
 def schema_versions(segments: Iterable[Metadata]) -> Iterator[NumberedSchemaVersion]:
     """Yield the schema versions of all relations, in the order of the stream.
 
-    A new session or segment can repeat the schema version before; the repetition is left out.
+    If a new session or segment repeats a relation's last schema version, the repetition is left out.
 
     Args:
-        segments: Metadata of all segments of a recording, or of the first of them, in order.
+        segments: Metadata of all segments of a recording, or of its first segments, in order.
     """
     last: dict[int, NumberedSchemaVersion] = {}
     for segment in segments:

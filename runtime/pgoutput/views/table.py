@@ -17,7 +17,7 @@ from pgoutput.views.committed_changes import CommittedBatch
 from pgoutput.views.relation_schemas import RelationSchema
 
 RESCUED: Final = "_rescued_data"
-"""Name of the column of rescued values, the last of a row: a map from column name to text.
+"""Name of the column of rescued values, the last column of a row: a map from column name to text.
 
 If the table itself has a column of this name, underscores are appended to the name.
 """
@@ -65,8 +65,8 @@ def table_batch(committed: CommittedBatch, schema: pa.Schema, *, snapshot: bool)
 
     Args:
         committed: Changes of the table.
-        schema: Columns of the view, as `table_schema` returns them. Values of the table's columns that the
-            schema lacks go into `_rescued_data`.
+        schema: Columns of the view, as `table_schema` returns them. Values of columns that the schema lacks
+            go into `_rescued_data`.
         snapshot: Whether the changes are rows of a snapshot.
     """
     changes = committed.changes
@@ -85,7 +85,7 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
     Args:
         changes: The changes.
         first: Number of the first cell of each change's old or new row; -1 for a change without that row.
-        unsent: Whether each cell of the batch is UNCHANGED; None if no cell is.
+        unsent: Whether each cell of the batch is UNCHANGED; None if no cell is UNCHANGED.
         type_: Type of the rows.
     """
     if (first < 0).all():
@@ -102,7 +102,7 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
 def _structs_of_schema(
     index: MessageIndex, schema: RelationSchema, first: Numbers, unsent: Mask | None, type_: pa.StructType
 ) -> pa.StructArray:
-    """Return rows as structs, where all rows have the schema `schema`."""
+    """Return rows as structs; all rows have the schema `schema`."""
     *fields, rescued = type_
     types = {field.name: field.type for field in fields}
     arrays = {name: pa.nulls(len(first), own) for name, own in types.items() if name not in schema.names}

@@ -1,8 +1,8 @@
 """Plan the tasks of a view, so that each committed change is read exactly once.
 
 A task reads one segment and is independent of other tasks. If a transaction spans several segments, the
-metadata of the segment with its commit names all of them. The plan for that segment then has a task for each
-segment with changes of the transaction.
+metadata of the segment with its commit names all these segments. The plan for the commit's segment then has a
+task for each segment with changes of the transaction.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def group_tasks(tasks: Sequence[Task], at_least: int) -> list[list[Task]]:
 
     Args:
         tasks: The tasks.
-        at_least: Minimum number of groups; the number of tasks if that is lower.
+        at_least: Number of groups to aim for: at most one per task, and more if groups would be larger than
+            `_GROUP_BYTES`.
     """
     total = sum(task.size for task in tasks)
     count = max(min(at_least, len(tasks)), total // _GROUP_BYTES)

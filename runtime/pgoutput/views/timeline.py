@@ -1,4 +1,4 @@
-"""Decode messages in any order, after a first pass over the few messages that others depend on.
+"""Decode messages in any order, after a first pass over the few messages that other messages depend on.
 
 A message cannot be decoded alone: inside a stream block it has an xid, and a change needs the Relation
 message that is valid at its place in the stream. `build_timeline` collects stream blocks and Relation
@@ -51,8 +51,9 @@ CONTEXT_TAGS: Final = tuple(message.wire_tag for message in _CONTEXT)
 class Timeline:
     """The stream blocks and schema versions of a stream, by sort key; not a timeline of the WAL.
 
-    The messages that begin or end a stream block, or begin a schema version, have odd ranks: 1, 3, 5 and so
-    on. All messages between two such messages have the even rank between the two ranks.
+    A rank is a number that orders messages. The messages that begin or end a stream block, or begin a schema
+    version, have odd ranks: 1, 3, 5 and so on. All messages between two such messages have the even rank
+    between the two ranks.
 
     Attributes:
         relations: The Relation messages that begin a schema version, without xids.
@@ -248,7 +249,7 @@ class UnorderedDecoder:
 
 
 _NO_TAG: Final = 0
-"""Stands for the first byte of a row without a message, or whose place in the stream is unknown."""
+"""Used as the first byte of a row without a message, and of a message with NULL in its sort key."""
 
 _IS_CONTEXT: Final = tag_mask(_CONTEXT)
 _IS_BLOCK_BORDER: Final = tag_mask(_BLOCK_BORDERS)

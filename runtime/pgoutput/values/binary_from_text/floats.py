@@ -1,4 +1,4 @@
-"""Binary form of floating-point numbers: the nearest number to a decimal text."""
+"""Binary form of floating-point numbers: the number nearest to a decimal text."""
 
 from __future__ import annotations
 

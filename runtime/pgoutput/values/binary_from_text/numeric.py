@@ -15,8 +15,8 @@ _SPECIAL: Final = {
     "Infinity": _HEAD.pack(0, 0, 0xD000, 0x20),
     "-Infinity": _HEAD.pack(0, 0, 0xF000, 0x20),
 }
-"""Binary form of NaN and infinity, by text. The scale 0x20 of infinity is what the server's NUMERIC_DSCALE
-reads."""
+"""Binary form of NaN and infinity, by text. Infinity is sent with the scale 0x20, which the server's macro
+NUMERIC_DSCALE returns."""
 _MAX_SCALE: Final = 0x3FFF
 """Largest number of digits after the decimal point (NUMERIC_DSCALE_MASK)."""
 _DIGITS: Final = 4

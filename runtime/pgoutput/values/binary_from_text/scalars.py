@@ -25,7 +25,7 @@ def _integer_input(form: str) -> InputFunction:
 
 
 def _reg_input(zero: str) -> InputFunction:
-    """Return the input function of a reg* type, whose texts are OIDs, or `zero` for OID 0.
+    """Return the input function of a reg* type; a text is the object's OID, or `zero` for OID 0.
 
     An object's name cannot be converted, because only the server knows its OID.
     """

@@ -29,7 +29,7 @@ _NOT, _AND, _OR, _PHRASE = "!", "&", "|", "<>"
 _CODES: Final = {sign.strip().replace("-", ""): code for code, (_, sign) in OPERATORS.items()}
 _PRIORITIES: Final = {sign.strip().replace("-", ""): priority for priority, sign in OPERATORS.values()}
 _MAX_DISTANCE: Final = 16_384
-"""Largest distance of a phrase operator, and the first invalid position of a lexeme (MAXENTRYPOS)."""
+"""Largest distance of a phrase operator; positions of lexemes are less (MAXENTRYPOS)."""
 
 _Node: TypeAlias = "bytes | tuple[bytes, _Node] | tuple[bytes, _Node, _Node]"
 """A tsquery operand, or an operator followed by its operands, the right operand first."""
@@ -111,7 +111,7 @@ def _encode_operand(lexeme: str, flags: str) -> bytes:
 
 
 def _attach_operands(nodes: list[_Node], pending: list[tuple[str, int]], priority: int) -> None:
-    """Attach operands to the pending operators of at least this priority after the last `(`."""
+    """Move the last pending operators, down to `(` or a lower priority, to `nodes` with their operands."""
     while pending and pending[-1][0] != "(" and _PRIORITIES[pending[-1][0]] >= priority:
         sign, distance = pending.pop()
         head = bytes((OPERATOR, _CODES[sign]))

@@ -18,14 +18,15 @@ _BITS: Final = struct.Struct(">I")
 
 _FLOAT4_NORMAL: Final = 2.0**-126
 _FLOAT4_DIGITS: Final = (6, 7, 8, 9)
-"""Numbers of digits to try; every decimal with 6 or fewer digits round-trips through a float4 (FLT_DIG)."""
+"""Numbers of significant digits that `format_float4` tries; every decimal with 6 or fewer digits round-trips
+through a float4 (FLT_DIG)."""
 _FLOAT4_FIXED: Final = 6
 _FLOAT8_FIXED: Final = 15
-"""Numbers with at least this decimal exponent are written in exponent notation, as float4 or float8
+"""Decimal exponent from which a float8 (`_FLOAT4_FIXED`: a float4) is written in exponent notation
 (double_to_shortest_decimal_bufn)."""
 _ALL_INTEGERS: Final = 2.0**53
 """2**53. Below this number, the midpoint of two neighbouring doubles has more digits than the shortest text
-of either."""
+of either double."""
 
 
 def float4_out(data: bytes) -> str:
@@ -41,7 +42,7 @@ def float8_out(data: bytes) -> str:
 
 
 def format_float8(value: float) -> str:
-    """Return a double as the server writes a float8 (double_to_shortest_decimal_buf)."""
+    """Return a double's text as the server writes a float8 (double_to_shortest_decimal_buf)."""
     size = abs(value)
     if 1e-4 <= size < 1e15:
         return repr(value).removesuffix(".0")
@@ -59,7 +60,7 @@ def format_float8(value: float) -> str:
 
 
 def format_float4(value: float) -> str:
-    """Return a single-precision number as the server writes a float4 (float_to_shortest_decimal_buf).
+    """Return a number's text as the server writes a float4 (float_to_shortest_decimal_buf).
 
     Args:
         value: A double that equals a single-precision number.
@@ -109,7 +110,7 @@ def _format_digits(digits: str, exponent: int, fixed: int) -> str:
 
 
 def _shortest_digits(value: Fraction, low: Fraction, high: Fraction) -> tuple[str, int]:
-    """Return the shortest decimal between two bounds, nearest to the value: digits, exponent."""
+    """Return the shortest decimal in (low, high) nearest to `value`: digits, and first digit's exponent."""
     exponent = len(str(value.numerator)) - len(str(value.denominator))  # of the last digit, or one too high
     while True:
         unit = Fraction(10) ** exponent

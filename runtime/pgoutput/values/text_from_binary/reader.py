@@ -1,6 +1,6 @@
 """A bounds-checked reader of one value's bytes.
 
-Memory use does not depend on the lengths that the bytes state, which may be wrong.
+Lengths in the bytes may be wrong; memory use does not depend on these lengths.
 """
 
 from __future__ import annotations

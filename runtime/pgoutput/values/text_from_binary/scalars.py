@@ -21,7 +21,7 @@ def _integer_output(form: str) -> OutputFunction:
 
 
 def _reg_output(zero: str) -> OutputFunction:
-    """Return the output function of a reg* type, whose text is the OID, or `zero` for OID 0.
+    """Return the output function of a reg* type; the text is the object's OID, or `zero` for OID 0.
 
     The object's name is not sent in binary format.
     """
@@ -49,7 +49,7 @@ def versioned_out(data: bytes) -> str:
 
 
 def char_out(data: bytes) -> str:
-    r"""Return a "char" value's text: one ASCII character, or `\ooo` as PostgreSQL 15+ writes (charout)."""
+    r"""Return a "char" value's text: one ASCII character, or `\ooo` as in PostgreSQL 15+ (charout)."""
     (byte,) = data
     return chr(byte) if 0 < byte < 128 else f"\\{byte:o}" if byte else ""
 
@@ -101,7 +101,7 @@ def _refuse(text: str) -> str:
 
 
 TEXT_TYPES: Final = ("text", "varchar", "bpchar", "name", "json_", "xml_", "pg_node_tree_")
-"""Prefixes of the send functions of types whose binary form is their text: `textsend`, `json_send`, …."""
+"""Prefixes in names of send functions whose binary form is the value's text: `text` in `textsend`."""
 REG_OBJECTS: Final = (
     "proc",
     "procedure",

@@ -13,8 +13,8 @@ from pgoutput.values.text_from_binary.reader import OutputFunction, Reader
 
 _NDISTINCT: Final = 0xA352BFA4
 _DEPENDENCIES: Final = 0xB4549A2C
-"""Magic numbers at the start of pg_ndistinct and pg_dependencies values (STATS_NDISTINCT_MAGIC,
-STATS_DEPS_MAGIC)."""
+"""Magic number at the start of a pg_dependencies value (STATS_DEPS_MAGIC); `_NDISTINCT` is that of
+pg_ndistinct (STATS_NDISTINCT_MAGIC)."""
 _BASIC: Final = 1
 """Only valid number after the magic number (STATS_NDISTINCT_TYPE_BASIC, STATS_DEPS_TYPE_BASIC)."""
 
@@ -27,7 +27,7 @@ def _format_statistics(data: bytes, magic: int, head: str, last: str, number: st
             attribute numbers.
         magic: Expected magic number.
         head: struct format of the double and the number of attributes.
-        last: Separator before the last attribute.
+        last: Separator before the last attribute number.
         number: `%` format of the double.
     """
     order = "<" if data[:4] == magic.to_bytes(4, "little") else ">"

@@ -17,7 +17,7 @@ _OPERAND_FORM: Final = struct.Struct(">BB")
 WEIGHTS: Final = ("", "C", "B", "A")
 """Letters of the weights 0 to 3 of a tsvector position; the letter D of weight 0 is not written."""
 QUERY_WEIGHTS: Final = ((8, "A"), (4, "B"), (2, "C"), (1, "D"))
-"""Weight bits of a tsquery operand, with their letters."""
+"""Pairs of a weight bit of a tsquery operand and its letter."""
 OPERAND, OPERATOR = 1, 2
 """Kinds of tsquery items (QI_VAL, QI_OPR)."""
 
@@ -46,7 +46,8 @@ class _Operator(msgspec.Struct):
     sign: str
     phrase: bool
     left: int = 0
-    """Index of the left operand's first item; 0 for NOT. The right operand follows the operator directly."""
+    """Index of the left operand's first item among all items of the query; 0 for NOT. The right operand
+    follows the operator directly."""
 
 
 OPERATORS: Final = {1: (4, "!"), 2: (2, " & "), 3: (1, " | "), 4: (3, " <-> ")}
@@ -91,7 +92,7 @@ def _read_item(reader: Reader) -> _Item:
 
 
 def _find_operands(items: list[_Item]) -> None:
-    """Set the left operand of each operator, from the last item to the first (findoprnd)."""
+    """Set `left` of each operator, in one pass from the last item to the first (findoprnd)."""
     starts: list[int] = []
     for at in range(len(items) - 1, -1, -1):
         item = items[at]
