@@ -32,7 +32,7 @@ from pgoutput.views import (
     Key,
     KeyColumns,
     UnorderedDecoder,
-    build_timeline,
+    build_stream_context,
     decoded_batch,
     format_key,
     key_at,
@@ -138,10 +138,11 @@ def decode(
     order, data = _make_expressions(column, order_by)
     _check_types(df.select(order, data).schema)
     added = _added_fields(df, mode.upper())
-    timeline = build_timeline(_collect_context(df if context is None else context, order, data), decoder)
+    first_pass = _collect_context(df if context is None else context, order, data)
+    stream_context = build_stream_context(first_pass, decoder)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placed = UnorderedDecoder(timeline, options.decoder())
+        placed = UnorderedDecoder(stream_context, options.decoder())
         for batch in batches:
             ordering, messages = batch.columns[-1].flatten()
             keys = _sort_keys(ordering)

@@ -5,7 +5,7 @@ transactions to read. Tasks can run in parallel. `MessagesView`, `ChangesView` a
 batches of a segment to rows of `MESSAGES`, `CHANGES` or a schema that `table_schema` returns. `read` converts
 a whole segment. `schema_versions` and `schema_batch` give the rows of the view `schema`.
 
-`build_timeline` and `UnorderedDecoder` decode messages in any order; the messages need not come from a
+`build_stream_context` and `UnorderedDecoder` decode messages in any order; the messages need not come from a
 recording.
 """
 
@@ -28,19 +28,19 @@ from pgoutput.views.schema_history import (
     schema_batch,
     schema_versions,
 )
-from pgoutput.views.table import RESCUED, RESCUED_TYPE, row_type, table_batch, table_schema
-from pgoutput.views.tasks import LsnRange, Task, group_tasks, plan_changes, plan_messages
-from pgoutput.views.timeline import (
+from pgoutput.views.stream_context import (
     CONTEXT_TAGS,
     Key,
     KeyColumns,
-    Timeline,
+    StreamContext,
     UnorderedBatch,
     UnorderedDecoder,
-    build_timeline,
+    build_stream_context,
     format_key,
     key_at,
 )
+from pgoutput.views.table import RESCUED, RESCUED_TYPE, row_type, table_batch, table_schema
+from pgoutput.views.tasks import LsnRange, Task, group_tasks, plan_changes, plan_messages
 
 __all__ = [
     "CHANGE",
@@ -59,13 +59,13 @@ __all__ = [
     "NumberedSchemaVersion",
     "RelationFilter",
     "RelationSchema",
+    "StreamContext",
     "TableView",
     "Task",
-    "Timeline",
     "UnorderedBatch",
     "UnorderedDecoder",
     "View",
-    "build_timeline",
+    "build_stream_context",
     "decoded_batch",
     "format_key",
     "group_tasks",

@@ -11,7 +11,7 @@ from pgoutput._index import message_columns
 from pgoutput.schemas import arrow as schemas
 from pgoutput.views.change_cells import Changes
 from pgoutput.views.changes import CHANGES, change_columns
-from pgoutput.views.timeline import UnorderedBatch
+from pgoutput.views.stream_context import UnorderedBatch
 
 CHANGE: Final = pa.struct(
     [

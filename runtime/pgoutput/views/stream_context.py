@@ -1,9 +1,8 @@
 """Decode messages in any order, after a first pass over the few messages that other messages depend on.
 
 A message cannot be decoded alone: inside a stream block it has an xid, and a change needs the Relation
-message that is valid at its place in the stream. `build_timeline` collects stream blocks and Relation
-messages in a `Timeline` (not a timeline of the WAL). With the `Timeline`, `UnorderedDecoder` decodes all
-messages in any order.
+message that is valid at its place in the stream. `build_stream_context` collects stream blocks and Relation
+messages in a `StreamContext`. With the `StreamContext`, `UnorderedDecoder` decodes all messages in any order.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _BLOCK_BORDERS: Final = (messages.StreamStart, messages.StreamStop)
 _CONTEXT: Final = (Relation, messages.Type, *_BLOCK_BORDERS)
 
 CONTEXT_TAGS: Final = tuple(message.wire_tag for message in _CONTEXT)
-"""First bytes of the messages that a `Timeline` is built from: Relation, Type, Stream Start, Stream Stop."""
+"""First bytes of the messages that make up a `StreamContext`: Relation, Type, Stream Start, Stream Stop."""
 
 
-class Timeline:
-    """The stream blocks and schema versions of a stream, by sort key; not a timeline of the WAL.
+class StreamContext:
+    """The stream blocks and schema versions of a stream, by sort key.
 
     A rank is a number that orders messages. The messages that begin or end a stream block, or begin a schema
     version, have odd ranks: 1, 3, 5 and so on. All messages between two such messages have the even rank
@@ -113,8 +112,8 @@ def _packed(rows: Numbers) -> npt.NDArray[np.bytes_]:
     return unsigned.astype(">u8").view(f"S{8 * rows.shape[-1] or 8}").reshape(-1)
 
 
-def build_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> Timeline:
-    """Return the `Timeline` of a stream: its stream blocks and schema versions.
+def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> StreamContext:
+    """Return the `StreamContext` of a stream: its stream blocks and schema versions.
 
     Messages that cannot be decoded have no effect, as in `StreamDecoder`.
 
@@ -154,7 +153,7 @@ def build_timeline(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) ->
                 latest[relation.oid] = description
                 relations.append((rank, relation, schema))
                 keys.append(key)
-    return Timeline(keys, borders, relations)
+    return StreamContext(keys, borders, relations)
 
 
 class UnorderedBatch(msgspec.Struct, frozen=True):
@@ -168,15 +167,15 @@ class UnorderedBatch(msgspec.Struct, frozen=True):
 
 
 class UnorderedDecoder:
-    """Decodes messages in any order, with the stream blocks and schema versions of a `Timeline`.
+    """Decodes messages in any order, with the stream blocks and schema versions of a `StreamContext`.
 
     Args:
-        timeline: The `Timeline` of the stream.
+        context: The `StreamContext` of the stream.
         decoder: A decoder for the stream's protocol version and options; its state does not matter.
     """
 
-    def __init__(self, timeline: Timeline, decoder: StreamDecoder) -> None:
-        self._timeline = timeline
+    def __init__(self, context: StreamContext, decoder: StreamDecoder) -> None:
+        self._context = context
         self._decoder = decoder
 
     def decode(self, keys: KeyColumns, data: pa.Array) -> UnorderedBatch:
@@ -187,17 +186,17 @@ class UnorderedDecoder:
             data: The messages; NULL for a row without a message.
 
         Raises:
-            ValueError: The `Timeline` lacks a Relation, Stream Start or Stream Stop message of the batch: the
-                messages have changed since the `Timeline` was built.
+            ValueError: The `StreamContext` lacks a Relation, Stream Start or Stream Stop message of the batch:
+                the messages have changed since the `StreamContext` was built.
         """
-        ranks = self._timeline.ranks(keys)
-        index = index_messages(data, self._decoder, self._timeline.in_stream(ranks))
+        ranks = self._context.ranks(keys)
+        index = index_messages(data, self._decoder, self._context.in_stream(ranks))
         errors = dict(index.errors)
         for row in np.flatnonzero((ranks < 0) & np.asarray(data.is_valid())).tolist():
             errors[row] = StreamError("the key has a NULL, so the place of the message is unknown")
         tags = np.where(ranks < 0, _NO_TAG, index.tags)
         self._check_complete(index, tags, ranks, keys)
-        at_border = (tags != _NO_TAG) & ~_IS_CONTEXT[tags] & self._timeline.is_block_border(ranks)
+        at_border = (tags != _NO_TAG) & ~_IS_CONTEXT[tags] & self._context.is_block_border(ranks)
         for row in np.flatnonzero(at_border).tolist():
             (message,) = index.messages([row])
             text = f"a stream block begins or ends at the same key {format_key(key_at(keys, row))}"
@@ -209,7 +208,7 @@ class UnorderedDecoder:
         self, index: MessageIndex, rows: Numbers, ranks: Numbers, keys: KeyColumns
     ) -> tuple[Changes, dict[int, DecodeError]]:
         """Return the changes that fit their relations, and the errors of all other changes by row."""
-        schemas, versions = self._timeline.schemas, self._timeline.versions
+        schemas, versions = self._context.schemas, self._context.versions
         rows, oids = changed_relations(index, rows)
         numbers = versions.find(oids, ranks[rows])
         same_key = versions.begins_at(oids, ranks[rows])
@@ -232,13 +231,13 @@ class UnorderedDecoder:
     def _check_complete(
         self, index: MessageIndex, tags: npt.NDArray[np.uint8], ranks: Numbers, keys: KeyColumns
     ) -> None:
-        """Raise ValueError if the `Timeline` lacks a Relation, Stream Start or Stream Stop of the batch."""
-        timeline = self._timeline
-        unexpected = np.flatnonzero(_IS_BLOCK_BORDER[tags] & ~timeline.is_block_border(ranks)).tolist()
+        """Raise ValueError if the context lacks a Relation, Stream Start or Stream Stop of the batch."""
+        context = self._context
+        unexpected = np.flatnonzero(_IS_BLOCK_BORDER[tags] & ~context.is_block_border(ranks)).tolist()
         rows = np.flatnonzero(_IS_RELATION[tags])
-        numbers = timeline.versions.find(index.field("oid").values[rows], ranks[rows] + 1).tolist()
+        numbers = context.versions.find(index.field("oid").values[rows], ranks[rows] + 1).tolist()
         for row, number, message in zip(rows.tolist(), numbers, index.messages(rows.tolist()), strict=True):
-            if number < 0 or timeline.relations[number] != msgspec.structs.replace(message, xid=None):
+            if number < 0 or context.relations[number] != msgspec.structs.replace(message, xid=None):
                 unexpected.append(row)
         if unexpected:
             (message,), key = index.messages([min(unexpected)]), key_at(keys, min(unexpected))

@@ -21,9 +21,9 @@ from pgoutput.views import (
     DECODED,
     Key,
     RelationSchema,
-    Timeline,
+    StreamContext,
     UnorderedDecoder,
-    build_timeline,
+    build_stream_context,
     decoded_batch,
 )
 from tests.codec import corpus
@@ -43,8 +43,8 @@ def stream(*messages: Message) -> list[tuple[Key, bytes]]:
     return [((place,), encode_for(message, 4)) for place, message in enumerate(messages)]
 
 
-def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
-    return build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), new_decoder())
+def context_of(rows: Iterable[tuple[Key, bytes]]) -> StreamContext:
+    return build_stream_context((row for row in rows if row[1][:1] in CONTEXT_TAGS), new_decoder())
 
 
 class Found(NamedTuple):
@@ -55,11 +55,11 @@ class Found(NamedTuple):
 
 
 def read(
-    rows: Sequence[tuple[Key, bytes | None]], timeline: Timeline, decoder: StreamDecoder
+    rows: Sequence[tuple[Key, bytes | None]], context: StreamContext, decoder: StreamDecoder
 ) -> list[Found | DecodeError | None]:
     """Decode rows in one batch; return for each row the message with its schemas, the error, or None."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
-    placed = UnorderedDecoder(timeline, decoder).decode(
+    placed = UnorderedDecoder(context, decoder).decode(
         keys, pa.array([data for _, data in rows], pa.binary())
     )
     assert not set(placed.errors) & set(placed.changes.rows.tolist())
@@ -77,12 +77,12 @@ def read(
 
 
 def decode(rows: Sequence[tuple[Key, bytes]]) -> list[Found]:
-    found = read(rows, timeline_of(rows), new_decoder())
+    found = read(rows, context_of(rows), new_decoder())
     return [one for one in found if isinstance(one, Found)]
 
 
 def errors(rows: Sequence[tuple[Key, bytes]]) -> list[str | None]:
-    found = read(rows, timeline_of(rows), new_decoder())
+    found = read(rows, context_of(rows), new_decoder())
     return [str(one) if isinstance(one, DecodeError) else None for one in found]
 
 
@@ -103,8 +103,8 @@ def test_shuffled_captures_decode_as_in_order(name: str) -> None:
         expected.append((message, described))
     rows = [((place,), sample.data) for place, sample in enumerate(samples)]
     random.Random(name).shuffle(rows)
-    timeline = build_timeline((row for row in rows if row[1][:1] in CONTEXT_TAGS), header.decoder())
-    for (key, _), found in zip(rows, read(rows, timeline, header.decoder()), strict=True):
+    context = build_stream_context((row for row in rows if row[1][:1] in CONTEXT_TAGS), header.decoder())
+    for (key, _), found in zip(rows, read(rows, context, header.decoder()), strict=True):
         message, described = expected[key[0]]
         assert isinstance(found, Found)
         assert found.message == message
@@ -125,10 +125,10 @@ def test_a_repeated_relation_is_kept_once() -> None:
     rows = stream(
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
-    timeline = timeline_of(rows)
-    assert timeline.relations == [RELATION]
-    places = timeline.ranks([pa.array(range(5))])
-    assert timeline.in_stream(places).tolist() == [False, False, True, True, True]
+    context = context_of(rows)
+    assert context.relations == [RELATION]
+    places = context.ranks([pa.array(range(5))])
+    assert context.in_stream(places).tolist() == [False, False, True, True, True]
     assert len(decode(rows)) == 5
 
 
@@ -202,9 +202,9 @@ def test_a_nested_stream_block_is_an_error_and_the_outer_stays_open() -> None:
 def test_two_messages_with_the_same_key_are_refused() -> None:
     rows = [((0, "a"), data) for _, data in stream(RELATION, WIDER)]
     with pytest.raises(ValueError, match="have the key 0, 'a'; LSNs are not enough"):
-        timeline_of(rows)
+        context_of(rows)
     with pytest.raises(ValueError, match="the order is ambiguous: two messages, b'R' and b'S'"):
-        timeline_of([((0,), data) for _, data in stream(RELATION, m.StreamStart(7, True))])
+        context_of([((0,), data) for _, data in stream(RELATION, m.StreamStart(7, True))])
 
 
 def test_duplicate_messages_are_ignored() -> None:
@@ -229,11 +229,11 @@ def test_a_null_key_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
-def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
+def test_messages_missing_in_the_context_are_refused(late: Message) -> None:
     """ValueError is raised, and not a row's error returned, as later messages would be decoded wrongly."""
-    timeline = timeline_of(stream(RELATION, insert("1")))
+    context = context_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not in the input when .*: the input must not change"):
-        read([((2,), encode_for(late, 4))], timeline, new_decoder())
+        read([((2,), encode_for(late, 4))], context, new_decoder())
 
 
 @given(st.data())
@@ -264,11 +264,11 @@ def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> No
             expected.append(None if wrong else (message, width))
         except DecodeError:
             expected.append(None)
-    timeline = timeline_of(data.draw(st.permutations(rows)))
+    context = context_of(data.draw(st.permutations(rows)))
     if not rows:
         return
     shuffled = data.draw(st.permutations(rows))
-    for (key, _), found in zip(shuffled, read(shuffled, timeline, new_decoder()), strict=True):
+    for (key, _), found in zip(shuffled, read(shuffled, context, new_decoder()), strict=True):
         right = expected[key[0]]
         if right is None:
             assert isinstance(found, DecodeError)
@@ -280,7 +280,7 @@ def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> No
 
 def test_rows_without_a_valid_message_are_null() -> None:
     rows = stream(RELATION, insert("1"), m.Truncate(1, (1, 1)), m.Begin(1, 0, 7), insert("1", "2"))
-    decoder = UnorderedDecoder(timeline_of(rows), new_decoder())
+    decoder = UnorderedDecoder(context_of(rows), new_decoder())
     data = [None, *(data for _, data in rows), b"?"]
     batch = decoded_batch(decoder.decode([pa.array([9, 0, 1, 2, 3, 4, 9])], pa.array(data, pa.binary())))
     batch.validate(full=True)
@@ -306,6 +306,6 @@ def test_rows_without_a_valid_message_are_null() -> None:
 
 
 def test_out_of_place_messages_give_stream_errors() -> None:
-    (error,) = read(stream(insert("1")), timeline_of([]), new_decoder())
+    (error,) = read(stream(insert("1")), context_of([]), new_decoder())
     assert isinstance(error, StreamError)
     assert str(error) == "Insert: no Relation message has come for the OID 1"
