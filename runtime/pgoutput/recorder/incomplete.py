@@ -43,7 +43,7 @@ def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> Recor
 def _merged(
     known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
 ) -> tuple[IncompleteTable, ...]:
-    """Return known and newly found incomplete tables, each table once with its first and last reason."""
+    """Return known and newly found incomplete tables, each table once, with its first and latest reason."""
     merged = {one.oid: one for one in known}
     for one in found:
         old = merged.get(one.oid)

@@ -50,8 +50,8 @@ class Session:
     Attributes:
         messages: Number of messages that were received.
         acknowledged_lsn: LSN that was acknowledged last.
-        last_commit_time: Time of the last received commit, in microseconds since 2000; None if there was
-            none.
+        last_commit_time: Time of the last received commit, in microseconds since 2000-01-01 00:00 UTC; None
+            before the first commit.
 
     Args:
         connection: A connection that streams.
@@ -63,8 +63,8 @@ class Session:
         segment_bytes: Total size of messages at which a segment ends, in bytes.
         segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
         on_stored: Called in the writer thread with path and metadata of each stored segment.
-        save_lsn: Called in the writer thread with an LSN that is acknowledged although no segment ends there.
-            Must write the LSN to the disk, so that a restart does not report a gap.
+        save_lsn: Called in the writer thread with an LSN to acknowledge at which no segment ends. Must
+            write the LSN to the disk, so that a restart does not report a gap.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the OIDs of the relations that the segment describes.
         resent: Compares transactions that the server sends again with the recording. Nothing is acknowledged
@@ -157,9 +157,9 @@ class Session:
             self._end_stream()
 
     def announce(self) -> None:
-        """Write the current incomplete tables and publication changes to the metadata of a segment soon.
+        """Write the current incomplete tables and publication changes to the metadata of a segment.
 
-        That is the open segment, or else a new segment without messages.
+        The segment is the open segment, when it ends, or if none is open, a new segment without messages.
         """
         self._writer.announce()
 
@@ -231,7 +231,7 @@ class Session:
     def _handle_keepalive(self, message: PrimaryKeepalive) -> None:
         """Note how far the server has read the WAL; acknowledge that LSN if all received messages are stored.
 
-        Otherwise, a slot without published changes would make the server retain WAL.
+        Without this acknowledgement, a slot that has no published changes would make the server retain WAL.
         """
         if not self._writer.state.inside:
             self._received_lsn = max(self._received_lsn, message.wal_end)

@@ -3,7 +3,7 @@
 A server that is restored from a copy of its data folder keeps its timeline ID, while WAL and slot return to
 the time of the copy. The restored server may then commit other transactions than the recorded ones, even at
 LSNs beyond the end of the recording. Comparing the commits that the server sends again with the recorded
-commits reveals this.
+commits reveals such a server.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ RecordedCommits: TypeAlias = npt.NDArray[np.void]
 """NumPy structured array of the commits in a recording, sorted by LSN.
 
 The fields are `lsn` (commit_lsn), `time` (commit_time, in microseconds since 2000-01-01 00:00 UTC) and
-`streamed` (whether the transaction was streamed; a server may not send a streamed transaction without changes
-again).
+`streamed` (whether the transaction was streamed; a server need not send a streamed transaction without
+changes again).
 """
 
 _COMMIT: Final = np.dtype([("lsn", np.uint64), ("time", np.int64), ("streamed", np.bool_)])

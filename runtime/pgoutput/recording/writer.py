@@ -66,7 +66,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     prepared: tuple[PreparedTransaction, ...] = ()
     """Transactions that are prepared when the session starts."""
     described: tuple[bytes, ...] = ()
-    """Type and Relation messages sent earlier in the session, if another writer wrote that part."""
+    """Type and Relation messages sent earlier in the session, if another writer has written it."""
 
 
 class Remarks(msgspec.Struct, frozen=True):
@@ -202,7 +202,7 @@ class SegmentWriter:
             self._rotate(self._file, may_be_empty=False)
 
     def announce(self) -> None:
-        """Write a segment that has no messages, only remarks; do nothing if a segment is being written."""
+        """Write a segment without messages, for its `Remarks`; do nothing if a segment is being written."""
         if self._file is None:
             file = self._open()
             self._run(lambda: file.file.add_keyframe(file.keyframe))
