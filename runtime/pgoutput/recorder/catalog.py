@@ -126,7 +126,7 @@ _MEMBERSHIPS: Final[dict[int, LiteralString]] = {
     " UNION ALL SELECT pn.oid, 'schema', c.oid, pnpubid, NULL, NULL FROM pg_publication_namespace pn"
     " JOIN pg_class c ON relnamespace = pnnspid WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
-"""Queries for the tables that publications name, by the first major server version for the query."""
+"""Queries for the tables that publications name, by lowest major server version for the query."""
 
 _PARTITIONS: Final = """\
 WITH RECURSIVE found AS (

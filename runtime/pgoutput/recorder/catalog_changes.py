@@ -30,7 +30,7 @@ _SETTINGS: Final = {
     "pubgencols": "generated columns",
     "puballtables": "all tables",
 }
-"""Names, used in texts, of the settings that decide what a publication sends, by column of pg_publication."""
+"""For texts about changes: names of the settings that decide what is sent, by column of pg_publication."""
 
 
 class PublicationRecreated(ReplicationError):
@@ -222,7 +222,7 @@ class _Comparison:
         return f"{', '.join(texts)} {self._since}" if texts else None
 
     def _coverage_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names publications that began or ceased to publish a table; None without any.
+        """Return a text that names publications that began or ceased to publish a table; None otherwise.
 
         A publication is ignored if, in both readings of the catalogs, another recorded publication published
         at least the same columns, rows and operations of the table.
@@ -252,7 +252,7 @@ class _Comparison:
         return f"{', '.join(texts)} {self._since}: changes may be missing" if texts else None
 
     def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names columns whose existing values changed but were not sent; None without."""
+        """Return a text that names columns whose existing values changed without being sent; or else None."""
         reasons: dict[str, list[str]] = {}
         for name in sorted(old.columns.keys() & new.columns.keys()):
             was, now = old.columns[name], new.columns[name]

@@ -42,7 +42,7 @@ row_security makes a query fail that would hide rows. client_min_messages makes 
 """
 
 _TIMEOUTS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
-"""Time limits to disable that only newer servers have: settings by first major server version."""
+"""Time limits that only newer servers have, to be disabled: settings by first major server version."""
 
 _CANCELED: Final = b"57014"
 _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
@@ -263,7 +263,7 @@ class Connection:
         self.more = room <= 0
 
     def _take_buffered(self, received: list[bytes], room: int) -> int:
-        """Append messages that libpq has buffered, about `room` bytes, to `received`; return room left."""
+        """Append about `room` bytes of messages from libpq's buffer to `received`; return the room left."""
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)

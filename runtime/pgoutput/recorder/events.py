@@ -44,15 +44,15 @@ class Waiting(Event, frozen=True, kw_only=True):
     database: str | None
     """Database in which the transaction runs; None if `xid` is None."""
     pid: int | None
-    """ID of the server process that runs the transaction; None for a prepared transaction."""
+    """ID of the server process that runs the transaction; None if prepared, or if `xid` is None."""
     user: str | None
     """Role that runs or prepared the transaction; None if `xid` is None."""
     application: str | None
     """Name of the application that runs the transaction; None for a prepared transaction."""
     state: str | None
-    """State in pg_stat_activity, such as `idle in transaction`; None if prepared or hidden from the role."""
+    """State in pg_stat_activity, such as `idle in transaction`; None if prepared or not visible."""
     since: str | None
-    """Time when the transaction began or was prepared; None if the recorder's role may not see it."""
+    """Time when the transaction began or was prepared; None if not visible to the recorder's role."""
 
 
 class Snapshotted(Event, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class SnapshotKept(Event, frozen=True, kw_only=True):
 
 
 class TableIncomplete(Event, frozen=True, kw_only=True):
-    """The recording lacks rows or changes of a table. Reported when found and at each start."""
+    """The recording lacks rows or changes of a table. Reported when noticed, and at each start."""
 
     table: str
     """Name of the table, with its schema."""

@@ -53,9 +53,9 @@ class State(msgspec.Struct, kw_only=True):
     server_start: str = ""
     """Start time of the server that streamed in the last session, as text of pg_postmaster_start_time()."""
     acknowledged_lsn: int | None = None
-    """Last LSN saved in order to acknowledge it: where the recording begins, or an LSN without new messages.
+    """LSN where the recording begins, or later the last acknowledged LSN at which no segment ends.
 
-    None before the slot of a new recording is ready.
+    The LSN is saved just before it is acknowledged. None until the slot of a new recording is ready.
     """
     last_segment: int = 0
     """Number of the last stored segment, which may be acknowledged already; 0 for none."""
@@ -267,7 +267,7 @@ class Folder:
             raise RecordingError(text) from None
 
     def _visible_names(self) -> list[str]:
-        """Return the folder's names except hidden names and the saved catalogs; none in a new recording."""
+        """Return the names in the folder without hidden names and saved catalogs; none in a new recording."""
         return [name for name in self.directory.names() if name[0] != "." and name != _CATALOG_FILE]
 
     def _names_of_recording(self) -> list[str]:

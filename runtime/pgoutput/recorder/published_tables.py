@@ -72,7 +72,7 @@ WHERE c.oid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND {published}
 ORDER BY a.attnum"""
 
 _KEY: Final = {10: "i.indkey", 11: "(i.indkey::int2[])[0:i.indnkeyatts - 1]"}
-"""SQL for an index's key columns, by first major server version; from 11 on, INCLUDE columns exist too."""
+"""SQL for an index's key columns, without INCLUDE columns, by first major server version."""
 
 _TYPES: Final = """\
 WITH RECURSIVE bases AS (

@@ -110,13 +110,14 @@ class Recorder:
 
         Args:
             until: LSN as a number or text; `run` returns when everything up to it is stored. `now` is the end
-                of the server's WAL when the server is first reached. None for no end. Messages that arrive
-                together with the last message are stored too.
+                of the server's WAL when the server is first reached. None for no end. Later
+                messages that arrive at the same time are stored too.
             seconds: Time after which to return, in seconds; None for no end.
 
         Raises:
             ValueError: `until` is not an LSN.
-            ReplicationError: The server refuses, or server, slot or publications do not fit the recording.
+            ReplicationError: The server refuses a command, or server, slot or publications do not
+                fit the recording.
             ConnectionLost: No stream began within `retry_for` seconds after an error.
             RecordingError: The folder is in use, or has the recording of another slot or server.
             DecodeError: The server has sent a message that cannot be decoded.

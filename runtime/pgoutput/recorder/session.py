@@ -67,7 +67,7 @@ class Session:
             write the LSN to the disk, so that a restart does not report a gap.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the OIDs of the relations that the segment describes.
-        resent: Compares transactions that the server sends again with the recording. Nothing is acknowledged
+        resent: Checks that transactions that the server sends again were recorded. Nothing is acknowledged
             until all these transactions have arrived.
     """
 
@@ -159,7 +159,8 @@ class Session:
     def announce(self) -> None:
         """Write the current incomplete tables and publication changes to the metadata of a segment.
 
-        The segment is the open segment, when it ends, or if none is open, a new segment without messages.
+        The metadata is written when the open segment ends; if no segment is open, a segment without messages
+        is written.
         """
         self._writer.announce()
 

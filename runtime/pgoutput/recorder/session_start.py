@@ -54,7 +54,7 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged_lsn: int
     """LSN up to which everything may be acknowledged when the session starts."""
     resent: ResentCommitCheck
-    """Check that compares transactions sent again with the recorded transactions."""
+    """Check that transactions that the server sends again were recorded."""
     catalog: Catalog
     """The catalogs as read before the stream begins."""
     timelines: tuple[Timeline, ...]

@@ -163,7 +163,7 @@ class SlotCreator:
         return read_catalog(self._catalog_connection, self._settings.publications)
 
     def _undo(self, state: State) -> None:
-        """Drop the slot, and reset the folder; without connection, the recorder's next start does both."""
+        """Drop the slot, reset the folder; if the connection is lost, the recorder's next start does so."""
         with suppress(ConnectionLost):
             slots.drop_slot(self._connection, self._settings.slot)
             with suppress(RecordingError):  # the folder was moved or removed

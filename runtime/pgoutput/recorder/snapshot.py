@@ -44,7 +44,7 @@ _SEGMENT_MESSAGES: Final = 1 << 20
 
 
 class SchemaChanged(Exception):
-    """A table was altered after the snapshot and before its lock: its rows and columns do not match."""
+    """A table was altered after the snapshot was exported and before the table was locked."""
 
 
 class TableCopy:

@@ -93,7 +93,7 @@ class Directory:
         os.fsync(self.descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Create or replace a small file atomically: after a crash, the file is the old or the new one.
+        """Create or replace a small file atomically: after a crash, it has the old or the new content.
 
         Raises:
             OSError: The folder was removed, or the disk failed.

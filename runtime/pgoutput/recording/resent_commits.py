@@ -2,8 +2,8 @@
 
 A server that is restored from a copy of its data folder keeps its timeline ID, while WAL and slot return to
 the time of the copy. The restored server may then commit other transactions than the recorded ones, even at
-LSNs beyond the end of the recording. Comparing the commits that the server sends again with the recorded
-commits reveals such a server.
+LSNs beyond the end of the recording. A comparison of commits sent again with recorded commits reveals such a
+server.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _commits(segment: SegmentReader, after_lsn: int) -> Iterator[tuple[int, int,
 
 
 class ResentCommitCheck:
-    """Compares the transactions that a server sends again with the recorded transactions.
+    """Checks that the transactions that a server sends again are those in the recording.
 
     Attributes:
         settled: Whether the check is finished: the server has sent all recorded commits again.

@@ -70,8 +70,8 @@ class StreamState:
         position: Position of the session's first message.
         end_lsn: Transactions with an end LSN up to this one were stored before the session.
         prepared: Transactions that are prepared at the start of the session.
-        described: Type and Relation messages that are valid at the start, if another writer wrote the
-            session's beginning.
+        described: Type and Relation messages that are valid at `position`, if another writer wrote the
+            session up to there.
         resent: Checks the transactions that the server sends again; None for no check.
     """
 
@@ -441,7 +441,7 @@ class StreamState:
             self._parts[transaction.begin] = TransactionPart(transaction.begin, transaction.xid, 0)
 
     def _count(self, transaction: OpenTransaction) -> None:
-        """Add the number of changes since the last `_count` to the transaction's `TransactionPart`."""
+        """Count the changes since the last call; add the number to the transaction's `TransactionPart`."""
         changes = self._position - self._stored_others
         if not self.skipping:
             part = self._parts[transaction.begin]

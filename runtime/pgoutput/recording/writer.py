@@ -66,7 +66,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     prepared: tuple[PreparedTransaction, ...] = ()
     """Transactions that are prepared when the session starts."""
     described: tuple[bytes, ...] = ()
-    """Type and Relation messages sent earlier in the session, if another writer has written it."""
+    """Type and Relation messages sent earlier in the session, if another writer wrote that part."""
 
 
 class Remarks(msgspec.Struct, frozen=True):
@@ -141,7 +141,7 @@ class SegmentWriter:
     def has_ends(self) -> bool:
         """Whether a transaction ends in the segment being written.
 
-        If so, storing the segment allows the recorder to acknowledge a higher LSN.
+        Storing such a segment allows the recorder to acknowledge a higher LSN.
         """
         return self._file is not None and self.state.end_lsn > self._file.start_lsn
 
