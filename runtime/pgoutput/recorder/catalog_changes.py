@@ -43,7 +43,7 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     publications: tuple[PublicationChange, ...]
     """Publications that were altered, with texts that describe the changes."""
     incomplete: tuple[IncompleteTable, ...]
-    """Tables that became incomplete between the two readings."""
+    """Tables that became incomplete between the two readings of the catalogs."""
 
 
 def check_publication_oids(before: Catalog, after: Catalog) -> None:

@@ -127,7 +127,7 @@ class Connection:
         self.ended: bool = False
         self.more: bool = False
         self._error: ReplicationError | None = None
-        """The error that ended the connection, or None; every later use of the connection raises it."""
+        """The error that ended the connection, or None; each later use of the connection raises the error."""
         try:
             for name, value in _SETTINGS.items():  # SET overrides the environment and the DSN
                 self.query(f"SET {name} = '{value}'")
@@ -360,7 +360,7 @@ class Connection:
 
 
 def parse_dsn(dsn: str) -> dict[str, str | int | None]:
-    """Return the parameters of a DSN, by name.
+    """Return the values of a DSN's parameters, by parameter name.
 
     Raises:
         ValueError: The DSN cannot be parsed. The error does not quote the DSN, which may have a password.

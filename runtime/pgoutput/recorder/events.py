@@ -28,7 +28,7 @@ class Connected(Event, frozen=True, kw_only=True):
     options: dict[str, str]
     """Options of START_REPLICATION except the protocol version and publications, by name."""
     start_lsn: str
-    """LSN after which transactions are recorded."""
+    """The session records the transactions that end after this LSN."""
 
 
 class Waiting(Event, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Snapshotted(Event, frozen=True, kw_only=True):
     tables_done: int
     """Number of tables that were copied completely."""
     tables: int
-    """Number of tables to copy."""
+    """Number of all tables that the snapshot copies."""
 
 
 class Progress(Event, frozen=True, kw_only=True):
@@ -140,12 +140,12 @@ class PublicationAltered(Event, frozen=True, kw_only=True):
 
 
 class Reconnecting(Event, frozen=True, kw_only=True):
-    """The connection was lost or refused; another attempt follows after a pause."""
+    """The connection was lost or refused; the recorder connects again after a pause."""
 
     reason: str
     """Text of the error that ended or refused the connection."""
     seconds: float
-    """Length of the pause, in seconds."""
+    """Length of the pause before the next connection attempt, in seconds."""
 
 
 class Stopped(Event, frozen=True, kw_only=True):

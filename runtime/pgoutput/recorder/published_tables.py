@@ -115,7 +115,7 @@ def published_relations(connection: Connection, publications: Sequence[str]) -> 
 
 
 def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTable:
-    """Build a table from its rows in the result of `_TABLES`, which has one row for each publication."""
+    """Build a `PublishedTable` from its rows in the result of `_TABLES`, one row for each publication."""
     oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
     column_lists = {row[7] for row in rows}
     if len(column_lists) > 1:
@@ -151,12 +151,12 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
 
 
 def _as_text(quoted: str) -> str:
-    """Return SQL that converts a column to text, as pgoutput does for types without binary format."""
+    """Return SQL that converts a column to text, as the plugin does for types without binary format."""
     return f"CASE WHEN {quoted} IS NOT NULL THEN pg_catalog.format('%s', {quoted}) END"
 
 
 def _of_version(connection: Connection, by_version: Mapping[int, LiteralString]) -> LiteralString:
-    """Return the value in `by_version` for the newest version that is not newer than the server."""
+    """Return the value in `by_version` for the server's major version, or for the newest version before."""
     return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
 
 

@@ -41,7 +41,7 @@ _SILENCE_SECONDS: Final = 60.0
 """Seconds of silence after which the connection counts as lost, if wal_sender_timeout is not longer."""
 
 _GOODBYE_SECONDS: Final = 5.0
-"""Seconds to wait until the server ends the stream on request."""
+"""Largest number of seconds to wait for the server to end the stream on request."""
 
 
 class Session:
@@ -168,7 +168,7 @@ class Session:
         """Receive messages, end a segment that is due, and send a status update that is due.
 
         Args:
-            is_hurried: Whether to ask the server frequently how far it has read the WAL.
+            is_hurried: Whether to ask the server several times a second how far it has read the WAL.
         """
         connection, writer = self._connection.fileno(), self._writer_thread.fileno()
         readable, _, _ = select.select([connection, writer], [], [], 0.0 if self._connection.more else _TICK)

@@ -1,4 +1,4 @@
-"""Durable, atomic file creation in a local folder: a file appears complete, and never replaces another."""
+"""Durable, atomic file creation in a local folder: a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Directory:
         os.fsync(self.descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Create or replace a small file atomically: after a crash, it has the old or the new content.
+        """Create or replace a small file atomically: after a crash, its content is the old or the new one.
 
         Raises:
             OSError: The folder was removed, or the disk failed.

@@ -2,7 +2,7 @@
 
 A segment is a Parquet file with a part of a recording, one row per message. The first rows are the keyframe;
 `Metadata.keyframe` is their number. Messages of the keyframe have no position, as the server did not send
-them there. They restore the relations and open transactions at the start of the segment, so that the segment
+them here. They restore the relations and open transactions at the start of the segment, so that the segment
 is a valid stream by itself.
 """
 

@@ -319,7 +319,7 @@ class StreamState:
     def _abort_instead(
         self, message: messages.StreamCommit | messages.StreamPrepare, lsn: int, time: int
     ) -> messages.StreamAbort:
-        """Return a Stream Abort to store in place of a Stream Commit or Stream Prepare stored earlier."""
+        """Return a Stream Abort to store in place of a Stream Commit or Prepare that is stored already."""
         tail = (lsn, time) if self._parallel else (None, None)
         abort = messages.StreamAbort(message.xid, message.xid, *tail)
         self._end(abort, self._finish(message), lsn, time)
@@ -330,7 +330,7 @@ class StreamState:
     def _is_prepared(self, message: messages.BeginPrepare | messages.StreamPrepare) -> bool:
         """Return whether an earlier session stored the prepared transaction of `message`.
 
-        The prepare LSN alone does not show this: a transaction that was prepared before two_phase was enabled
+        The prepare LSN alone is no proof: a transaction that was prepared before two_phase was enabled
         for the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
         """
         stored = self.prepared.get(message.gid)

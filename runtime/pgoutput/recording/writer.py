@@ -146,7 +146,7 @@ class SegmentWriter:
         return self._file is not None and self.state.end_lsn > self._file.start_lsn
 
     def write(self, messages: Iterable[XLogData], received_at: int) -> None:
-        """Write the next messages.
+        """Write the next messages of the stream.
 
         After an error the writer must not be used any more.
 
@@ -163,7 +163,7 @@ class SegmentWriter:
         self._write(message_batch(lsns, times, [row.data for row in rows]))
 
     def write_batch(self, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
-        """Write the next messages, given as columns.
+        """Write the next messages of the stream, given as columns.
 
         After an error the writer must not be used any more.
 
