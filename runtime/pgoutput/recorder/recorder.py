@@ -39,7 +39,7 @@ class Recorder:
         folder: Folder of the recording. An existing recording is continued.
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
-        failover: Whether to create the slot with the flag failover, so that standbys keep the slot.
+        failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
         snapshot: Whether to begin a new recording with a copy of the published tables.
         strict: Whether an incomplete table ends the recorder with an error.
         segment_bytes: Total size of messages at which a segment ends, in bytes.
