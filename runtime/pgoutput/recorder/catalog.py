@@ -1,7 +1,7 @@
 """The catalogs of a server: which tables, columns and rows its publications send at one time.
 
-The stream itself does not describe publications. The recorder reads the catalogs repeatedly, and compares the
-results with `compare_catalogs`.
+The stream itself does not describe publications. The recorder reads the catalogs repeatedly, and finds
+differences with `compare_catalogs`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pgoutput.recorder.server_errors import LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
 
 Membership: TypeAlias = tuple[int | str, str | None, str | None]
-"""How a publication names a table: an identity, the column list and the row filter.
+"""How a publication names a table: identity, column list (None for all) and row filter (None for none).
 
-The identity is made of OIDs of catalog rows. It changes when the table is removed from the publication and
-added again.
+The identity contains the OIDs of the catalog rows that name the table. The identity changes when the table is
+removed from the publication and added again.
 """
 
 
@@ -34,9 +34,9 @@ class Publication(msgspec.Struct, frozen=True):
     oid: int
     """OID of the publication; a publication that is dropped and created again has another OID."""
     row_version: str
-    """xmin of the row in pg_publication; changes whenever the row is updated."""
+    """xmin of the publication's row in pg_publication; changes whenever the row is updated."""
     settings: dict[str, Any]
-    """Values of the other columns of pg_publication that the server's version has, by column name."""
+    """Values of all pg_publication columns except oid and pubname, by column name (`owner` for pubowner)."""
 
     @property
     def has_all_tables(self) -> bool:
@@ -50,7 +50,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     number: int
     """Number of the column (attnum); changes if the column is dropped and added again."""
     row_version: str
-    """xmin of the row in pg_attribute; changes whenever the row is updated."""
+    """xmin of the column's row in pg_attribute; changes whenever the row is updated."""
     type_oid: int
     """OID of the column's type."""
     type_modifier: int
@@ -69,11 +69,12 @@ class CatalogTable(msgspec.Struct, frozen=True):
     name: str
     """Name of the table, without its schema."""
     columns: dict[str, Column]
-    """Columns of the table, by name."""
+    """Columns of the table, by column name."""
     memberships: dict[str, Membership]
-    """How publications name the table, by name of the publication.
+    """How each publication names the table, by name of the publication.
 
-    Has only publications that name the table, its schema, or a partitioned table above the table.
+    Contains only publications that name the table, its schema, or a partitioned table above the table:
+    none that is FOR ALL TABLES.
     """
     publications: tuple[str, ...]
     """Names of all publications that publish the table."""
@@ -90,7 +91,7 @@ class Catalog(msgspec.Struct, frozen=True):
     """The server's catalogs at one time: the recorded publications, and the tables that they send."""
 
     lsn: int
-    """End of the server's WAL before the catalogs were read."""
+    """End of the server's WAL just before the catalogs were read."""
     greatest_oid: int
     """Greatest OID of all relations. Relations created later have greater OIDs, until OIDs wrap around."""
     publications: tuple[Publication, ...]
@@ -125,7 +126,7 @@ _MEMBERSHIPS: Final[dict[int, LiteralString]] = {
     " UNION ALL SELECT pn.oid, 'schema', c.oid, pnpubid, NULL, NULL FROM pg_publication_namespace pn"
     " JOIN pg_class c ON relnamespace = pnnspid WHERE pnpubid IN ({publications}) AND relkind IN ('r', 'p')",
 }
-"""Queries for the tables that publications name, by the first server version that supports the query."""
+"""Queries for the tables that publications name, by lowest major server version for the query."""
 
 _PARTITIONS: Final = """\
 WITH RECURSIVE found AS (
@@ -137,9 +138,10 @@ WITH RECURSIVE found AS (
     WHERE relkind = 'p'
 )
 SELECT identity, named, prpubid, columns, condition FROM found ORDER BY identity"""
-"""Query that adds the partitions of the tables that a query of `_MEMBERSHIPS` returns.
+"""Query that returns the rows of a query of `_MEMBERSHIPS`, and a row for each partition of their tables.
 
-The identity of a partition contains an xmin, which changes if the partition is detached and attached again.
+The identity in a partition's row contains an xmin of pg_inherits, which changes if the partition is detached
+and attached again.
 """
 
 _LOCK_TIMEOUT: Final = 5
@@ -237,7 +239,7 @@ def _read_publications(connection: Connection, names: Sequence[str]) -> tuple[Pu
 def _read_memberships(
     connection: Connection, publications: dict[int, str]
 ) -> dict[int, dict[str, Membership]]:
-    """Return how publications name tables, by OID of the table, then by name of the publication.
+    """Return the `Membership` of each table in publications, by OID of the table, then by publication name.
 
     Args:
         connection: Connection to the server.
@@ -260,7 +262,7 @@ def _read_memberships(
 
 
 def _parse_columns(text: str | None) -> dict[str, Column]:
-    """Parse the columns of a table from JSON, by column name; bytes that are not valid UTF-8 are replaced."""
+    """Return the columns of a table by name, parsed from JSON; replace bytes that are not valid UTF-8."""
     valid = (text or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return msgspec.json.decode(valid, type=dict[str, Column])
 

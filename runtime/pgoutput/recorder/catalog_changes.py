@@ -1,7 +1,7 @@
 """Changes of publications and tables between two readings of the catalogs.
 
-The stream does not report that a publication was altered, that a table was added to it, or that a column was
-dropped and added again.
+The stream does not report that a publication was altered, that a table was added to a publication, or that a
+column was dropped and added again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SETTINGS: Final = {
     "pubgencols": "generated columns",
     "puballtables": "all tables",
 }
-"""Names, for texts, of the publication settings that decide what is sent, by column of pg_publication."""
+"""For texts about changes: names of the settings that decide what is sent, by column of pg_publication."""
 
 
 class PublicationRecreated(ReplicationError):
-    """A publication was dropped and created again; the stream lacks the changes made in between."""
+    """A publication was dropped and created again; the stream lacks changes made while it did not exist."""
 
 
 class CatalogChanges(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     publications: tuple[PublicationChange, ...]
     """Publications that were altered, with texts that describe the changes."""
     incomplete: tuple[IncompleteTable, ...]
-    """Tables that became incomplete because of the differences."""
+    """Tables that became incomplete between the two readings of the catalogs."""
 
 
 def check_publication_oids(before: Catalog, after: Catalog) -> None:
@@ -74,8 +74,8 @@ def compare_catalogs(
     Args:
         before: The catalogs as read earlier.
         after: The catalogs as read later.
-        time: Time at which `after` was read, in microseconds since 2000.
-        connection: Connection to the server, to check whether added tables are empty.
+        time: Time at which `after` was read, in microseconds since 2000-01-01 00:00 UTC.
+        connection: Connection to the server, to check whether newly published tables are empty.
         copied: OIDs of tables whose rows a snapshot has copied since `before` was read.
     """
     comparison = _Comparison(before, after)
@@ -106,7 +106,7 @@ def compare_catalogs(
 def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[IncompleteTable, ...]:
     """Return the tables that are incomplete because a recording begins without a snapshot.
 
-    These are all published tables that have rows already; the recording of an empty table is complete.
+    A published table is incomplete if it has rows already: the recording lacks these rows.
 
     Args:
         catalog: The catalogs, read after the slot's consistent point.
@@ -128,8 +128,8 @@ def _incomplete(table: CatalogTable, lsn: int, reason: str) -> IncompleteTable:
 def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Catalog) -> bool:
     """Return whether a table was published since it was created, so that the stream has all its changes.
 
-    The result is True for a new table of a publication FOR ALL TABLES, unless the table was unlogged at
-    first. The relfilenode of such a table has changed.
+    The result is True for a new table of a publication FOR ALL TABLES, unless the table's relfilenode has
+    changed since its creation: the table may have been unlogged at first.
     """
     all_tables = {one.name for one in before.publications if one.has_all_tables}
     is_covered = any(one.has_all_tables and one.name in all_tables for one in after.publications)
@@ -137,7 +137,7 @@ def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Ca
 
 
 def _existing_relations(connection: Connection, oids: Sequence[int]) -> list[int]:
-    """Return the given OIDs, without the OIDs of relations that were dropped."""
+    """Return `oids` without the OIDs of relations that were dropped."""
     if not oids:
         return []
     rows = connection.query(f"SELECT oid FROM pg_class WHERE oid IN ({', '.join(map(str, oids))})")
@@ -148,7 +148,7 @@ class _Comparison:
     """Comparison of two readings of the catalogs.
 
     Attributes:
-        texts: Texts that describe what was altered, by name of the publication.
+        texts: For each altered publication, by name, a list of texts that describe what was altered.
     """
 
     def __init__(self, before: Catalog, after: Catalog) -> None:
@@ -159,7 +159,7 @@ class _Comparison:
         self._compare_memberships()
 
     def altered_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
-        """Yield OID, table and reason of each incomplete table that both readings of the catalogs contain."""
+        """Yield each table of both readings that became incomplete: OID, and a pair of table and reason."""
         reasons = {one.name: self._settings_reason(one) for one in self._after.publications}
         for oid, table in self._after.tables.items():
             old = self._before.tables.get(oid)
@@ -175,7 +175,7 @@ class _Comparison:
                 yield oid, (table, reason)
 
     def _settings_reason(self, publication: Publication) -> str | None:
-        """Return a text that describes the altered settings of a publication, or None if none was altered.
+        """Return a text that describes altered settings of a publication, or None if no setting was altered.
 
         The text is also added to `texts`.
         """
@@ -195,7 +195,7 @@ class _Comparison:
         return f"the publication {publication.name} was {text} {self._since}"
 
     def _compare_memberships(self) -> None:
-        """Add texts to `texts` that describe which tables were added, removed or altered in publications."""
+        """Add to `texts` which tables were added to, removed from or altered in each publication."""
         before, after = self._before.tables, self._after.tables
         for oid in before.keys() | after.keys():
             old, new = before.get(oid), after.get(oid)
@@ -213,7 +213,7 @@ class _Comparison:
         self.texts = {name: texts for name, texts in sorted(self.texts.items()) if texts}
 
     def _membership_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that describes altered column lists and row filters of a table, or None."""
+        """Return a text that describes altered column lists and row filters of a table; None if unaltered."""
         texts = [
             text
             for name in sorted({*old.publications} & {*new.publications})
@@ -222,10 +222,10 @@ class _Comparison:
         return f"{', '.join(texts)} {self._since}" if texts else None
 
     def _coverage_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names publications that began or ceased to publish a table, or None.
+        """Return a text that names publications that began or ceased to publish a table; None otherwise.
 
-        A publication is ignored if another recorded publication published the same changes of the table in
-        both readings of the catalogs.
+        A publication is ignored if, in both readings of the catalogs, another recorded publication published
+        at least the same columns, rows and operations of the table.
         """
         had, has = {*old.publications}, {*new.publications}
         publications = {one.name: one for one in (*self._after.publications, *self._before.publications)}
@@ -252,7 +252,7 @@ class _Comparison:
         return f"{', '.join(texts)} {self._since}: changes may be missing" if texts else None
 
     def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
-        """Return a text that names columns whose existing values changed without being sent, or None."""
+        """Return a text that names columns whose existing values changed without being sent; or else None."""
         reasons: dict[str, list[str]] = {}
         for name in sorted(old.columns.keys() & new.columns.keys()):
             was, now = old.columns[name], new.columns[name]
@@ -280,7 +280,7 @@ def _is_rewritten(was: Column, now: Column) -> bool:
 
     The stream does not report such a statement. The statement updates the column's row in pg_attribute, and
     rewrites the table. VACUUM FULL, CLUSTER and TRUNCATE also rewrite a table, and SET NOT NULL also updates
-    the row. This function checks the row; the caller also checks that the table was rewritten.
+    the row. This function checks only the row; the caller also checks that the table was rewritten.
     """
     same_type = (was.type_oid, was.type_modifier) == (now.type_oid, now.type_modifier)
     return same_type and was.row_version != now.row_version
@@ -289,7 +289,7 @@ def _is_rewritten(was: Column, now: Column) -> bool:
 _NO_MEMBERSHIP: Final = None, None, None
 """Membership of a table that its publication does not name, as in FOR ALL TABLES.
 
-A table that was added while the catalogs were read has this membership too: the snapshot of the queries lacks
+A table that was published while the catalogs were read has this membership too: the queries' snapshot lacks
 the table's row in pg_publication_rel, but pg_get_publication_tables reads the newer caches of the server.
 """
 

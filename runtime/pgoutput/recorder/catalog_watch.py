@@ -32,7 +32,7 @@ The pause limits the load on servers with many tables.
 
 
 class CatalogUpdate(msgspec.Struct, frozen=True):
-    """The catalogs after a change, and the change."""
+    """The catalogs as read after a change, and what changed."""
 
     catalog: Catalog
     """The catalogs as read after the change."""
@@ -41,7 +41,7 @@ class CatalogUpdate(msgspec.Struct, frozen=True):
 
 
 class TimelineChanged(ConnectionLost):
-    """The server has switched to another timeline; the next session checks and records the switch."""
+    """The server has switched to another timeline; the next session checks the new timeline."""
 
 
 class CatalogWatch:
@@ -54,7 +54,7 @@ class CatalogWatch:
     Args:
         dsn: DSN of the server that streams, and of no other server.
         publications: Names of the recorded publications.
-        before: The catalogs as read before the thread starts; the first reading is compared with them.
+        before: The catalogs as read before the thread starts; compared with the first reading.
         timelines: Timeline history of a standby, to notice when its timeline changes; None for a primary.
     """
 
@@ -68,7 +68,7 @@ class CatalogWatch:
         self.wal_lsn: int | None = None
         self._condition = Condition()
         self._requested = self._answered = 0
-        """Number of calls of `read_now`, and number of those calls for which the catalogs have been read."""
+        """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
         self._stopped = False
         self._updates: list[CatalogUpdate] = []
         self._error: ReplicationError | None = None
@@ -85,7 +85,7 @@ class CatalogWatch:
         self._thread.join(_MIN_PAUSE)  # not longer: the server may not answer
 
     def take_updates(self) -> list[CatalogUpdate]:
-        """Return the changes of the catalogs that the thread has found since the last call.
+        """Return the catalog changes found since the previous call of this method, oldest first.
 
         Raises:
             ReplicationError: A publication was dropped and created again.

@@ -36,13 +36,13 @@ _SETTINGS: Final = {
 }
 """Server settings of every connection, by name.
 
-The first six fix the text format of values, in the stream and in the snapshot alike (libpqrcv_connect sets
-the first four). As in pg_dump, the next four disable time limits, and make a query fail if row security
-would hide rows. The last makes the server send all notices.
+client_encoding to timezone fix the text format of values, in the stream and in the snapshot alike
+(libpqrcv_connect sets the first four of these settings). As in pg_dump, the timeouts disable time limits, and
+row_security makes a query fail that would hide rows. client_min_messages makes the server send all notices.
 """
 
 _TIMEOUTS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
-"""Settings of further time limits to disable, by the first major server version that has the setting."""
+"""Time limits that only newer servers have, to be disabled: settings by first major server version."""
 
 _CANCELED: Final = b"57014"
 _SKIPPED_PUBLICATION: Final = ("55000", "LoadPublications")
@@ -63,8 +63,8 @@ _SMALL_READ: Final = 1000
 _DELAY_SECONDS: Final = 0.00002
 """Delay after a small read, in seconds.
 
-A busy server sends each message by itself. One read of several messages takes a fifth of the time of one
-read for each message.
+A busy server sends each message in a packet of its own. Reading several messages at once takes a fifth of
+the time of reading each message alone.
 """
 
 _POLL_SECONDS: Final = 0.25
@@ -90,7 +90,7 @@ class Connection:
         dsn: Connection string of libpq: keywords and values, or a URI.
         replication: Whether the connection also accepts commands of the streaming replication protocol.
         stop: Called while the connection waits for the server; returns whether to stop waiting.
-        on_notice: Called with notices and warnings of the server; only once for notices of the same text.
+        on_notice: Called with notices and warnings of the server, once for each different text.
 
     Raises:
         ConnectionLost: The connection was refused, but may be accepted later.
@@ -127,7 +127,7 @@ class Connection:
         self.ended: bool = False
         self.more: bool = False
         self._error: ReplicationError | None = None
-        """The error that ended the connection, or None; every later use of the connection raises it."""
+        """The error that ended the connection, or None; each later use of the connection raises the error."""
         try:
             for name, value in _SETTINGS.items():  # SET overrides the environment and the DSN
                 self.query(f"SET {name} = '{value}'")
@@ -151,13 +151,13 @@ class Connection:
         self._connection.close()
 
     def fileno(self) -> int:
-        """Return the socket, for select()."""
+        """Return the socket's file descriptor, for select()."""
         self._check()
         return self._libpq.socket
 
     @property
     def pinned_dsn(self) -> str:
-        """The DSN, with the host, address and port of only the server that this connection has reached.
+        """DSN that names only the server that this connection has reached, by host, address and port.
 
         Further connections of a session use this DSN: the original DSN may list several servers.
         """
@@ -263,7 +263,7 @@ class Connection:
         self.more = room <= 0
 
     def _take_buffered(self, received: list[bytes], room: int) -> int:
-        """Append up to `room` bytes of messages buffered by libpq; return the unused part of `room`."""
+        """Append about `room` bytes of messages from libpq's buffer to `received`; return the room left."""
         get = self._libpq.get_copy_data
         while room > 0:
             size, data = get(1)
@@ -279,7 +279,7 @@ class Connection:
         return room
 
     def _handle_notice(self, result: pq.abc.PGresult) -> None:
-        """Pass a notice to `on_notice`; end the connection with an error if a publication is missing.
+        """Pass a notice to `on_notice`; fail the connection if the notice reports a missing publication.
 
         libpq reads messages in order: messages that `get_copy_data` returns later were sent after the notice.
         """
@@ -360,7 +360,7 @@ class Connection:
 
 
 def parse_dsn(dsn: str) -> dict[str, str | int | None]:
-    """Return the parameters of a DSN, by name.
+    """Return the values of a DSN's parameters, by parameter name.
 
     Raises:
         ValueError: The DSN cannot be parsed. The error does not quote the DSN, which may have a password.

@@ -1,4 +1,4 @@
-"""The formats of COPY: rows as columns of cells (src/backend/commands/copyto.c)."""
+"""Convert COPY's text and binary format to columns of cells (src/backend/commands/copyto.c)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH_ROWS: Final = 16_384
 
 
 def row_batches(data: Iterable[bytes], *, is_binary: bool) -> Iterator[list[bytes]]:
-    """Yield the rows of a COPY in batches.
+    """Yield the rows of a COPY in lists of limited size, without the header and trailer of binary format.
 
     Args:
         data: Output of COPY, one row per element.
@@ -43,8 +43,8 @@ def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, w
 
     Args:
         rows: Rows as COPY writes them.
-        binary_columns: For rows in binary format, whether each column has cells in binary format; the other
-            columns were copied as text. None for rows in text format.
+        binary_columns: None for rows in text format. For rows in binary format, one value per column: True
+            for cells in binary format, False for cells copied as text.
         width: Number of columns.
     """
     if not width:
@@ -58,7 +58,7 @@ def cell_columns(rows: Sequence[bytes], binary_columns: Sequence[bool] | None, w
 
 
 def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
-    """Return the cells of rows in COPY's text format, row after row (CopyAttributeOutText)."""
+    """Return the cells of rows in COPY's text format, row by row (CopyAttributeOutText)."""
     data = np.frombuffer(b"".join(rows), np.uint8)
     ends = np.flatnonzero((data == ord("\t")) | (data == ord("\n")))  # values have both as escapes only
     starts = np.concatenate(([0], ends + 1))[:-1]
@@ -77,7 +77,7 @@ def _text_cells(rows: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def _binary_cells(rows: Sequence[bytes], width: int) -> pa.BinaryArray:
-    """Return the cells of rows in COPY's binary format, row after row (CopyOneRowTo)."""
+    """Return the cells of rows in COPY's binary format, row by row (CopyOneRowTo)."""
     rows = [row[2:] for row in rows]  # without the number of columns
     data = np.frombuffer(b"".join(rows), np.uint8)
     at = np.concatenate(([0], np.cumsum([len(row) for row in rows])))[:-1]

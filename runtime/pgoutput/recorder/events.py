@@ -28,7 +28,7 @@ class Connected(Event, frozen=True, kw_only=True):
     options: dict[str, str]
     """Options of START_REPLICATION except the protocol version and publications, by name."""
     start_lsn: str
-    """LSN after which transactions are recorded."""
+    """The session records the transactions that end after this LSN."""
 
 
 class Waiting(Event, frozen=True, kw_only=True):
@@ -40,23 +40,23 @@ class Waiting(Event, frozen=True, kw_only=True):
     xid: int | None
     """ID of the transaction; None on a standby that waits until the primary logs its running transactions."""
     gid: str | None
-    """Global identifier of a prepared transaction; None for other transactions."""
+    """Global identifier if the transaction is prepared; otherwise None."""
     database: str | None
-    """Database in which the transaction runs."""
+    """Database in which the transaction runs; None if `xid` is None."""
     pid: int | None
-    """Server process of a transaction that is not prepared; None for a prepared transaction."""
+    """ID of the server process that runs the transaction; None if prepared, or if `xid` is None."""
     user: str | None
-    """Role that runs or owns the transaction."""
+    """Role that runs or prepared the transaction; None if `xid` is None."""
     application: str | None
     """Name of the application that runs the transaction; None for a prepared transaction."""
     state: str | None
-    """State in pg_stat_activity, such as `idle in transaction`; None if the role may not see it."""
+    """State in pg_stat_activity, such as `idle in transaction`; None if prepared or not visible."""
     since: str | None
-    """Time when the transaction began or was prepared; None if the recorder's role may not see it."""
+    """Time when the transaction began or was prepared; None if not visible to the recorder's role."""
 
 
 class Snapshotted(Event, frozen=True, kw_only=True):
-    """The snapshot has copied more rows of a table."""
+    """More rows of a table were copied to the snapshot."""
 
     table: str
     """Name of the table, with its schema."""
@@ -65,7 +65,7 @@ class Snapshotted(Event, frozen=True, kw_only=True):
     tables_done: int
     """Number of tables that were copied completely."""
     tables: int
-    """Number of tables to copy."""
+    """Number of all tables that the snapshot copies."""
 
 
 class Progress(Event, frozen=True, kw_only=True):
@@ -74,12 +74,12 @@ class Progress(Event, frozen=True, kw_only=True):
     messages: int
     """Number of messages that were received since the recorder was started."""
     messages_per_second: float
-    """Rate of messages since the last `Progress` event."""
+    """Messages received per second since the preceding `Progress` event of the session."""
     lag_bytes: int | None
     """Bytes of WAL from the acknowledged LSN to the end of the server's WAL; None if the end is not known.
     Received messages are acknowledged when their segment is stored."""
     last_commit_time: str | None
-    """Commit time of the last received transaction, in ISO 8601; None if there was none."""
+    """Commit time of the last received transaction, in ISO 8601; None before the session's first commit."""
     open_transactions: int
     """Number of received transactions that have not ended."""
     acknowledged_lsn: str
@@ -92,20 +92,20 @@ class Stored(Event, frozen=True, kw_only=True):
     path: str
     """Path of the segment."""
     session: int
-    """Number of the session that the messages are from."""
+    """Number of the session in which the segment's messages were received."""
     messages: int
     """Number of messages in the segment, without its keyframe."""
     transactions: int
     """Number of transactions that were committed in the segment."""
     end_lsn: str
-    """End LSN of the last transaction in the segment."""
+    """Transactions with an end LSN up to this one are stored."""
 
 
 class Notice(Event, frozen=True, kw_only=True):
     """The server has sent a notice or a warning. Each text is reported once per connection."""
 
     severity: str
-    """WARNING, NOTICE, INFO, LOG or DEBUG, whatever the language of the server's messages."""
+    """WARNING, NOTICE, INFO, LOG or DEBUG: in English, whatever the language of the server's messages."""
     sqlstate: str
     """SQLSTATE code, five characters."""
     message: str
@@ -120,12 +120,12 @@ class SnapshotKept(Event, frozen=True, kw_only=True):
 
 
 class TableIncomplete(Event, frozen=True, kw_only=True):
-    """The recording lacks rows or changes of a table. Reported when the loss is found, and at each start."""
+    """The recording lacks rows or changes of a table. Reported when noticed, and at each start."""
 
     table: str
     """Name of the table, with its schema."""
     lsn: str
-    """End of the server's WAL when the loss was found."""
+    """End of the server's WAL when the recorder noticed that the table is incomplete."""
     reason: str
     """Text that describes why rows or changes are missing."""
 
@@ -140,12 +140,12 @@ class PublicationAltered(Event, frozen=True, kw_only=True):
 
 
 class Reconnecting(Event, frozen=True, kw_only=True):
-    """The connection was lost or refused; another attempt follows after a pause."""
+    """The connection was lost or refused; the recorder connects again after a pause."""
 
     reason: str
-    """Text of the error that ended the connection or refused it."""
+    """Text of the error that ended or refused the connection."""
     seconds: float
-    """Length of the pause, in seconds."""
+    """Length of the pause before the next connection attempt, in seconds."""
 
 
 class Stopped(Event, frozen=True, kw_only=True):
@@ -154,5 +154,5 @@ class Stopped(Event, frozen=True, kw_only=True):
     messages: int
     """Number of messages that were received since the recorder was started."""
     acknowledged_lsn: str | None
-    """LSN up to which everything was acknowledged; None if the recorder was stopped before a stream began.
-    In that case, neither a new slot nor a partial snapshot is left."""
+    """LSN up to which everything was acknowledged; None if the recorder was stopped before a stream began,
+    which leaves neither a new slot nor a partial snapshot."""

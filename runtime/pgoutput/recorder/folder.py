@@ -35,13 +35,13 @@ _T = TypeVar("_T")
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What is saved about a recording outside its segments: the content of the file _recording.json.
+    """State of a recording, saved in the file _recording.json of the recording's folder.
 
     Readers of Parquet folders skip files whose names begin with an underscore.
     """
 
     recording: str = msgspec.field(default_factory=lambda: str(uuid4()))
-    """UUID of the recording, which the metadata of all its segments has."""
+    """UUID of the recording, also in the metadata of all its segments."""
     slot: str
     """Name of the replication slot."""
     system_identifier: str
@@ -51,15 +51,18 @@ class State(msgspec.Struct, kw_only=True):
     timelines: tuple[Timeline, ...] = ()
     """Timelines of the WAL that was recorded, the current timeline last; empty before the first session."""
     server_start: str = ""
-    """Start time of the server that streamed in the last session, from pg_postmaster_start_time()."""
+    """Start time of the server that streamed in the last session, as text of pg_postmaster_start_time()."""
     acknowledged_lsn: int | None = None
-    """LSN up to which the recorder may have acknowledged; None before the first acknowledgement."""
+    """LSN where the recording begins, or later the last acknowledged LSN at which no segment ends.
+
+    The LSN is saved just before it is acknowledged. None until the slot of a new recording is ready.
+    """
     last_segment: int = 0
-    """Number of the last segment that may be acknowledged already; 0 for none."""
+    """Number of the last stored segment, which may be acknowledged already; 0 for none."""
     snapshot: Literal["none", "running", "complete"] = "none"
-    """Whether the recording has a snapshot; `running` if it was begun and not finished."""
+    """State of the snapshot: `none`, `running` (begun and not finished) or `complete`."""
     incomplete: tuple[IncompleteTable, ...] = ()
-    """Tables whose recording lacks rows or changes."""
+    """Incomplete tables of the recording."""
     publication_changes: tuple[PublicationChange, ...] = ()
     """Changes of publications that are not yet in the metadata of a segment."""
 
@@ -71,9 +74,9 @@ class Folder:
 
     Attributes:
         path: Path of the folder.
-        directory: The opened folder; unlike `path`, the same folder after it was moved.
+        directory: The opened folder; still valid, unlike `path`, after the folder was moved.
         state: State of the recording; None for a new recording.
-        catalog: Last saved reading of the server's catalogs; None for a new recording.
+        catalog: The server's catalogs as last saved; None for a new recording.
 
     Args:
         path: Path of the folder, which is created if it does not exist.
@@ -131,7 +134,7 @@ class Folder:
             )
 
     def state_for(self, slot: str, system_identifier: str, database: str) -> State:
-        """Return the state of the recording, checked against slot and server, or a new state.
+        """Return the state of the recording if it fits slot and server; a new state for a new recording.
 
         Raises:
             RecordingError: The folder has the recording of another slot or server, or segments are missing.
@@ -169,8 +172,8 @@ class Folder:
         """Change fields of the state of the recording, and write the new state to the disk.
 
         Args:
-            changes: New values, by field. A function is called with the old state and returns the new value;
-                no other thread changes the state during the call.
+            changes: New values, by field name. A value can be a function that gets the old state and returns
+                the new value; no other thread changes the state during the call.
 
         Raises:
             RecordingError: The folder was moved or removed.
@@ -187,7 +190,7 @@ class Folder:
         self.state = state
 
     def save_catalog(self, catalog: Catalog) -> None:
-        """Write the catalogs as last read to the disk, to compare them with the catalogs as read next.
+        """Write the catalogs as last read to the disk, for comparison with the next reading of the catalogs.
 
         Raises:
             RecordingError: The folder was moved or removed.
@@ -233,14 +236,14 @@ class Folder:
         )
 
     def create_partial_snapshot(self) -> Path:
-        """Create an empty folder for the segments of an unfinished snapshot; return its path."""
+        """Create an empty folder for the segments of an unfinished snapshot; return the folder's path."""
         path = self.path / _PARTIAL_SNAPSHOT
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
         return path
 
     def reset(self, state: State) -> State:
-        """Remove the snapshot and all state files; return the state of a new recording of the same slot."""
+        """Remove the snapshot and all state files; return a new recording's state for the slot of `state`."""
         self.check_in_place()
         for name in (_PARTIAL_SNAPSHOT, SNAPSHOT):
             shutil.rmtree(self.path / name, ignore_errors=True)
@@ -264,11 +267,11 @@ class Folder:
             raise RecordingError(text) from None
 
     def _visible_names(self) -> list[str]:
-        """Return the names of files, except hidden files and the saved catalogs; none in a new recording."""
+        """Return the names in the folder without hidden names and saved catalogs; none in a new recording."""
         return [name for name in self.directory.names() if name[0] != "." and name != _CATALOG_FILE]
 
     def _names_of_recording(self) -> list[str]:
-        """Return the names of segments and of the snapshot."""
+        """Return the names of the segments, and the name of the snapshot's folder if it exists."""
         return [name for name in self.directory.names() if name[0].isdigit() or name == SNAPSHOT]
 
     def _load(self, name: str, type_: type[_T]) -> _T | None:

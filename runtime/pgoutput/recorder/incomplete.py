@@ -15,7 +15,7 @@ from pgoutput.recording import IncompleteTable
 
 
 def save_changes(folder: Folder, catalog: Catalog, changes: CatalogChanges) -> None:
-    """Write changes of the catalogs, then the catalogs, to the folder of a recording.
+    """Write the changes of the catalogs, then the changed catalogs, to the folder of a recording.
 
     After a crash between the two writes, the next comparison of the catalogs finds the changes again.
 
@@ -32,7 +32,7 @@ def save_changes(folder: Folder, catalog: Catalog, changes: CatalogChanges) -> N
 
 
 def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> RecordingError:
-    """Return the error that strict mode raises for incomplete tables of a recording."""
+    """Return the error to raise in strict mode for incomplete tables of a recording."""
     tables = "; ".join(f"{one.namespace or 'pg_catalog'}.{one.name}: {one.reason}" for one in incomplete)
     return RecordingError(
         f"{path}: the recording lacks rows of some tables ({tables}): record them anew in another folder "
@@ -43,7 +43,7 @@ def incomplete_error(path: Path, incomplete: Iterable[IncompleteTable]) -> Recor
 def _merged(
     known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
 ) -> tuple[IncompleteTable, ...]:
-    """Return known and newly found incomplete tables, each table once with its first and last reason."""
+    """Return known and newly found incomplete tables, each table once, with its first and latest reason."""
     merged = {one.oid: one for one in known}
     for one in found:
         old = merged.get(one.oid)

@@ -1,4 +1,4 @@
-"""Options of START_REPLICATION, negotiated with the versions of server and protocol."""
+"""Stream options that a recorder requests, checked against the versions of server and protocol."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
     proto_version: int | None = None
     """Protocol version; None for the newest version that the server supports."""
     streaming: Streaming | None = None
-    """Whether large transactions are sent while in progress; None for the most advanced value that the
-    protocol version supports."""
+    """Whether large transactions are sent while in progress (`off`, `on` or `parallel`); None for the last of
+    these values that the protocol version supports."""
     two_phase: bool = False
-    """Whether transactions are sent when they are prepared. The slot's flag two_phase must be equal."""
+    """Whether transactions are sent when they are prepared. The slot's flag two_phase must match."""
     binary: bool = False
-    """Whether values are sent in binary format, if their type has one."""
+    """Whether values are sent in binary format, if their type has a binary format."""
     messages: bool = False
     """Whether messages of pg_logical_emit_message are sent."""
     origin: Literal["any", "none"] | None = None
-    """`none` leaves out changes that were replicated from another server; None and `any` include them."""
+    """`none` omits changes that were replicated from another server; None and `any` include such changes."""
 
     def negotiate(self, server_version: int) -> tuple[int, dict[str, str]]:
         """Return the protocol version and the other options of START_REPLICATION for a server.
@@ -72,7 +72,7 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _most_streaming(proto_version: int) -> str:
-    """Return the most advanced value of `streaming` that a protocol version supports."""
+    """Return the last of `off`, `on` and `parallel` that a protocol version supports for `streaming`."""
     return [value for value, need in OPTIONS["streaming"].items() if need.proto_version <= proto_version][-1]
 
 
@@ -88,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     create_slot: bool
     """Whether to create the slot of a new recording if it does not exist."""
     failover: bool
-    """Whether the slot must have the flag failover, so that standbys keep it."""
+    """Whether the slot must have the flag failover, so that standbys keep the slot."""
     snapshot: bool
     """Whether to begin a new recording with a snapshot."""
     strict: bool

@@ -29,7 +29,7 @@ class PublishedTable(msgspec.Struct):
     types: tuple[Type, ...]
     """Type messages of the columns whose types are not built in."""
     storage: str | None
-    """relfilenode. Changes if the table is rewritten; earlier snapshots then see no rows."""
+    """relfilenode of the table; changes if the table is rewritten; older snapshots then see no rows."""
     lock: str
     """SQL that locks the table against changes of its columns."""
     query: str
@@ -50,7 +50,7 @@ _PUBLISHED: Final[dict[int, LiteralString]] = {
     " FROM pg_publication, pg_get_publication_tables(pubname) WHERE pubname = ANY (ARRAY[{names}])",
     16: "SELECT relid, attrs, qual FROM pg_get_publication_tables(VARIADIC ARRAY[{names}])",
 }
-"""Queries for published relations, by the first server version that supports the query.
+"""Queries for published relations, by the first major server version that supports the query.
 
 The result has a row for each publication of a table. The column list (attrs) is NULL if all columns are
 published and the server does not list them.
@@ -72,7 +72,7 @@ WHERE c.oid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND {published}
 ORDER BY a.attnum"""
 
 _KEY: Final = {10: "i.indkey", 11: "(i.indkey::int2[])[0:i.indnkeyatts - 1]"}
-"""SQL for the key columns of an index, by server version; since 11 an index may INCLUDE other columns."""
+"""SQL for an index's key columns, without INCLUDE columns, by first major server version."""
 
 _TYPES: Final = """\
 WITH RECURSIVE bases AS (
@@ -95,7 +95,7 @@ def published_tables(
     Args:
         connection: Connection to the server.
         publications: Names of the publications.
-        binary: Whether to copy values in binary format if their type has one.
+        binary: Whether to copy values in binary format if their type has a binary format.
 
     Raises:
         ReplicationError: The publications have different column lists for a table, or the server refuses the
@@ -109,13 +109,13 @@ def published_tables(
 
 
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
-    """Return a query for published tables: OID (relid), column list (attrs) and row filter (qual)."""
+    """Return a query for OID (relid), column list (attrs) and row filter (qual) of published tables."""
     names = sql.SQL(", ").join(map(sql.Literal, publications))
     return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
 
 
 def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTable:
-    """Build a table from the result of the query `_TABLES`: one row for each publication of the table."""
+    """Build a `PublishedTable` from its rows in the result of `_TABLES`, one row for each publication."""
     oid, namespace, name, kind, identity, quoted_name = map(str, rows[0][:6])
     column_lists = {row[7] for row in rows}
     if len(column_lists) > 1:
@@ -151,19 +151,19 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
 
 
 def _as_text(quoted: str) -> str:
-    """Return SQL that converts a column to text, as pgoutput does for types without binary format."""
+    """Return SQL that converts a column to text, as the plugin does for types without binary format."""
     return f"CASE WHEN {quoted} IS NOT NULL THEN pg_catalog.format('%s', {quoted}) END"
 
 
 def _of_version(connection: Connection, by_version: Mapping[int, LiteralString]) -> LiteralString:
-    """Return the value in `by_version` for the newest version that is not newer than the server."""
+    """Return the value in `by_version` for the server's major version, or for the newest version before."""
     return by_version[max(one for one in by_version if one <= connection.server_version // 10_000)]
 
 
 def _columns(
     connection: Connection, oid: str, identity: str, attrs: str | None
 ) -> list[tuple[RelationColumn, str, bool]]:
-    """Return published columns of a table, each with quoted name and whether its type has a binary format."""
+    """Return published columns of a table, each with quoted name and True if its type has a binary format."""
     if attrs is not None:
         published = f"a.attnum IN ({', '.join(attrs.split()) or 'NULL'})"
     elif connection.server_version >= 120_000:

@@ -30,7 +30,7 @@ _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 class Recorder:
-    """A recorder of a replication slot, which writes a folder of segments.
+    """Records the stream of a replication slot to a folder of segments.
 
     Args:
         dsn: Connection string of libpq: server and database.
@@ -39,7 +39,7 @@ class Recorder:
         folder: Folder of the recording. An existing recording is continued.
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
-        failover: Whether to create the slot with the flag failover, so that standbys keep it (PostgreSQL 17).
+        failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
         snapshot: Whether to begin a new recording with a copy of the published tables.
         strict: Whether an incomplete table ends the recorder with an error.
         segment_bytes: Total size of messages at which a segment ends, in bytes.
@@ -94,7 +94,7 @@ class Recorder:
         self._reporter = Reporter(on_event)
         self._stop = threading.Event()
         self._deadline: float | None = None
-        """Time at which `run` returns, by time.monotonic(); None for no end."""
+        """Time at which `run` returns, by time.monotonic(); None to run without end."""
 
     def stop(self) -> None:
         """Make `run` store and acknowledge all received messages, and then return.
@@ -110,15 +110,16 @@ class Recorder:
 
         Args:
             until: LSN as a number or text; `run` returns when everything up to it is stored. `now` is the end
-                of the server's WAL when the server is first reached. None for no end. Messages that arrive
-                together with the last message are stored too.
+                of the server's WAL when the server is first reached. None for no end. Later
+                messages that arrive at the same time are stored too.
             seconds: Time after which to return, in seconds; None for no end.
 
         Raises:
             ValueError: `until` is not an LSN.
-            ReplicationError: The server, the slot or a publication cannot be recorded as it is.
+            ReplicationError: The server refuses a command, or server, slot or publications do not
+                fit the recording.
             ConnectionLost: No stream began within `retry_for` seconds after an error.
-            RecordingError: The folder is in use, or does not belong to this recording.
+            RecordingError: The folder is in use, or has the recording of another slot or server.
             DecodeError: The server has sent a message that cannot be decoded.
             OSError: A file cannot be written. Everything that was acknowledged is stored.
         """

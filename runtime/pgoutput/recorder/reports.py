@@ -23,7 +23,7 @@ from pgoutput.recording import IncompleteTable, Metadata
 from pgoutput.wire import format_lsn, to_datetime
 
 _PROGRESS_SECONDS: Final = 1.0
-"""Seconds between two `Progress` events."""
+"""Smallest number of seconds between two `Progress` events."""
 
 
 class Reporter:
@@ -65,7 +65,7 @@ class Reporter:
             self.report(TableIncomplete(table=name, lsn=format_lsn(one.lsn), reason=one.reason))
 
     def session_begins(self, start: PreparedSession) -> None:
-        """Report that the server has begun to stream, and begin to count the messages of a session."""
+        """Report that the server has begun to stream, and begin to count the messages of the session."""
         self._earlier_messages = self._progress_messages = self._messages
         self._progress_time = time.monotonic()
         source = start.source
@@ -81,7 +81,7 @@ class Reporter:
         )
 
     def report_stored(self, path: Path, metadata: Metadata) -> None:
-        """Report a stored segment."""
+        """Report that a segment was stored."""
         self.report(
             Stored(
                 path=str(path),

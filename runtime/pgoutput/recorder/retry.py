@@ -40,7 +40,7 @@ class RetryPolicy:
         self._has_streamed = True
 
     def next_pause(self, error: ReplicationError) -> float:
-        """Return the seconds to wait before the next attempt.
+        """Return the seconds to wait before the next connection attempt.
 
         The pauses grow exponentially, with jitter, up to half a minute.
 

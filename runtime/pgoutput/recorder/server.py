@@ -21,11 +21,11 @@ class Server(msgspec.Struct, frozen=True):
     database: str
     """Name of the database that the connection uses."""
     version: str
-    """Full version, such as `18.4`."""
+    """Full version of the server, such as `18.4`."""
     major_version: int
-    """Major version, such as 18."""
+    """Major version of the server, such as 18."""
     flush_lsn: int
-    """LSN up to which a primary has flushed its WAL, or up to which a standby has replayed it."""
+    """LSN up to which a primary has flushed its WAL, or up to which a standby has replayed WAL."""
     sender_timeout: float
     """wal_sender_timeout: seconds until the server disconnects a silent client; 0 for never."""
 

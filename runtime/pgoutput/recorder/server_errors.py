@@ -18,7 +18,7 @@ _RETRYABLE: Final = (
     *("57P01", "57P02", "57P03"),  # a server that shuts down or starts up
     "55006",  # a slot that is in use
 )
-"""SQLSTATEs of retryable errors, or prefixes of them."""
+"""SQLSTATEs of retryable errors, and prefixes of such SQLSTATEs."""
 
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 
@@ -58,11 +58,11 @@ class LockNotAvailable(ReplicationError):
 
 
 class CredentialsRefused(ReplicationError):
-    """The password or certificate was refused or is missing; retryable while it is being replaced."""
+    """The password or certificate was refused or is missing; retryable if the server has streamed before."""
 
 
 _CLASSES: Final = {"42704": UndefinedObject, "55P03": LockNotAvailable}
-"""Exception classes for errors that are not retryable, by SQLSTATE; ReplicationError for all others."""
+"""Exception classes for errors that are not retryable, by SQLSTATE; ReplicationError for absent SQLSTATEs."""
 
 
 def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
@@ -72,7 +72,7 @@ def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
         error: The error that psycopg raised, with the errors of all servers and addresses.
 
     Returns:
-        ConnectionLost if one of the servers may accept a later attempt. Otherwise CredentialsRefused if one
+        ConnectionLost if at least one server may accept a later attempt. Otherwise CredentialsRefused if one
         of the servers refused a password or certificate, else ReplicationError.
     """
     text = f"no connection: {one_line(str(error))}"

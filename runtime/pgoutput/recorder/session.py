@@ -41,7 +41,7 @@ _SILENCE_SECONDS: Final = 60.0
 """Seconds of silence after which the connection counts as lost, if wal_sender_timeout is not longer."""
 
 _GOODBYE_SECONDS: Final = 5.0
-"""Seconds to wait until the server ends the stream on request."""
+"""Largest number of seconds to wait for the server to end the stream on request."""
 
 
 class Session:
@@ -50,8 +50,8 @@ class Session:
     Attributes:
         messages: Number of messages that were received.
         acknowledged_lsn: LSN that was acknowledged last.
-        last_commit_time: Time of the last received commit, in microseconds since 2000; None if there was
-            none.
+        last_commit_time: Time of the last received commit, in microseconds since 2000-01-01 00:00 UTC; None
+            before the first commit.
 
     Args:
         connection: A connection that streams.
@@ -63,11 +63,11 @@ class Session:
         segment_bytes: Total size of messages at which a segment ends, in bytes.
         segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
         on_stored: Called in the writer thread with path and metadata of each stored segment.
-        save_lsn: Called in the writer thread with an LSN that is acknowledged although no segment ends there.
-            Must write the LSN to the disk, so that a restart does not report a gap.
+        save_lsn: Called in the writer thread with an LSN to acknowledge at which no segment ends. Must
+            write the LSN to the disk, so that a restart does not report a gap.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the OIDs of the relations that the segment describes.
-        resent: Compares transactions that the server sends again with the recording. Nothing is acknowledged
+        resent: Checks that transactions that the server sends again were recorded. Nothing is acknowledged
             until all these transactions have arrived.
     """
 
@@ -157,9 +157,10 @@ class Session:
             self._end_stream()
 
     def announce(self) -> None:
-        """Write the current incomplete tables and publication changes to the metadata of a segment soon.
+        """Write the current incomplete tables and publication changes to the metadata of a segment.
 
-        That is the open segment, or else a new segment without messages.
+        The metadata is written when the open segment ends; if no segment is open, a segment without messages
+        is written.
         """
         self._writer.announce()
 
@@ -167,7 +168,7 @@ class Session:
         """Receive messages, end a segment that is due, and send a status update that is due.
 
         Args:
-            is_hurried: Whether to ask the server frequently how far it has read the WAL.
+            is_hurried: Whether to ask the server several times a second how far it has read the WAL.
         """
         connection, writer = self._connection.fileno(), self._writer_thread.fileno()
         readable, _, _ = select.select([connection, writer], [], [], 0.0 if self._connection.more else _TICK)
@@ -231,7 +232,7 @@ class Session:
     def _handle_keepalive(self, message: PrimaryKeepalive) -> None:
         """Note how far the server has read the WAL; acknowledge that LSN if all received messages are stored.
 
-        Otherwise, a slot without published changes would make the server retain WAL.
+        Without this acknowledgement, a slot that has no published changes would make the server retain WAL.
         """
         if not self._writer.state.inside:
             self._received_lsn = max(self._received_lsn, message.wal_end)

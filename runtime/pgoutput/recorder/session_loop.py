@@ -134,8 +134,8 @@ class SessionLoop:
     def _remarks(self, oids: Sequence[int]) -> Remarks:
         """Return incomplete tables and changes of publications for the metadata of a segment.
 
-        If the catalogs as last read lack a relation, the catalogs are read again first. Otherwise a segment
-        could have changes of an incomplete table that its metadata does not name.
+        If the catalogs as last read lack a relation of the segment, the catalogs are read again first:
+        the metadata must name each incomplete table that the segment has changes of.
 
         Args:
             oids: OIDs of the relations that the segment describes.
@@ -151,7 +151,7 @@ class SessionLoop:
         return Remarks(state.incomplete, changes)
 
     def _save_catalog_updates(self) -> bool:
-        """Save and report changes that the watch has found; return whether segment metadata must name any."""
+        """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
         self._folder.check_in_place()
         updates = self._watch.take_updates()
         for update in updates:

@@ -1,4 +1,4 @@
-"""The start of a session: server, slot and folder are checked against each other, or created.
+"""The start of a session: server, slot and folder are checked against each other; a new slot is created.
 
 A mismatch raises an error before anything is stored or acknowledged.
 """
@@ -52,9 +52,9 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """LSN at which the stream begins. Less than `start.lsn` if the server sends recorded transactions again,
     which are then compared with the recording."""
     acknowledged_lsn: int
-    """LSN up to which everything is acknowledged."""
+    """LSN up to which everything may be acknowledged when the session starts."""
     resent: ResentCommitCheck
-    """Check that compares transactions sent again with the recorded transactions."""
+    """Check that transactions that the server sends again were recorded."""
     catalog: Catalog
     """The catalogs as read before the stream begins."""
     timelines: tuple[Timeline, ...]
@@ -64,7 +64,7 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStarter:
-    """Checks and preparations before a session continues or begins a recording; a context manager.
+    """Prepares a session that begins or continues a recording; a context manager.
 
     Args:
         connection: Replication connection.
@@ -239,7 +239,7 @@ class SessionStarter:
         )
 
     def _save_catalog_changes(self, catalog: Catalog) -> None:
-        """Compare the catalogs with the catalogs saved last; save the differences and the new catalogs."""
+        """Compare `catalog` with the catalogs saved last; save the differences and `catalog`."""
         folder = self._folder
         before = folder.catalog
         if before is None:
@@ -253,8 +253,8 @@ class SessionStarter:
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
 
-        Commits that were recorded with other options or publications cannot be compared. Therefore
-        only commits after the last of these are compared.
+        Commits that were recorded with other options or publications than those of `source` cannot be
+        compared. Therefore only commits after the last such commit are returned.
         """
         paths: list[Path] = []
         after_lsn, is_partial = confirmed_lsn, False

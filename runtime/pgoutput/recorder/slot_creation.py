@@ -73,8 +73,8 @@ class SlotCreator:
 
         Raises:
             Interrupted: The recorder was stopped.
-            ReplicationError: The slot may not be created, the server refuses it, or tables are altered again
-                and again while they are copied.
+            ReplicationError: The settings or the server do not allow the slot to be created, or tables are
+                altered again and again while they are copied.
             RecordingError: The folder was moved or removed.
             OSError: A file cannot be written.
         """
@@ -163,7 +163,7 @@ class SlotCreator:
         return read_catalog(self._catalog_connection, self._settings.publications)
 
     def _undo(self, state: State) -> None:
-        """Drop the slot, and reset the folder; if the connection is lost, the next start does both."""
+        """Drop the slot, reset the folder; if the connection is lost, the recorder's next start does so."""
         with suppress(ConnectionLost):
             slots.drop_slot(self._connection, self._settings.slot)
             with suppress(RecordingError):  # the folder was moved or removed

@@ -1,9 +1,9 @@
 """Reports the transaction that the creation of a slot waits for.
 
-The server waits for the end of each transaction that is running when it begins, prepared transactions
-included (SnapBuildWaitSnapshot in src/backend/replication/logical/snapbuild.c). A standby also waits for a
-WAL record of the running transactions, which the primary writes from time to time (documentation, "Logical
-Decoding on Standby").
+To create a slot, the server waits for the end of each transaction that is already running, prepared
+transactions included (SnapBuildWaitSnapshot in src/backend/replication/logical/snapbuild.c). A standby also
+waits for a WAL record of the running transactions, which the primary writes from time to time (documentation,
+"Logical Decoding on Standby").
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ roles.
 
 
 class SlotWait:
-    """A thread that reports what the creation of a slot waits for, if it takes long; a context manager.
+    """A thread that reports which transaction delays the creation of a slot; a context manager.
 
     Args:
         dsn: DSN of the server that creates the slot; see `Connection.pinned_dsn`.
         pid: Server process that creates the slot.
-        report: Called in the thread with a `Waiting` event when the cause is known or has changed.
+        report: Called in the thread with a `Waiting` event when that transaction is known or has changed.
     """
 
     def __init__(self, dsn: str, pid: int, report: Callable[[Event], None]) -> None:
@@ -54,9 +54,9 @@ class SlotWait:
         self._stop = ThreadEvent()
         self._thread = Thread(target=self._run, name="pgoutput-waiting", daemon=True)
         self._last: list[Row] | None = None
-        """Rows that the last query returned."""
+        """Rows that the last query returned; None before the first query."""
         self._reported: list[Row] | None = None
-        """Rows from which the last event was made."""
+        """Rows from which the last event was made; None before the first event."""
 
     def __enter__(self) -> SlotWait:
         self._thread.start()
@@ -75,7 +75,7 @@ class SlotWait:
             self._stop.wait(_INTERVAL)
 
     def _handle(self, rows: list[Row]) -> None:
-        """Report what the slot waits for, once, after two successive queries have returned the same rows."""
+        """Report the transaction in `rows`, once, when two successive queries have returned the same rows."""
         if rows == self._last and rows != self._reported:
             texts = (None if text is None else shown_text(text) for text in rows[0])
             standby, xid, gid, database, pid, user, application, state, since = texts

@@ -52,8 +52,8 @@ def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failov
         slot: The slot.
         name: Name of the slot.
         server: The server of the connection.
-        two_phase: Whether the slot must have the flag two_phase; otherwise it must not have it.
-        failover: Whether the slot must have the flag failover; otherwise it may have it.
+        two_phase: True if the slot must have the flag two_phase; False if the slot must not have the flag.
+        failover: True if the slot must have the flag failover; False if the flag does not matter.
 
     Raises:
         ReplicationError: The slot belongs to another plugin or database, lacks a flag, or has lost WAL.
@@ -106,7 +106,7 @@ def create_slot(
         name: Name of the slot.
         server: The server of the connection.
         two_phase: Whether the slot sends transactions when they are prepared.
-        failover: Whether standbys keep the slot, so that it exists after a promotion.
+        failover: Whether standbys keep the slot, so that the slot exists after a promotion.
         export_snapshot: Whether to export a snapshot of the database as of the consistent point.
         stop: Returns whether to stop waiting.
 

@@ -40,11 +40,11 @@ _WORKERS: Final = 4
 """Largest number of tables that are copied in parallel."""
 
 _SEGMENT_MESSAGES: Final = 1 << 20
-"""Largest number of messages in a segment of the snapshot; as many positions are reserved for each."""
+"""Largest number of messages in a segment of the snapshot; each segment has this many positions reserved."""
 
 
 class SchemaChanged(Exception):
-    """A table was altered between snapshot and lock, so that its rows and columns do not match."""
+    """A table was altered after the snapshot was exported and before the table was locked."""
 
 
 class TableCopy:
@@ -68,7 +68,7 @@ class TableCopy:
         self._segments = 0
         self._tables_done = 0
         self._locked: list[PublishedTable] = []
-        """Tables that a worker could not lock; the first connection, which holds all locks, copies them."""
+        """Tables that a worker could not lock; the connection that locked all tables copies these."""
 
     def run(
         self, report: Callable[[Event], None], stop: Callable[[], bool], segment_bytes: int
@@ -157,8 +157,8 @@ class TableCopy:
     def _lock_table(connection: Connection, table: PublishedTable) -> bool:
         """Lock a table without waiting; return whether the table could be locked.
 
-        If an ALTER TABLE waits for the lock that the first connection holds, every later request for a lock
-        waits behind it. Only the first connection can still read the table.
+        If an ALTER TABLE waits for the lock that `_lock_tables` has taken, every later lock request waits
+        behind the ALTER TABLE. Only the connection with the lock can still read the table.
         """
         connection.query("SAVEPOINT before")
         try:
@@ -216,15 +216,15 @@ class TableCopy:
 
 
 class _Segment:
-    """A segment of the snapshot being written: a transaction that inserts rows of one table.
+    """A snapshot segment being written, which contains one transaction that inserts rows of one table.
 
     Args:
         directory: Folder of the snapshot.
         number: Number of the segment.
         source: Server, slot, publications and options of the stream that continues the snapshot.
         lsn: Consistent point of the slot, the LSN of all messages.
-        time: Time of the snapshot, in microseconds since 2000.
-        table: Table of the rows.
+        time: Time of the snapshot, in microseconds since 2000-01-01 00:00 UTC.
+        table: Table whose rows the segment contains.
         segment_bytes: Size of the rows at which the segment is full, in bytes.
     """
 

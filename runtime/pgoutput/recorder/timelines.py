@@ -27,10 +27,10 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 def read_timelines(connection: Connection) -> tuple[Timeline, ...]:
-    """Return the history of a server's WAL, the current timeline last (IDENTIFY_SYSTEM, TIMELINE_HISTORY).
+    """Return the timelines of a server's WAL, the current timeline last (IDENTIFY_SYSTEM, TIMELINE_HISTORY).
 
     Args:
-        connection: A replication connection. The current timeline of a standby is the one that it replays.
+        connection: A replication connection. The current timeline of a standby is the one being replayed.
 
     Raises:
         ReplicationError: The server has lost the history file of its timeline.
@@ -46,7 +46,7 @@ def parse_history(content: str, current: int) -> tuple[Timeline, ...]:
     """Return the timelines of a history file (readTimeLineHistory in timeline.c).
 
     Args:
-        content: The file: a line with ID, switch point and reason for each earlier timeline.
+        content: Content of the file: for each earlier timeline, a line with ID, switch point and reason.
         current: ID of the timeline that the file belongs to.
 
     Raises:
@@ -65,7 +65,7 @@ def parse_history(content: str, current: int) -> tuple[Timeline, ...]:
 
 
 def fork_lsn(recorded: Sequence[Timeline], server: Sequence[Timeline]) -> int | None:
-    """Return the LSN where two histories diverge, or None if one continues the other.
+    """Return the LSN up to which two timeline histories share their WAL; None if the histories are equal.
 
     Args:
         recorded: History of the WAL that was recorded.
@@ -93,7 +93,7 @@ def check_fork(
         place: Name of the recording in errors.
 
     Returns:
-        The LSN where the server's history diverges from the recorded history; None if it does not diverge.
+        The LSN up to which the two histories share their WAL; None if the histories are equal.
 
     Raises:
         ReplicationError: The recording has changes that the server lacks.

@@ -12,14 +12,14 @@ from typing import Final
 from pgoutput.recording import Job
 
 _MAX_QUEUED: Final = 4
-"""Largest number of queued jobs; each job holds a batch of some megabytes."""
+"""Largest number of queued jobs; each job keeps some megabytes of messages in memory."""
 
 _WAIT_SECONDS: Final = 0.25
 """Seconds between two calls of `waiting`."""
 
 
 class WriterThread:
-    """A thread that runs jobs in order; a context manager.
+    """A thread that runs jobs, which are callables, in the order of `submit` calls; a context manager.
 
     After a job has failed, no further job is run, and every method raises the error of the job.
 

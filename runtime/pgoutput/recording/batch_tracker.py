@@ -34,8 +34,8 @@ _COMMIT: Final = fixed_dtype(messages.Commit)
 def track_batch(state: StreamState, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Update a stream's state with a batch of messages; return the messages to store in a segment.
 
-    Messages that an earlier session stored are left out. Some are replaced instead: the repeated commit of a
-    streamed transaction becomes an abort.
+    Messages of transactions that an earlier session stored are left out. The repeated commit of a streamed
+    transaction is replaced by an abort.
 
     Args:
         state: State of the stream before the batch; it is updated.
@@ -59,11 +59,11 @@ class _BatchTracker:
         self._content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
         self._kept = np.ones(len(batch), np.bool_)
         self._replaced: dict[int, bytes] = {}
-        """Messages to store in place of the received messages, by row of the batch."""
+        """Messages to store in place of the received messages, by row number in the batch."""
         self._left_out = 0
-        """Number of rows of the batch that were found not to be stored."""
+        """Number of the batch's rows that must not be stored, as found so far."""
         self._next = 0
-        """Row after the last message that `_track_each` processed."""
+        """Number of the row after the last message that `_track_each` processed."""
 
     def track(self) -> pa.RecordBatch:
         """Update the state with all messages of the batch; return the messages to store."""
@@ -85,12 +85,12 @@ class _BatchTracker:
         return self._stored()
 
     def _track_run(self, rows: _Array) -> bool:
-        """Update the state with consecutive whole transactions at once; return whether that was possible.
+        """Update the state with consecutive whole transactions at once, and return True, if that is possible.
 
-        If it was not, the state is unchanged.
+        Otherwise return False and leave the state unchanged.
 
         Args:
-            rows: Rows of the transactions' messages Begin, Commit, Begin, Commit and so on.
+            rows: Row numbers of the transactions' messages Begin, Commit, Begin, Commit and so on.
         """
         begins, commits = (
             _read_fixed(layout, self._starts[rows[side::2]], self._content)
@@ -109,7 +109,7 @@ class _BatchTracker:
         """Update the state one message at a time; leave out changes that an earlier session stored.
 
         Args:
-            rows: Rows of the messages; none is a change.
+            rows: Row numbers of messages that are not changes.
         """
         for row in rows.tolist():
             if self._state.skipping:
@@ -136,11 +136,11 @@ class _BatchTracker:
 
 
 def _find_runs(tags: _Array, lengths: _Array) -> list[tuple[int, int]]:
-    """Return start and end index of each uninterrupted sequence Begin, Commit, Begin, Commit and so on.
+    """Return start and end index in `tags` of each uninterrupted sequence Begin, Commit, Begin, Commit, ….
 
     Args:
         tags: First bytes of the messages that are not changes.
-        lengths: Lengths of these messages, in bytes.
+        lengths: Lengths of the messages that are not changes, in bytes.
     """
     begin, commit = ord(messages.Begin.wire_tag), ord(messages.Commit.wire_tag)
     begins = (tags[:-1] == begin) & (lengths[:-1] == _BEGIN.itemsize)
@@ -158,7 +158,7 @@ def _read_fixed(layout: np.dtype[Any], starts: _Array, content: _Array) -> _Arra
     """Return the fields of fixed-length messages of one type, as a structured array.
 
     Args:
-        layout: Layout of a message.
+        layout: Types and offsets of a message's fields.
         starts: Offsets in `content` where the messages begin.
         content: Bytes of all messages of the batch.
     """

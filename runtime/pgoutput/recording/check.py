@@ -10,11 +10,11 @@ from pgoutput.wire import format_lsn
 
 
 def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int = 0) -> Iterator[str]:
-    """Describe missing segments, and contradictions between the metadata of consecutive segments.
+    """Yield texts on missing segments, and on contradictions between the metadata of consecutive segments.
 
     Args:
         segments: Metadata of all segments of a recording, or of consecutive segments: first the segments of
-            the snapshot, then the others by number.
+            the snapshot, then the segments of the stream by number.
         first: Expected number of the first segment.
         last: Number of the last segment that the recorder acknowledged, as `last_acknowledged` returns it; 0
             if unknown. A segment of this number or a higher one must exist.
@@ -45,7 +45,7 @@ def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int
 
 
 def find_missing_end(found: int, last: int) -> Iterator[str]:
-    """Describe the segments that are missing at the end of a recording.
+    """Yield a text that names the segments missing at the end of a recording; nothing if none is missing.
 
     Args:
         found: Number of the last existing segment; 0 without segments.
@@ -58,8 +58,9 @@ def find_missing_end(found: int, last: int) -> Iterator[str]:
 def _positions_fit(before: Metadata, after: Metadata) -> bool:
     """Return whether the positions of a segment can follow the positions of the preceding segment.
 
-    Each of several sessions written concurrently gets its own range of positions, larger than needed.
-    Positions may therefore have gaps between sessions. Segment numbers and LSNs show missing segments there.
+    If several sessions are written concurrently, each session gets its own range of positions, larger than
+    needed. Positions may therefore have gaps between sessions. At such gaps, only segment numbers and LSNs
+    show missing segments.
     """
     if after.session > before.session and after.number == before.number + 1:
         return after.first_position >= before.next_position

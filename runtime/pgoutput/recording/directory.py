@@ -1,4 +1,4 @@
-"""Durable, atomic file creation in a local folder: a file appears complete, and never replaces another."""
+"""Durable, atomic file creation in a local folder: a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 _PARTIAL: Final = ".partial"
 
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""Errors that link(2) returns on file systems without hard links."""
+"""Error numbers (errno) that link(2) returns on file systems without hard links."""
 
 
 class Directory:
@@ -59,7 +59,7 @@ class Directory:
     def create(self, name: str) -> BinaryIO:
         """Create a file under a temporary name, for writing; `publish` gives the file its final name.
 
-        An unfinished file of the same name is removed first.
+        An unfinished file with the same final name is removed first.
         """
         # Removed, not truncated: an abandoned writer may still have the old file open, and writes its end
         # when it is garbage-collected.
@@ -93,7 +93,7 @@ class Directory:
         os.fsync(self.descriptor)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Create or replace a small file atomically: after a crash, the file is the old or the new one.
+        """Create or replace a small file atomically: after a crash, its content is the old or the new one.
 
         Raises:
             OSError: The folder was removed, or the disk failed.

@@ -29,7 +29,7 @@ Parquet readers skip names that begin with an underscore."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET: Final = re.compile(r"(://[^:@/]*:)[^@/]*(@)")
-"""Matches the password in a URI, which errors must not show."""
+"""Pattern for the password in a URI; errors must not show passwords."""
 
 _NAME: Final = re.compile(rf"([0-9]+){re.escape(SUFFIX)}")
 
@@ -41,7 +41,7 @@ class Location(msgspec.Struct, frozen=True):
     """
 
     place: str
-    """Path or URI that `locate` accepts; may contain a password."""
+    """The location as a path or URI, as `locate` accepts it; may contain a password."""
     filesystem: fs.FileSystem
     path: str
     """Path of the file or folder within `filesystem`."""
@@ -125,7 +125,7 @@ def locate(place: PathOrUri) -> Location:
 
 
 def find_segments(folder: Location) -> list[Location]:
-    """Return the segments of a recording in order, those of the snapshot first; empty without segments.
+    """Return the locations of a recording's segments in order, the snapshot's segments first; may be empty.
 
     Raises:
         RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
@@ -162,8 +162,8 @@ _STATE: Final = msgspec.json.Decoder(_State)
 def last_acknowledged(folder: Location) -> int:
     """Return the number of the last segment that the recorder acknowledged to the server; 0 if unknown.
 
-    The recorder stores a segment before it writes the segment's number to its state file. Call this function
-    before listing the folder: an acknowledged segment that is missing from the list was then removed.
+    The recorder stores a segment before it writes the segment's number to its state file. If the
+    folder is listed after this call, an acknowledged segment that is missing from the list was removed.
 
     Raises:
         RecordingError: The recorder's state file cannot be read.

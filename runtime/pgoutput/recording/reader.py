@@ -35,7 +35,7 @@ from pgoutput.stream import StreamDecoder
 
 
 def list_segments(folder: str | Path) -> list[Path]:
-    """Return the paths of a recording's segments in order, those of the snapshot first.
+    """Return the paths of a recording's segments in order, the snapshot's segments first.
 
     Raises:
         RecordingError: The folder has no segments.
@@ -179,7 +179,7 @@ class SegmentReader:
             raise self._unreadable("the file is damaged", error) from error
 
     def _unreadable(self, text: str, error: Exception) -> RecordingError:
-        """Return the RecordingError for an unreadable file; storage failures are not called damage."""
+        """Return the RecordingError for an unreadable file; `text` is replaced if the storage failed."""
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT, errno.EISDIR):
             text = "the storage failed"
         return self._error(f"{text} ({one_line(error)})")
@@ -195,14 +195,14 @@ class SegmentReader:
 _BATCH_ROWS: Final = 16_384
 """Maximum number of rows of a batch: the writer's limit for a row group."""
 _BATCH_BYTES: Final = 8 << 20
-"""Maximum size of a batch, in bytes: twice the writer's limit for a row group, so that most are one batch."""
+"""Maximum size of a batch, in bytes: twice the writer's limit for a row group, so that most groups fit."""
 
 _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 """Errors that pyarrow raises for a file that is missing or not Parquet."""
 
 
 def _return_memory(freed: int) -> None:
-    """Make Arrow return unused memory to the operating system if more than a usual batch was freed."""
+    """Return Arrow's unused memory to the operating system if `freed` bytes are more than a usual batch."""
     if freed > _BATCH_BYTES:
         pa.default_memory_pool().release_unused()
 
@@ -245,7 +245,7 @@ class RecordingReader(StoredStream):
                 self._report(RecordingError(f"{self.path}: {text}"))
 
     def records(self) -> Iterator[Record]:
-        """Yield the messages in order.
+        """Yield the messages of the recording in order.
 
         Raises:
             RecordingError: A file is damaged or not a segment.

@@ -142,7 +142,7 @@ class Recording:
 
 
 def _read(path: Location) -> tuple[Metadata, int]:
-    """Return a segment's metadata and size."""
+    """Return a segment's metadata, and the size of its rows before compression, in bytes."""
     with SegmentReader(path) as segment:
         return segment.metadata, segment.size
 

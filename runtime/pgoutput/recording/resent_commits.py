@@ -2,8 +2,8 @@
 
 A server that is restored from a copy of its data folder keeps its timeline ID, while WAL and slot return to
 the time of the copy. The restored server may then commit other transactions than the recorded ones, even at
-LSNs beyond the end of the recording. Comparing the commits that the server sends again with the recorded
-commits reveals this.
+LSNs beyond the end of the recording. A comparison of commits sent again with recorded commits reveals such a
+server.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ RecordedCommits: TypeAlias = npt.NDArray[np.void]
 """NumPy structured array of the commits in a recording, sorted by LSN.
 
 The fields are `lsn` (commit_lsn), `time` (commit_time, in microseconds since 2000-01-01 00:00 UTC) and
-`streamed` (whether the transaction was streamed; a server may not send a streamed transaction without changes
-again).
+`streamed` (whether the transaction was streamed; a server need not send a streamed transaction without
+changes again).
 """
 
 _COMMIT: Final = np.dtype([("lsn", np.uint64), ("time", np.int64), ("streamed", np.bool_)])
@@ -74,7 +74,7 @@ def _commits(segment: SegmentReader, after_lsn: int) -> Iterator[tuple[int, int,
 
 
 class ResentCommitCheck:
-    """Compares the transactions that a server sends again with the recorded transactions.
+    """Checks that the transactions that a server sends again are those in the recording.
 
     Attributes:
         settled: Whether the check is finished: the server has sent all recorded commits again.

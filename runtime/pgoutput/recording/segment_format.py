@@ -2,7 +2,7 @@
 
 A segment is a Parquet file with a part of a recording, one row per message. The first rows are the keyframe;
 `Metadata.keyframe` is their number. Messages of the keyframe have no position, as the server did not send
-them there. They restore the relations and open transactions at the start of the segment, so that the segment
+them here. They restore the relations and open transactions at the start of the segment, so that the segment
 is a valid stream by itself.
 """
 
@@ -63,7 +63,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     slot: str
     publications: tuple[str, ...]
     publication_oids: tuple[int, ...] = ()
-    """pg_publication.oid of each publication; empty if the messages do not come from a server."""
+    """OIDs of the publications (pg_publication.oid); empty if the messages do not come from a server."""
     timeline: int = 0
     """Timeline ID of the server's WAL, from IDENTIFY_SYSTEM; 0 if the messages do not come from a server."""
     proto_version: int
@@ -187,11 +187,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Number of the segment in the recording, from 1."""
     session: int
-    """Number of the session, from 1; 0 for the snapshot. A new session voids open transactions, as the server
-    sends open transactions again; prepared transactions stay."""
+    """Number of the session, from 1; 0 for the snapshot. Transactions that are open at the end of a session
+    are void, as the server sends them again; prepared transactions stay valid."""
     source: Source
     first_position: int
-    """Position of the segment's first message; without messages, that of the next segment's first message."""
+    """Position of the segment's first message; without messages, the position that the next message gets."""
     messages: int
     """Number of the segment's messages, without the keyframe."""
     keyframe: int

@@ -70,8 +70,8 @@ class StreamState:
         position: Position of the session's first message.
         end_lsn: Transactions with an end LSN up to this one were stored before the session.
         prepared: Transactions that are prepared at the start of the session.
-        described: Type and Relation messages that are valid at the start, if another writer wrote the
-            session's beginning.
+        described: Type and Relation messages that are valid at `position`, if another writer wrote the
+            session up to there.
         resent: Checks the transactions that the server sends again; None for no check.
     """
 
@@ -146,7 +146,7 @@ class StreamState:
         return keyframe
 
     def parts(self, position: int) -> tuple[TransactionPart, ...]:
-        """Return the parts of transactions in the current segment, which ends before `position`."""
+        """Return the `TransactionPart`s of the current segment, which ends before `position`."""
         self._position = position
         if self._current is not None:
             self._count(self._current)
@@ -190,7 +190,7 @@ class StreamState:
             transactions: Number of transactions.
             end_lsn: End LSN of the last transaction.
             commit_time: Commit time of the last transaction, in microseconds since 2000-01-01 00:00 UTC.
-            lsn: Last `wal_start` of the Begin and Commit messages that is not 0; 0 if there is none.
+            lsn: Last nonzero `wal_start` of the Begin and Commit messages; 0 if all are 0.
         """
         self._settle()
         self._last_lsn = lsn or self._last_lsn
@@ -319,7 +319,7 @@ class StreamState:
     def _abort_instead(
         self, message: messages.StreamCommit | messages.StreamPrepare, lsn: int, time: int
     ) -> messages.StreamAbort:
-        """Return a Stream Abort to store in place of a Stream Commit or Stream Prepare that repeats."""
+        """Return a Stream Abort to store in place of a Stream Commit or Prepare that is stored already."""
         tail = (lsn, time) if self._parallel else (None, None)
         abort = messages.StreamAbort(message.xid, message.xid, *tail)
         self._end(abort, self._finish(message), lsn, time)
@@ -328,9 +328,9 @@ class StreamState:
     # Prepared transactions
 
     def _is_prepared(self, message: messages.BeginPrepare | messages.StreamPrepare) -> bool:
-        """Return whether an earlier session stored this prepared transaction.
+        """Return whether an earlier session stored the prepared transaction of `message`.
 
-        The prepare LSN alone does not show this: a transaction that was prepared before two_phase was enabled
+        The prepare LSN alone is no proof: a transaction that was prepared before two_phase was enabled
         for the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
         """
         stored = self.prepared.get(message.gid)
@@ -441,7 +441,7 @@ class StreamState:
             self._parts[transaction.begin] = TransactionPart(transaction.begin, transaction.xid, 0)
 
     def _count(self, transaction: OpenTransaction) -> None:
-        """Add the changes since the last call to the transaction's part in the current segment."""
+        """Count the changes since the last call; add the number to the transaction's `TransactionPart`."""
         changes = self._position - self._stored_others
         if not self.skipping:
             part = self._parts[transaction.begin]

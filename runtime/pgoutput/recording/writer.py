@@ -141,12 +141,12 @@ class SegmentWriter:
     def has_ends(self) -> bool:
         """Whether a transaction ends in the segment being written.
 
-        If so, storing the segment allows the recorder to acknowledge a higher LSN.
+        Storing such a segment allows the recorder to acknowledge a higher LSN.
         """
         return self._file is not None and self.state.end_lsn > self._file.start_lsn
 
     def write(self, messages: Iterable[XLogData], received_at: int) -> None:
-        """Write the next messages.
+        """Write the next messages of the stream.
 
         After an error the writer must not be used any more.
 
@@ -163,7 +163,7 @@ class SegmentWriter:
         self._write(message_batch(lsns, times, [row.data for row in rows]))
 
     def write_batch(self, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
-        """Write the next messages, given as columns.
+        """Write the next messages of the stream, given as columns.
 
         After an error the writer must not be used any more.
 
@@ -202,7 +202,7 @@ class SegmentWriter:
             self._rotate(self._file, may_be_empty=False)
 
     def announce(self) -> None:
-        """Write a segment that has no messages, only remarks; do nothing if a segment is being written."""
+        """Write a segment without messages, for its `Remarks`; do nothing if a segment is being written."""
         if self._file is None:
             file = self._open()
             self._run(lambda: file.file.add_keyframe(file.keyframe))
