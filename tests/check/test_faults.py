@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_detected_or_legal_by_chance(name: str) -> None:
 
 
 def some_bits(tested: Stream, count: int) -> list[tuple[int, int, int]]:
-    """Return random bits, evenly distributed over the message types: message number, byte and bit of each."""
+    """Return random bits as (message number, byte, bit), evenly distributed over the message types."""
     generator = random.Random(count)
     by_kind: dict[type, list[int]] = {}
     for number, place in enumerate(tested.places):

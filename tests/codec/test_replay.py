@@ -23,7 +23,7 @@ COMPARED = {
     "pg17": 34,
     "pg18": 35,
 }
-"""Number of tables, by server. A replay of each of the server's captures is compared with all tables."""
+"""Number of the server's tables, by server. Each capture is replayed and compared with all tables."""
 
 
 def comparable(name: str) -> bool:

@@ -41,7 +41,7 @@ def encoded(*sent: Message) -> pa.Array:
 def groups(
     sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
 ) -> list[Group]:
-    """Return the tuples of each relation that ColumnDecoder must find in these messages."""
+    """Return each schema version that ColumnDecoder must find in the messages, with its tuples by name."""
     found: list[Group] = []
     for row, message in enumerate(sent):
         if isinstance(message, m.Type):
@@ -233,7 +233,7 @@ def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
 
 
 def test_a_changed_relation_begins_a_new_schema_version() -> None:
-    """Also inside a batch. A Relation message that repeats all but the xid begins no new version."""
+    """A batch may have several schema versions. A Relation message with only a new xid begins none."""
     wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
     other = replace(RELATION, oid=2, name="u")
     row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))

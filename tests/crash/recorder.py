@@ -53,7 +53,7 @@ def exit_with_parent() -> None:
 
 
 def die_at_file_operation(folder: str, number: int) -> None:
-    """Kill this process when it opens, renames, creates or removes a file in the folder for the n-th time."""
+    """Kill this process at its n-th opening, renaming, creation or removal of a file in the recording."""
     left = number
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:

@@ -152,7 +152,7 @@ class Crash:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """Run a recorder. The context begins when the recorder streams; its end stops it with SIGTERM."""
+        """Run the `with` block while a new recorder streams; then stop the recorder with SIGTERM."""
         with self._recorder() as recorder:
             while recorder.poll() is None and self.phase != "recording":  # it handles signals by then
                 time.sleep(0.1)

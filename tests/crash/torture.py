@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the server versions to test: the wheel's, and those from 14 in PGOUTPUT_SERVERS."""
+    """Return the server versions to test: the installed wheel's, and those since 14 in PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
@@ -253,7 +253,7 @@ def change(random: Random, lab: Lab) -> None:
 
 
 def judge(lab: Lab) -> str:
-    """Record to the end of the WAL; return "equal", or which gap, incomplete table or error is reported."""
+    """Record to the end of the WAL; return "equal", or the report: a gap, an incomplete table or an error."""
     try:
         lab.record()
         metadata = [read_metadata(path) for path in list_segments(lab.folder)]
@@ -294,7 +294,7 @@ def run_round(name: str, seed: int) -> None:
 
 
 def run_rounds(minutes: float, seed: int) -> None:
-    """Run random rounds, each in a new process, until the time is over or a round fails."""
+    """Run random rounds, each in a new process, until the given time has passed or a round fails."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     end = time.monotonic() + 60 * minutes
     names, weights = list(ROUNDS), [weight for weight, _ in ROUNDS.values()]

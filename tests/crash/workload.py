@@ -26,7 +26,7 @@ WRITERS: Final = 3
 ACCOUNTS: Final = 300
 
 SCHEMAS_SINCE: Final = 15
-"""First server version with FOR TABLES IN SCHEMA. Older servers get tables added to the publication."""
+"""First server version with FOR TABLES IN SCHEMA. On older servers, writers add each new table by name."""
 
 SCHEMA: Final[tuple[LiteralString, ...]] = (
     "CREATE DOMAIN positive AS int8 CHECK (VALUE > 0)",
@@ -78,7 +78,7 @@ class Workload:
     Args:
         dsn: DSN of the server.
         version: Major version of the server.
-        seed: Seed of the writers' decisions. When they take effect depends on the speed of the machine.
+        seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
         retyping: Whether columns are changed from int4 to int8 and back. The stream does not report that
             existing rows then have another binary format.
     """

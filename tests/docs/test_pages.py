@@ -40,7 +40,7 @@ RUN_BELOW = {
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 2,
 }
-"""Number of Python blocks of each page, by page. The tests below run all of these blocks."""
+"""Number of Python blocks of each page, by path. The tests of this module run all of these blocks."""
 
 
 def blocks(page: Path | str) -> Iterator[tuple[str, str]]:

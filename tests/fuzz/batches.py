@@ -27,7 +27,7 @@ _VERSIONS = [(version, *context) for version, contexts in CONTEXTS.items() for c
 
 
 def _batch(reader: InputReader) -> pa.Array | None:
-    """Read an Arrow array of messages and pass it to the kernel. Return None if the offsets are invalid."""
+    """Return an Arrow array of messages made from the input; None if the kernel refuses its offsets."""
     start, is_large, has_nulls = reader.integer() % 9, reader.boolean(), reader.boolean()
     rows = reader.integer() % 64
     offsets = reader.offsets(start + rows, np.int64 if is_large else np.int32)

@@ -234,7 +234,7 @@ def test_a_lost_acknowledgement_duplicates_nothing(lab: Lab) -> None:
 
 
 def test_transactions_recorded_with_other_publications_are_not_compared(table: Lab) -> None:
-    """After a crash of the server, the slot may lie before segments recorded with other publications."""
+    """After a server crash, the slot's LSN may precede segments recorded with other publications."""
     table.run("CREATE PUBLICATION q FOR TABLE elsewhere")
     table.record()
     statements = ("INSERT INTO t VALUES (1)", "INSERT INTO elsewhere VALUES (1)")

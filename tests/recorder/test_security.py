@@ -32,7 +32,7 @@ def rotating(guarded: Server, tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_a_password_that_is_rotated_while_recording(rotating: Lab, tmp_path: Path) -> None:
-    """The server has the new password first; the recorder retries until the password file has it too."""
+    """The server changes the password first; the recorder retries until the password file has changed too."""
     passwords = tmp_path / "passwords"
 
     def write_password(password: str) -> None:

@@ -62,7 +62,7 @@ class FakeConnection:
 
     @property
     def unheard(self) -> bool:
-        """Whether the session has not yet received all messages of the server."""
+        """Whether messages of the server are left that the session has not received."""
         return bool(self._said)
 
     def receive(self) -> list[bytes]:

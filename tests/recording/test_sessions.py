@@ -164,7 +164,7 @@ def test_a_resent_prepare_is_not_stored_again(tmp_path: Path) -> None:
 def test_a_resent_streamed_transaction_ends_with_an_abort(
     tmp_path: Path, end: Message, stored: list[str]
 ) -> None:
-    """Only the repeated commit shows that stream blocks were stored again; an abort then voids them."""
+    """For the repeated commit of resent stream blocks, an abort is stored, which voids the blocks."""
     record(tmp_path, T, *BLOCKS, end)
     said = record(tmp_path, T, *BLOCKS, end)
     abort = m.StreamAbort(7, 7, 200, 2)
@@ -190,7 +190,7 @@ def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Pat
 def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
     tmp_path: Path, end: Message
 ) -> None:
-    """The Prepare's LSN is before the start of the recording, but the recording lacks the transaction."""
+    """The Prepare's LSN is before the recording's start, but its changes first arrive with the commit."""
     late = (T, *PREPARED, COMMIT_PREPARED)
     said = record(tmp_path, *late, lsn=350)
     assert recordings.stored(tmp_path) == encoded(*late)

@@ -1,4 +1,4 @@
-"""A failed table does not stop the other tables. A retry applies the batches that it has missed."""
+"""A failed table does not stop the other tables. A retry applies the batches that the table has missed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Setup:
         self.owner = Owner("query", "tables", PARALLEL.recording)
 
     def send(self, *changes: m.Message) -> MissedBatch:
-        """Record a transaction as a new segment; return the number of the batch and of its segment."""
+        """Record a transaction as a new segment; return the segment's number and its batch's number."""
         number = sum(1 for _ in self.recording.iterdir()) + 1
         lsn = 100 * number
         record(self.recording, *RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0), lsn=lsn)
@@ -120,7 +120,7 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
 def test_a_retry_resumes_a_partly_applied_batch(
     commits: int, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The retry makes only the commits of the batch that are missing."""
+    """The retry makes only those Delta commits of the batch that the first attempt did not make."""
     commit = DataFiles.commit
     count = 0
 
@@ -252,7 +252,7 @@ def test_a_retry_needs_bounded_memory(setup: Setup, monkeypatch: pytest.MonkeyPa
 def test_an_error_reading_the_recording_affects_one_table_only(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That also holds for an error that is not a PgoutputError."""
+    """Any error in the retry of one table, not only a PgoutputError, lets the other table's retry proceed."""
     for name in ("a", "b"):
         shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
     setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))

@@ -61,7 +61,7 @@ def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
 
 
 def test_unchanged_toasted_values_are_kept(server: SimulatedServer, tmp_path: Path) -> None:
-    """Values are copied from the Delta table if one batch has updates, changes of keys and inserts."""
+    """Unchanged values come from the Delta table even if the batch also changes keys and inserts rows."""
     server.insert("1", "old", "toast")
     assert follows(tmp_path, server, 0)
     server.update(0, ("w",), v="new")
@@ -87,7 +87,7 @@ def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path)
 
 
 def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path: Path) -> None:
-    """An update adds the row with the sent values. A delete does nothing. An insert replaces the row."""
+    """An update adds the sent values as a row, a delete does nothing, an insert replaces a row of its key."""
     server.insert("1", "one", "never seen")
     server.insert("2", "two", "never seen")
     server.take()

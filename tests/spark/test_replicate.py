@@ -203,7 +203,7 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
-    """Targets with tables or with a feed refuse another recording, with the old and with a new checkpoint."""
+    """Targets of `replicate` and `write_feed` refuse another recording, with the old or a new checkpoint."""
     folder = tmp_path / "recording"
     changes = recording(session, folder, "pg10_p1")
     targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}

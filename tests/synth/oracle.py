@@ -311,7 +311,7 @@ class _Run:
 
     @contextmanager
     def _stopped_walsender(self) -> Iterator[None]:
-        """Suspend the walsender in the block, so that it decodes a commit after all cache invalidations."""
+        """Suspend the walsender in the `with` block, to decode a commit after all cache invalidations."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield

@@ -16,7 +16,7 @@ from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
 
 PROGRAMS = 50
-"""Number of random programs per mode; `make oracle` runs 1,000."""
+"""Number of random sequences of operations that are compared in each mode; `make oracle` runs 1,000."""
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ from tests.synth.workload_sql import create_tables, statements, stream
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120, "rolled_back": 0.4}
 WINDOW: Final = 700
-"""Number of messages generated at once; small, so that each workload needs several such windows."""
+"""Number of messages generated at once; small, so that each workload is generated in several steps."""
 
 WORKLOADS: Final = {
     "whole": Workload(**SMALL),  # type: ignore[arg-type]

@@ -195,7 +195,7 @@ def table(
     """Return the rows of the view `table`, sorted by `sequence`.
 
     Args:
-        place: The recording.
+        place: Path or URI of the recording.
         name: Name of the table, without its namespace.
         schema: Columns of the view; None for all columns that the table ever had.
         numbers: Numbers of the segments; None for all segments.

@@ -115,7 +115,7 @@ def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
 
 
 def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
-    """Changes of unwanted relations are decoded, but their number of columns is not checked."""
+    """Changes of relations that the view leaves out are decoded, but their number of cells is not checked."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
     assert changes(tmp_path, wanted=lambda relation: False) == []

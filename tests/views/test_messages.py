@@ -60,7 +60,7 @@ def kind(cell: object) -> str:
 
 
 def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
-    """Such values are text in the column `_rescued_data`."""
+    """Values that their column's Arrow type cannot represent are text in `_rescued_data`."""
     name = m.Relation(1, "caf\udce9", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "\udcff", 25, -1),))
     far = 2**62
     record(tmp_path, m.Begin(5, far, 1), name, m.Insert(1, ("\udcff",)), m.Commit(5, 6, far))

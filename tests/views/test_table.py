@@ -92,7 +92,7 @@ def test_text_and_binary_give_equal_rows(recorded: Recorded, name: str) -> None:
 
 
 def comparable(row: Row) -> str:
-    """Return the row without values that differ between captures, or that binary format lacks."""
+    """Return the row as text, without values that differ between captures or that binary format lacks."""
     row = {column: value for column, value in row.items() if column not in ("position", "sequence")}
     for image in ("before", "after"):
         if row[image] is not None:

@@ -1,4 +1,4 @@
-"""UnorderedDecoder decodes messages in any order as StreamDecoder decodes them in stream order."""
+"""UnorderedDecoder decodes shuffled messages with the same results as StreamDecoder in stream order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def timeline_of(rows: Iterable[tuple[Key, bytes]]) -> Timeline:
 
 
 class Found(NamedTuple):
-    """A decoded message, and the schemas of the relations that it changes."""
+    """A decoded message, and the schemas of the relations that the message changes."""
 
     message: Message
     schemas: list[RelationSchema]
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 def read(
     rows: Sequence[tuple[Key, bytes | None]], timeline: Timeline, decoder: StreamDecoder
 ) -> list[Found | DecodeError | None]:
-    """Decode rows in one batch; return for each row the message with its schemas, the error, or None."""
+    """Decode rows in one batch; return each row's message with its schemas, its error, or None for NULL."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
     placed = UnorderedDecoder(timeline, decoder).decode(
         keys, pa.array([data for _, data in rows], pa.binary())
@@ -230,7 +230,7 @@ def test_a_null_key_is_an_error() -> None:
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
 def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
-    """ValueError is raised, and not a row's error returned, as later messages would be decoded wrongly."""
+    """A message that the `Timeline` lacks raises ValueError: the messages after it would decode wrongly."""
     timeline = timeline_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not in the input when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], timeline, new_decoder())
