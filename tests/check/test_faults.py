@@ -58,7 +58,7 @@ def first_violation(messages: tuple[bytes, ...], options: CheckOptions) -> Viola
 
 
 def positions(fault: Fault, tested: Stream, count: int) -> list[int]:
-    """Return up to `count` positions where the fault can be applied. The choice is deterministic."""
+    """Return up to `count` positions in a stream where a fault can be applied; deterministic."""
     order = random.Random(fault.name).sample(range(fault.size(tested)), fault.size(tested))
     found = (position for position in order if fault.apply(tested, position) is not None)
     return [position for position, _ in zip(found, range(count), strict=False)]

@@ -1,4 +1,4 @@
-"""The commands decode, encode, inspect and spec; for bad input, a one-line error and exit code 2."""
+"""The commands decode, encode, inspect and spec work; bad input gives a one-line error and exit code 2."""
 
 from __future__ import annotations
 

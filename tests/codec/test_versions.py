@@ -118,7 +118,7 @@ PAIRS = {
     (2, 4): (False, True, True),
     (3, 4): (False, True, True),
 }
-"""Whether any sample is refused by both versions, only by the earlier, or by neither; by version pair."""
+"""Booleans by version pair: whether any sample is refused by both, only by the earlier, by neither."""
 
 
 @pytest.mark.parametrize("version", CODECS)

@@ -41,7 +41,7 @@ def encoded(*sent: Message) -> pa.Array:
 def groups(
     sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
 ) -> list[Group]:
-    """Return each schema version that ColumnDecoder must find in the messages, with its tuples by name."""
+    """Return each schema version that ColumnDecoder must find, with its tuples by name (new, old, key)."""
     found: list[Group] = []
     for row, message in enumerate(sent):
         if isinstance(message, m.Type):

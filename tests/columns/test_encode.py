@@ -205,7 +205,7 @@ def test_an_out_of_range_xid_is_refused_with_its_row() -> None:
 
 
 def huge(size: int) -> pa.Array:
-    """Return a column with one value of `size` zero bytes, in memory pages that are never written."""
+    """Return a column with one value of `size` zero bytes, which take no physical memory."""
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(np.zeros(size, np.uint8))])
 

@@ -1,7 +1,7 @@
 """Compare a recording with the server's tables after a crash test.
 
-The tables include the ledger, to which a crash test only adds rows. Its rows show which transactions were
-lost or recorded twice.
+A crash test only adds rows to the table `ledger`. These rows show which transactions were lost or recorded
+twice.
 """
 
 from __future__ import annotations

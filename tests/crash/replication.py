@@ -234,7 +234,7 @@ def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
 
 
 def _recording(process: Process) -> Process:
-    """Return the program that runs the recorder until it is killed."""
+    """Return the recorder as a program that runs until it is killed."""
     return Process(process.name, [*process._command, "", "0", *SEGMENTS], process._log)
 
 

@@ -144,7 +144,7 @@ class Crash:
             time.sleep(seconds)
 
     def finish(self) -> None:
-        """Insert a last row into the ledger; record to the end of the WAL, which writes a last segment."""
+        """Insert a last row into the table `ledger`, and record to the end of the WAL."""
         with self.server.connect() as connection:
             connection.execute("INSERT INTO ledger VALUES (0)")
         with self._recorder(until="now") as recorder:

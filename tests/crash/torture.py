@@ -31,7 +31,7 @@ from tests.recorder.lab import Lab
 from tests.server import WHEEL_VERSION, Server
 
 LONGEST: Final = 1800
-"""Maximum duration of a round, in seconds. A longer round is terminated and has failed."""
+"""Maximum duration of a round, in seconds. A longer round is terminated and counts as failed."""
 
 COMMAND: Final = sys.executable, "-m", "tests.crash.torture"
 
@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the server versions to test: the installed wheel's, and those since 14 in PGOUTPUT_SERVERS."""
+    """Return the server versions to test: the PostgreSQL wheel's, and those from 14 in $PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
@@ -317,7 +317,7 @@ def finish(command: list[str]) -> tuple[int, str]:
     """Run a program until it ends; return its exit code and output.
 
     The program has an operating system session of its own. After `LONGEST` seconds, or if this function is
-    interrupted, it is terminated.
+    interrupted, the program is terminated.
     """
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True

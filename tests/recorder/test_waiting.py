@@ -1,4 +1,4 @@
-"""Waiting for transactions, retries of connections, and errors that are not retried."""
+"""The recorder waits for open transactions and retries lost connections; some errors are not retried."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def session() -> Iterator[SparkSession]:
 
 
 class Stream:
-    """A source of micro-batches with the changes of two simulated servers, and a replica that follows it."""
+    """A source of micro-batches with the changes of two simulated servers, and a replica of these servers."""
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         self.files = folder / "changes"

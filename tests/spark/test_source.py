@@ -225,7 +225,7 @@ def stream(session: SparkSession, place: Path, work: Path, **options: str) -> Da
 
 
 def batches(work: Path) -> list[tuple[int, list[Row]]]:
-    """Return pairs of last segment number and rows, one for each micro-batch that a query has written."""
+    """Return a pair for each micro-batch that a query has written: last segment number and rows."""
     found = []
     for number in sorted(int(path.name) for path in (work / "checkpoint" / "commits").glob("[0-9]*")):
         offset = json.loads((work / "checkpoint" / "offsets" / str(number)).read_text().splitlines()[-1])

@@ -78,7 +78,7 @@ class Oracle:
 
 
 class _Run:
-    """One program being run: its connections to the server, and the envelopes received."""
+    """A program that is running: the connections to the server, and the envelopes received."""
 
     def __init__(
         self,

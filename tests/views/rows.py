@@ -251,5 +251,5 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _rescued(gone: Row, row: Row) -> list[tuple[str, str | None]]:
-    """Return the old row's rescued values of the columns that the change lists as unchanged."""
+    """Return the rescued values of the old row in the columns that the change lists as unchanged."""
     return [pair for pair in gone.get("_rescued_data") or () if pair[0] in row["unchanged"]]

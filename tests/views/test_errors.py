@@ -250,7 +250,7 @@ def test_metadata_is_read_concurrently_and_once(recorded: Recorded, monkeypatch:
 
 
 def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) -> None:
-    """Without this error, a query would read one segment in place of another."""
+    """Without the error, a query would read one segment in place of another."""
     folder = tmp_path / "swapped"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     one, other = (folder / segment_name(number) for number in (3, 4))

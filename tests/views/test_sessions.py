@@ -43,7 +43,7 @@ def texts(rows: list[Row]) -> list[str]:
 
 
 def as_expected(folder: Path) -> list[Row]:
-    """Return all rows of `changes`; check that they equal the expected rows, also if read by segment."""
+    """Return all rows of `changes`, checked against the expected rows and against single-segment reads."""
     found = in_order(changes(folder))
     assert [without(row, "position", "sequence") for row in found] == [
         one.row for one in expected_changes(folder)
