@@ -396,4 +396,4 @@ REASONS: Mapping[tuple[str, str], _Reason] = {
     ("Update", "relation_oid"): _other_relation,
     ("Update", "xid"): _subtransaction_xid,
 }
-"""Reasons why a changed field may be legal, or functions that return one, by names of message and field."""
+"""Reason why a changed field may be legal, or function that returns it, by (message name, field name)."""

@@ -32,7 +32,7 @@ ESCAPE = "\x1b[31m\n\u202e"
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes the given lines to a capture file, and returns its path."""
+    """Return a function that writes lines to a capture file and returns the file's path."""
 
     def write(*lines: bytes) -> Path:
         path = tmp_path / "capture.jsonl"

@@ -89,7 +89,7 @@ def _randomize(random: Random, data: bytearray, _: bytes) -> None:
 
 
 def _leave(random: Random, data: bytearray, _: bytes) -> None:
-    """Leave the bytes unchanged: only the codec or context may be wrong for this message."""
+    """Leave the bytes unchanged: only the codec or context may be wrong for the message."""
 
 
 MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (

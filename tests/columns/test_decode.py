@@ -171,7 +171,7 @@ def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> N
 @settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
-    """ColumnDecoder raises StreamDecoder's first error; invalid messages do not affect later batches."""
+    """ColumnDecoder raises StreamDecoder's first error in a batch; later batches are decoded correctly."""
     decoder, objects = ColumnDecoder(4, streaming="on"), StreamDecoder(4, streaming="on")
     inputs = fuzz.inputs(source, *fuzz.seeds())
     for part in parts([next(inputs)[0] for _ in range(60)], size):
@@ -188,7 +188,7 @@ def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Ran
 
 
 def decode(decoder: StreamDecoder, data: bytes) -> Message | DecodeError:
-    """Return the message that StreamDecoder decodes, or the error that it raises."""
+    """Return the message that StreamDecoder decodes, or the DecodeError that StreamDecoder raises."""
     try:
         message = decoder.decode(data)
         see_change(message, decoder.relations)

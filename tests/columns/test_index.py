@@ -1,4 +1,4 @@
-"""KernelIndex and PureIndex of the same batch are equal, also for invalid messages."""
+"""KernelIndex and PureIndex of a batch of messages are equal, also for invalid messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def both(
     begins_in_stream: bool = False,
     in_stream: Sequence[bool] | None = None,
 ) -> tuple[PureIndex, KernelIndex]:
-    """Return PureIndex and KernelIndex of a batch, after checking that both are equal."""
+    """Return PureIndex and KernelIndex of a batch of messages, after checking that both are equal."""
     decoders = []
     for _ in range(2):
         decoder = StreamDecoder(version, streaming=streaming, two_phase=two_phase)

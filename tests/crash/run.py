@@ -1,4 +1,4 @@
-"""Crash test of the recorder: it is killed repeatedly, and its server restarted, while writers run.
+"""Crash test: kill the recorder and restart the server repeatedly while writers change tables.
 
 `python -m tests.crash.run --version 18 --kills 50 --restarts 10 --seed 1`
 """
@@ -108,7 +108,7 @@ class Crash:
         self._servers.close()
 
     def kill(self, *, early: bool, event: str = "") -> None:
-        """Start a recorder and kill it; while it runs, restart the server or fail over if `event` says so.
+        """Start a recorder and kill it; while the recorder runs, restart the server or fail over, or neither.
 
         Args:
             early: Whether to kill the recorder soon, even if its snapshot is not complete.

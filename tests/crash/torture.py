@@ -67,7 +67,7 @@ def replica_round(random: Random, folder: Path) -> str:
 
 
 def stand_in_round(random: Random, folder: Path) -> str:
-    """Record a stand-in server with network faults; compare the recording with what the stand-in served."""
+    """Record from a stand-in server with network faults; compare the recording with the served stream."""
     often = random.randint(5_000, 15_000)
     faults = random.choice(
         [
@@ -294,7 +294,7 @@ def run_round(name: str, seed: int) -> None:
 
 
 def run_rounds(minutes: float, seed: int) -> None:
-    """Run random rounds, each in a new process, until the given time has passed or a round fails."""
+    """Run random rounds, each in a new process, until the given time has passed or one round fails."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     end = time.monotonic() + 60 * minutes
     names, weights = list(ROUNDS), [weight for weight, _ in ROUNDS.values()]

@@ -70,7 +70,7 @@ class Workload:
 
     Attributes:
         dsn: DSN of the server. After a failover, set it to the DSN of the new primary.
-        altering: An event. Set it after the slot was created, to allow changes of schemas. If a server
+        altering: An event that is set after the slot was created, to allow changes of schemas. If a server
             creates a slot during TRUNCATE or ALTER TABLE, it may be unable to decode later changes (18.4:
             "could not map filenumber … to relation OID", at every attempt).
         reconnects: Number of times that a writer has reconnected.

@@ -320,7 +320,7 @@ def test_the_error_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def tree_of(error: type[Exception]) -> list[str]:
-    """Return the names of an error class and of all its subclasses in `pgoutput.errors`, depth first."""
+    """Return the names of an error class and all its subclasses in `pgoutput.errors`, depth first."""
     below = [one for one in error.__subclasses__() if one.__module__ == errors.__name__]
     return [error.__name__, *(name for one in below for name in tree_of(one))]
 

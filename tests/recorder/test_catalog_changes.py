@@ -250,7 +250,7 @@ def test_a_new_owner_of_a_publication_is_not_reported(table: Lab) -> None:
 
 
 def test_dropping_and_adding_the_last_column_makes_a_table_incomplete(table: Lab) -> None:
-    """The Relation message is the same as before, and values of existing rows are not sent."""
+    """The server sends an unchanged Relation message, and does not send the new values of existing rows."""
     table.run("INSERT INTO t VALUES (1, 'a', 'b')")
     table.record(snapshot=True)
     table.run("ALTER TABLE t DROP b, ADD b text DEFAULT 'new'")
@@ -259,7 +259,7 @@ def test_dropping_and_adding_the_last_column_makes_a_table_incomplete(table: Lab
 
 
 def test_values_rewritten_without_a_change_of_type_make_a_table_incomplete(table: Lab) -> None:
-    """The Relation message is the same as before, and existing rows are not sent."""
+    """The server sends an unchanged Relation message, and does not send the rewritten rows."""
     table.run("INSERT INTO t VALUES (1, 'a', 'b')")
     table.record(snapshot=True)
     table.run("ALTER TABLE t ALTER a TYPE text USING upper(a)")

@@ -1,4 +1,4 @@
-"""A connection that ends: received messages come first, then the error. Tested with the stand-in server."""
+"""If a connection is lost, the recorder reads all received messages before the error is raised."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def synchronize(lab: Lab, standby: Standby) -> None:
 
 
 def fail_over(lab: Lab, standby: Standby) -> None:
-    """Promote the standby; `lab` then uses it as its server."""
+    """Promote the standby, which becomes the server of `lab`."""
     standby.promote()
     lab.server = standby
     lab.reconnect()

@@ -1,4 +1,4 @@
-"""Acknowledgements of a session, with a fake connection and a disk that the test controls."""
+"""A session acknowledges only stored LSNs; tested with a fake connection and a blocked disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction's changes can be read with a segment's metadata, which names all segments to read."""
+"""The metadata of the segment in which a transaction ends names all segments with its changes."""
 
 from __future__ import annotations
 

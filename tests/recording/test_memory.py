@@ -67,7 +67,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
 
 @pytest.mark.parametrize("command", ["check", "decode"])
 def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: str) -> None:
-    """Segments of 240 and 300 MiB, one with row groups of 4 MiB, one with a single row group."""
+    """One segment has 240 MiB in row groups of 4 MiB, the other has 300 MiB in one row group."""
     groups, one = tmp_path / "groups", tmp_path / "one"
     groups.mkdir()
     one.mkdir()

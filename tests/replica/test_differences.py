@@ -1,4 +1,4 @@
-"""A Delta table records why, and since which commit, it may differ from its source."""
+"""The metadata of a table that may differ has the reason and the commit since which it may differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo compares every table. Its output can be read in a narrow terminal and in a log file."""
+"""The demo compares every table; the demo's output is readable in a narrow terminal and in a log file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example pipeline for Spark runs and resumes; AUTO CDC fails if its target does not support MERGE."""
+"""The example pipeline for Spark runs and resumes; AUTO CDC fails if the target does not support MERGE."""
 
 from __future__ import annotations
 

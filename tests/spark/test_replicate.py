@@ -70,7 +70,7 @@ class Stream:
         query.awaitTermination()
 
     def forget_last_batch(self) -> None:
-        """Change the checkpoint as if the query had crashed before it committed the last micro-batch."""
+        """Change the checkpoint as if the query had crashed before committing the last micro-batch."""
         forget_last_batch(self.target / "_checkpoint")
 
     @property
@@ -83,7 +83,7 @@ class Stream:
 
 
 def forget_last_batch(checkpoint: Path) -> None:
-    """Change a checkpoint as if the query had crashed before it committed the last micro-batch."""
+    """Change a checkpoint as if the query had crashed before committing the last micro-batch."""
     commits = checkpoint / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
     (commits / str(last)).unlink()

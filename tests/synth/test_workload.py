@@ -159,7 +159,7 @@ def test_a_capture_file_has_the_same_messages_and_leads_to_the_expected_rows(
 
 
 def use_worker_processes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Generate the workload in worker processes even though it is small."""
+    """Generate even small workloads in worker processes."""
     monkeypatch.setattr(writer, "_SINGLE_PROCESS_MESSAGES", 0)
     monkeypatch.setattr(writer, "_PROCESSES", count)
 

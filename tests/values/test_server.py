@@ -92,7 +92,7 @@ def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None
 
 
 def check_to_binary(texts: list[str | None], cells: list[bytes | None], oid: int) -> None:
-    """Check that `to_binary` returns the server's binary values, or refuses the type and names it."""
+    """Check that `to_binary` returns the server's binary values, or raises an error that names the type."""
     element = catalog.BY_ARRAY_OID.get(oid)
     builtin = element or catalog.BY_OID.get(oid)
     if builtin is None or builtin.name in UNSENDABLE | INDEX_ONLY | STATISTICS:

@@ -159,7 +159,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def without(row: Row, *columns: str) -> Row:
-    """Return the row without these columns."""
+    """Return the row without the named columns."""
     return {name: value for name, value in row.items() if name not in columns}
 
 

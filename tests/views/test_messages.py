@@ -140,7 +140,7 @@ def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
 
 
 def test_a_schema_version_begins_only_when_the_relation_changes(tmp_path: Path) -> None:
-    """A repeated Relation message begins no schema version, even in a new session."""
+    """An equal repeated Relation message begins no schema version, even in a new session."""
     one = m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 70_000, -1),))
     other = m.Relation(1, "s", "renamed", ReplicaIdentity.DEFAULT, one.columns)
     mood, humour = m.Type(70_000, "s", "mood"), m.Type(70_000, "s", "humour")

@@ -182,7 +182,7 @@ def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
 
 
 def snapshot(folder: Path, *texts: Sequence[str]) -> None:
-    """Write a snapshot as the recorder does: one transaction per segment, position gaps between segments."""
+    """Write a snapshot like the recorder: one transaction per segment, gaps in positions between segments."""
     (folder / SNAPSHOT).mkdir()
     for number, of_one in enumerate(texts, start=1):
         inserts = [m.Insert(1, (text,)) for text in of_one]

@@ -92,7 +92,7 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
 def test_shuffled_captures_decode_as_in_order(name: str) -> None:
-    """Each message decodes as in stream order, with the schema versions valid at its place in the stream."""
+    """Each message decodes as in stream order, with the schema versions valid at the message."""
     header, _, samples = corpus.read(name)
     ordered = header.decoder()
     expected = []
@@ -121,7 +121,7 @@ def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
 
 
 def test_a_repeated_relation_is_kept_once() -> None:
-    """A Relation message that is repeated in a stream block differs from the first only by its xid."""
+    """A Relation message that is repeated in a stream block differs from the first one only by the xid."""
     rows = stream(
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
@@ -238,7 +238,7 @@ def test_messages_missing_in_the_timeline_are_refused(late: Message) -> None:
 
 @given(st.data())
 def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> None:
-    """The messages and errors are those of StreamDecoder in stream order."""
+    """UnorderedDecoder gives the same messages and errors as StreamDecoder in stream order."""
     fine = [
         RELATION,
         WIDER,
