@@ -1,4 +1,4 @@
-"""Damaged or missing segments are reported with one clear error each."""
+"""Each damaged or missing segment is reported with one clear error."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_resent_streamed_transaction_ends_with_an_abort(
 
 
 def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Path) -> None:
-    """Stream Abort has LSN and time only with streaming = parallel."""
+    """The stored Stream Abort has an LSN and a time only with streaming = parallel."""
     source = msgspec.structs.replace(PARALLEL, options={"streaming": "on"})
     blocks = [one for one in STREAMED if not isinstance(one, m.StreamAbort)]
     for start in (recordings.FIRST, SessionStart(session=2, number=2, position=9, lsn=210)):
@@ -248,7 +248,7 @@ def test_an_abort_of_an_unknown_transaction_is_not_stored(tmp_path: Path) -> Non
 
 
 def test_segments_can_begin_inside_a_resent_transaction(tmp_path: Path) -> None:
-    """Relation messages of a resent transaction are stored, but its other messages are not."""
+    """Only the Relation messages of a resent transaction are stored again."""
     record(tmp_path, T, *WHOLE)
     wider = msgspec.structs.replace(T, columns=T.columns * 2)
     after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))

@@ -209,7 +209,7 @@ def test_retyped_columns_are_converted(old: str, new: str, before: str, after: s
 
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp[]"])
 def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -> None:
-    """When a column of this type is added, the Delta table feature timestampNtz is enabled."""
+    """Adding a timestamp column without time zone enables the Delta table feature timestampNtz."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     server.insert("1")
     assert follows(tmp_path, server, 0)
@@ -284,7 +284,7 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
 
 
 def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
-    """A task of a killed Spark session still applies changes, and another program compacts the Delta table."""
+    """A task of a killed Spark session still applies changes; another program compacts the table."""
     server.insert("1", "a", "b")
     (first,) = split_changes(server.take().to_batches())
     late = TableWriter(locate(tmp_path), first, "query", history=False)
