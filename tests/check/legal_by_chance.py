@@ -187,7 +187,7 @@ def _free_gid(stream: Stream, number: int, message: Any) -> str | None:
 
 
 def _ordered_lsns(stream: Stream, number: int, message: Any) -> str | None:
-    """Return a reason if all LSNs are in WAL order with this message at `number`, otherwise None."""
+    """Return a reason if the stream's LSNs are in order with `message` as message `number`, else None."""
     messages = [*(place.message for place in stream.places)]
     messages[number] = message
     spans = [span for one in messages if (span := _span(one)) is not None]
@@ -197,7 +197,10 @@ def _ordered_lsns(stream: Stream, number: int, message: Any) -> str | None:
 
 
 def _span(message: Any) -> tuple[int, int] | None:
-    """Return twice the start and end LSN of the message's WAL record; 2 * end - 1 for an unknown start."""
+    """Return twice the start and end LSN of the message's WAL record; None if the message has no LSNs.
+
+    An unknown start becomes 2 * end - 1, half a byte before the end.
+    """
     match message:
         case m.Commit() | m.StreamCommit() | m.CommitPrepared():
             return 2 * message.commit_lsn, 2 * message.end_lsn
@@ -393,4 +396,4 @@ REASONS: Mapping[tuple[str, str], _Reason] = {
     ("Update", "relation_oid"): _other_relation,
     ("Update", "xid"): _subtransaction_xid,
 }
-"""Reasons why a changed field may be legal, or functions that return one, by names of message and field."""
+"""Reason why a changed field may be legal, or function that returns it, by (message name, field name)."""

@@ -10,7 +10,7 @@ from tests.codec.corpus import read
 
 
 def check_options(header: Header) -> CheckOptions:
-    """Return the check options for a capture file, from the options that its client requested."""
+    """Return the check options for a capture file: the stream options that its client requested."""
     return CheckOptions(
         proto_version=header.proto_version,
         streaming=header.streaming,

@@ -58,7 +58,7 @@ def first_violation(messages: tuple[bytes, ...], options: CheckOptions) -> Viola
 
 
 def positions(fault: Fault, tested: Stream, count: int) -> list[int]:
-    """Return up to `count` positions where the fault can be applied. The choice is deterministic."""
+    """Return up to `count` positions in a stream where a fault can be applied; deterministic."""
     order = random.Random(fault.name).sample(range(fault.size(tested)), fault.size(tested))
     found = (position for position in order if fault.apply(tested, position) is not None)
     return [position for position, _ in zip(found, range(count), strict=False)]
@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_detected_or_legal_by_chance(name: str) -> None:
 
 
 def some_bits(tested: Stream, count: int) -> list[tuple[int, int, int]]:
-    """Return random bits, evenly distributed over the message types: message number, byte and bit of each."""
+    """Return random bits as (message number, byte, bit), evenly distributed over the message types."""
     generator = random.Random(count)
     by_kind: dict[type, list[int]] = {}
     for number, place in enumerate(tested.places):

@@ -1,4 +1,4 @@
-"""The commands decode, encode, inspect and spec; for bad input, a one-line error and exit code 2."""
+"""The commands decode, encode, inspect and spec work; bad input gives a one-line error and exit code 2."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TRUNCATED = b'{"data":"49000050d74e0003740000000a31"}\n'
 
 Run = Callable[..., SimpleNamespace]
 ESCAPE = "\x1b[31m\n\u202e"
-"""Text with an escape sequence, a line feed and a right-to-left override, which a terminal would obey."""
+"""Text that would control a terminal: an escape sequence, a line feed and a right-to-left override."""
 
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes the given lines to a capture file, and returns its path."""
+    """Return a function that writes lines to a capture file and returns the file's path."""
 
     def write(*lines: bytes) -> Path:
         path = tmp_path / "capture.jsonl"
@@ -43,7 +43,7 @@ def capture(tmp_path: Path) -> Callable[..., Path]:
 
 
 def records(text: str) -> list[dict[str, str]]:
-    """Return the records of a capture file, each reduced to the field with the bytes of the message."""
+    """Return each record of a capture file, with only its fields `data`, `copydata` and `sent`."""
     lines = [json.loads(line) for line in text.splitlines()[1:]]
     return [{k: v for k, v in line.items() if k in ("data", "copydata", "sent")} for line in lines]
 

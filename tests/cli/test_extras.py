@@ -1,4 +1,4 @@
-"""The error for a missing extra has the command that installs it; `pgoutput --version` needs no extra."""
+"""The error for a missing extra (optional dependencies) shows how to install the extra."""
 
 from __future__ import annotations
 

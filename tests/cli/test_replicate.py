@@ -101,7 +101,7 @@ def rows(target: Path, oid: int) -> list[tuple[int, str]]:
 
 
 def test_a_table_that_fails_is_retried_by_the_next_run(tmp_path: Path) -> None:
-    """Other tables are written meanwhile; the failed table gets all changes when it can be written."""
+    """The failing run writes the other table; the next run applies all missed changes to the failed table."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     place = "--segments", folder, "--target", target
@@ -129,7 +129,7 @@ def test_a_table_that_fails_is_retried_by_the_next_run(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_was_begun_anew_is_refused(tmp_path: Path) -> None:
-    """The slot has the same name, but the recording has another UUID; the target stays as it is."""
+    """A new recording in the old folder has another UUID; the target of the old recording is not changed."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(1, ("1", "old")))
@@ -149,7 +149,7 @@ def test_a_recording_that_was_begun_anew_is_refused(tmp_path: Path) -> None:
 
 
 def test_incomplete_tables_are_reported_on_every_run(tmp_path: Path) -> None:
-    """With --strict, the command fails, and writes nothing to the target."""
+    """With --strict, an incomplete table makes the command fail before it writes to the target."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(1, ("1", "v")), m.Insert(2, ("1", "v")))

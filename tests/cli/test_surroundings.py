@@ -64,7 +64,7 @@ def test_a_terminal_width_of_0_is_ignored(arguments: list[str]) -> None:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> dict[str, Path]:
-    """Write a capture file, a recording and a segment with names that are not UTF-8; return paths by kind."""
+    """Write files whose names are not UTF-8; return the paths of "capture", "folder" and "segment"."""
     folder = tmp_path / f"recording{BAD}"
     record_capture_file(CAPTURE, tmp_path / "recording")
     (tmp_path / "recording").rename(folder)

@@ -468,4 +468,4 @@ FIRST_VERSION = {
     m.RollbackPrepared: (3, "Rollback Prepared"),
     m.StreamPrepare: (3, "Stream Prepare"),
 }
-"""First protocol version and title of each message that version 1 does not define, by message class."""
+"""First protocol version and PostgreSQL's name of each message that version 1 lacks, by message class."""

@@ -89,7 +89,7 @@ def _randomize(random: Random, data: bytearray, _: bytes) -> None:
 
 
 def _leave(random: Random, data: bytearray, _: bytes) -> None:
-    """Leave the bytes unchanged. The context alone may not fit the message."""
+    """Leave the bytes unchanged: only the codec or context may be wrong for the message."""
 
 
 MUTATIONS: tuple[Callable[[Random, bytearray, bytes], None], ...] = (
@@ -130,7 +130,7 @@ def inputs(random: Random, inner: list[bytes], outer: list[bytes]) -> Iterator[t
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Try `count` inputs; return the numbers of accepted and of refused inputs, by protocol."""
+    """Decode `count` inputs; return the number of inputs by codec and outcome (accepted or refused)."""
     counts: Counter[str] = Counter()
     stream = inputs(Random(seed), *seeds())
     for _ in range(count):

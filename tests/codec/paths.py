@@ -1,4 +1,4 @@
-"""Expected values of the fields found by `walk`, looked up in the message object."""
+"""Expected values of the fields that `pgoutput._walk.walk` finds, looked up in the message object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invalid capture files: one-line errors with the line number, and `on_bad` to continue reading."""
+"""An invalid capture file gives a one-line error with the line number; `on_bad` lets reading continue."""
 
 from __future__ import annotations
 

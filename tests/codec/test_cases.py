@@ -21,7 +21,7 @@ XLOGDATA_HEAD = 25  # all bytes after the header are data
 
 
 def cases_in_each_context() -> Iterator[object]:
-    """Yield each case with each protocol version and context in which its bytes decode to its message."""
+    """Yield each case with each protocol version and context in which the bytes decode to the message."""
     for case in CASES:
         if not case.versions:
             yield pytest.param(case, None, envelope, False, "off", id=f"{case.name}-envelope")

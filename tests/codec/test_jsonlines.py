@@ -1,4 +1,4 @@
-"""Messages as JSON: their format, and errors for invalid JSON."""
+"""The JSON format of messages, and errors for invalid JSON."""
 
 from __future__ import annotations
 

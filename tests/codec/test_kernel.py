@@ -37,7 +37,7 @@ CODEC_NAMES: dict[Codec, str] = {
 
 
 def pairs(codec: Codec) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
-    """Return the Python function and the compiled function of a codec, by name (`decode`, `encode`)."""
+    """Return pairs of a codec's Python and compiled function, by function name (`decode`, `encode`)."""
     name = CODEC_NAMES[codec]
     return {
         what: (getattr(codec, f"pure_{what}"), getattr(compiled.kernel, f"{what}_{name}"))

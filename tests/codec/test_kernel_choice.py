@@ -1,4 +1,4 @@
-"""Choice of the codecs: compiled codecs if they are installed for the same spec, otherwise Python codecs."""
+"""pgoutput uses the compiled codecs if they are installed for its spec, otherwise the Python codecs."""
 
 from __future__ import annotations
 

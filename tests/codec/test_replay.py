@@ -23,7 +23,7 @@ COMPARED = {
     "pg17": 34,
     "pg18": 35,
 }
-"""Number of tables, by server. A replay of each of the server's captures is compared with all tables."""
+"""Number of tables by server. A replay of each capture is compared with all tables of its server."""
 
 
 def comparable(name: str) -> bool:

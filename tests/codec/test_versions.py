@@ -86,7 +86,7 @@ def outcome(sample: Sample, version: int) -> Message | str:
 
 @pytest.mark.parametrize(("earlier", "later"), list(combinations(CODECS, 2)))
 def test_two_versions_agree_or_the_earlier_refuses(earlier: int, later: int) -> None:
-    """For each sample both versions refuse, only the earlier refuses, or both decode the same message."""
+    """Both versions refuse a sample, only the earlier refuses it, or both decode it to the same message."""
     counts = {"both refuse": 0, "only the later decodes": 0, "both decode": 0}
     for sample in samples():
         first = since(sample)
@@ -118,7 +118,7 @@ PAIRS = {
     (2, 4): (False, True, True),
     (3, 4): (False, True, True),
 }
-"""For each pair of versions, whether any samples make both refuse, only the earlier refuse, both decode."""
+"""Booleans by version pair: whether any sample is refused by both, only by the earlier, by neither."""
 
 
 @pytest.mark.parametrize("version", CODECS)

@@ -29,7 +29,7 @@ def spec(whole_spec: SpecCopy) -> SpecCopy:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs `python -m codegen` in this process; returns the exit code and output."""
+    """A function that runs `python -m codegen` in this process and returns the exit code and output."""
 
     def run(*arguments: str | Path) -> Result:
         monkeypatch.setattr("sys.argv", ["codegen", *map(str, arguments)])

@@ -17,7 +17,7 @@ class Result(NamedTuple):
 
 
 class Run(Protocol):
-    """Type of the fixture `run`."""
+    """Type of the fixture `run`: a function that runs `python -m codegen` with these arguments."""
 
     def __call__(self, *arguments: str | Path) -> Result: ...
 

@@ -19,7 +19,7 @@ KEYS = {"versions": "versions:", "messages": "messages:", "Commit": "  Commit:"}
 
 
 def add_version_five(spec: SpecCopy) -> None:
-    """Add the example's YAML blocks to the spec; the first line of a block names its section."""
+    """Add the YAML blocks of the example in spec/README.md to the spec, each to the section it names."""
     example = README[README.index("## A new version, step by step") :]
     blocks = re.findall(r"```yaml\n# (\w+)\n(.*?)```", example, re.DOTALL)
     assert sorted(key for key, _ in blocks) == sorted(KEYS)
@@ -353,7 +353,7 @@ NEW_FIELDS_OF_ORIGIN = """\
 
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the files generated from a spec with fields of every kind, and with removals."""
+    """The folder generated from a spec with fields of every kind, and a field and a message removed in 5."""
     folder = tmp_path_factory.mktemp("every_kind")
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")

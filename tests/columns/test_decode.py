@@ -41,7 +41,7 @@ def encoded(*sent: Message) -> pa.Array:
 def groups(
     sent: Sequence[Message | None], known: dict[int, Relation], types: dict[int, m.Type]
 ) -> list[Group]:
-    """Return the tuples of each relation that ColumnDecoder must find in these messages."""
+    """Return each schema version that ColumnDecoder must find, with its tuples by name (new, old, key)."""
     found: list[Group] = []
     for row, message in enumerate(sent):
         if isinstance(message, m.Type):
@@ -171,7 +171,7 @@ def test_scenarios_decode_as_with_stream_decoder(stream: Stream, size: int) -> N
 @settings(max_examples=examples(40))
 @given(st.randoms(use_true_random=False), st.integers(1, 6))
 def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Random, size: int) -> None:
-    """ColumnDecoder raises StreamDecoder's first error; invalid messages do not affect later batches."""
+    """ColumnDecoder raises StreamDecoder's first error in a batch; later batches are decoded correctly."""
     decoder, objects = ColumnDecoder(4, streaming="on"), StreamDecoder(4, streaming="on")
     inputs = fuzz.inputs(source, *fuzz.seeds())
     for part in parts([next(inputs)[0] for _ in range(60)], size):
@@ -188,7 +188,7 @@ def test_damaged_batches_give_the_stream_decoders_first_error(source: random.Ran
 
 
 def decode(decoder: StreamDecoder, data: bytes) -> Message | DecodeError:
-    """Return the message that StreamDecoder decodes, or the error that it raises."""
+    """Return the message that StreamDecoder decodes, or the DecodeError that StreamDecoder raises."""
     try:
         message = decoder.decode(data)
         see_change(message, decoder.relations)
@@ -233,7 +233,7 @@ def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
 
 
 def test_a_changed_relation_begins_a_new_schema_version() -> None:
-    """Also inside a batch. A Relation message that repeats all but the xid begins no new version."""
+    """A batch may have several schema versions. A Relation message with only a new xid begins none."""
     wider = replace(RELATION, columns=(ID, NAME, replace(NAME, name="more")))
     other = replace(RELATION, oid=2, name="u")
     row, wide = m.Insert(1, ("1", "a")), m.Insert(1, ("1", "a", "b"))

@@ -45,7 +45,7 @@ def cell(binary: bool, unchanged: bool) -> st.SearchStrategy[Cell]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[bool], Rows, Rows, list[int] | int | None]:
-    """Draw the changes of a table: which columns are binary, the new rows, the old rows, and the xids."""
+    """Draw changes of a table: for each column whether it is binary; the new rows, old rows and xids."""
     binary = draw(st.lists(st.booleans(), min_size=1, max_size=5))
     new = st.tuples(*(cell(one, unchanged=True) for one in binary))
     old = st.tuples(*(cell(one, unchanged=False) for one in binary))
@@ -79,7 +79,7 @@ def test_messages_equal_those_of_the_codec(table: Any, oid: int) -> None:
 
 
 def same_bytes(name: str) -> int:
-    """Check that the changes of a capture, encoded from columns, have their captured bytes; count them."""
+    """Check that a capture's changes, encoded from columns, equal the captured bytes; return their number."""
     count = 0
     for line in corpus.read(name)[1]:
         message = line.message
@@ -205,7 +205,7 @@ def test_an_out_of_range_xid_is_refused_with_its_row() -> None:
 
 
 def huge(size: int) -> pa.Array:
-    """Return a column with one value of `size` zero bytes, in memory pages that are never written."""
+    """Return a column with one value of `size` zero bytes, which take no physical memory."""
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(np.zeros(size, np.uint8))])
 

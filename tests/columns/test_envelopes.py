@@ -19,7 +19,7 @@ from tests.codec import corpus
 from tests.columns import without_kernel
 
 SENT = sorted({data for data, _ in corpus.envelopes()}, key=len)[:2_000]
-"""Distinct envelopes in capture files, sent by servers and by their clients."""
+"""The 2,000 shortest distinct envelopes in capture files, sent by servers or by their clients."""
 
 DATA = bytes.fromhex("77 000000000163b1f0 000000000163b1f0 0002b7e1c0ffee00 53")
 """Bytes of an XLogData that contains a Stream Stop."""
@@ -56,7 +56,7 @@ def outcome(call: Callable[[Sequence[Buffer]], Any], payloads: Sequence[Buffer])
 
 
 def same(payloads: Sequence[Buffer]) -> Any:
-    """Return the result of `decode_xlog_data`, after comparing kernel, pure Python and envelope codec."""
+    """Return the result of `decode_xlog_data`; check that kernel, pure Python and envelope codec agree."""
     made, wanted = outcome(columns, payloads), outcome(objects, payloads)
     with without_kernel.pure():
         assert outcome(columns, payloads) == made

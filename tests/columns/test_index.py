@@ -1,4 +1,4 @@
-"""KernelIndex and PureIndex of the same batch are equal, also for invalid messages."""
+"""KernelIndex and PureIndex of a batch of messages are equal, also for invalid messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TYPES = [(one.oid, -1) for one in catalog.TYPES] + [
     (1700, (precision << 16 | scale & 0x7FF) + 4)
     for precision, scale in [(1, 0), (4, 4), (12, 2), (18, 0), (18, 18), (19, 2), (38, 10), (3, -2), (2, 5)]
 ]
-"""Type OID and type modifier of all built-in types, and of numeric with several precisions and scales."""
+"""Pairs of type OID and type modifier: all built-in types, and numeric with several modifiers."""
 
 
 def contents(index: MessageIndex) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def both(
     begins_in_stream: bool = False,
     in_stream: Sequence[bool] | None = None,
 ) -> tuple[PureIndex, KernelIndex]:
-    """Return PureIndex and KernelIndex of a batch, after checking that both are equal."""
+    """Return PureIndex and KernelIndex of a batch of messages, after checking that both are equal."""
     decoders = []
     for _ in range(2):
         decoder = StreamDecoder(version, streaming=streaming, two_phase=two_phase)

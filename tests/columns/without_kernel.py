@@ -22,7 +22,7 @@ def pure() -> Iterator[None]:
 
 
 def outcome(call: Callable[[], pa.Array]) -> Any:
-    """Return the array that `call` returns, or the error that it raises, in a form that can be compared."""
+    """Return the array that `call` returns or the error that `call` raises, in a comparable form."""
     try:
         made = call()
     except EncodeError as error:

@@ -1,7 +1,7 @@
 """A workload that alters publications while a recorder records them.
 
-Each table has its own publication, which is altered once. So if the recorder misses an alteration, no other
-alteration of the same table hides that.
+Each table has its own publication, which is altered once. So no later alteration of the same table hides an
+alteration that the recorder has missed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHANGES: Final = {
         ("SET TABLE {table} (id, n)", "SET TABLE {table}"),
     ],
 }
-"""Pairs of an ALTER PUBLICATION clause and a clause that reverses it, by the first version with both."""
+"""Pairs of an ALTER PUBLICATION clause and its reversal, by the first server version with both clauses."""
 
 
 def prepare(connection: Connection) -> None:

@@ -1,7 +1,8 @@
-"""A recorder process that kills itself at a given moment.
+"""A recorder process that kills itself at a given file operation.
 
 `python -m tests.crash.recorder DSN FOLDER OPTIONS PUBLICATIONS FAILOVER UNTIL DIE_AT BYTES SECONDS`
 
+DIE_AT is the number of the file operation in FOLDER at which the process kills itself, or 0 for never.
 BYTES and SECONDS are the size and age at which the recorder ends a segment. The process exits when its
 standard input, a pipe from its parent, is closed.
 """
@@ -53,7 +54,7 @@ def exit_with_parent() -> None:
 
 
 def die_at_file_operation(folder: str, number: int) -> None:
-    """Kill this process when it opens, renames, creates or removes a file in the folder for the n-th time."""
+    """Kill this process when it opens, renames, creates or removes a file in `folder` for the n-th time."""
     left = number
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:

@@ -1,7 +1,7 @@
 """Compare a recording with the server's tables after a crash test.
 
-The tables include the ledger, to which a crash test only adds rows. Its rows show which transactions were
-lost or recorded twice.
+A crash test only adds rows to the table `ledger`. These rows show which transactions were lost or recorded
+twice.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Comparison(msgspec.Struct, frozen=True):
     silent: tuple[str, ...]
     """Tables that differ from the server's tables but that the recording does not list as incomplete."""
     unfounded: tuple[str, ...]
-    """Tables listed as incomplete although their publication never changed, with the listed reason."""
+    """Tables listed as incomplete, each with the listed reason, although their publication never changed."""
     gaps: tuple[str, ...]
     tables: int
     rows: int
 
     @property
     def equal(self) -> bool:
-        """Whether no segment is missing and all tables are equal, except rightly listed incomplete tables."""
+        """Whether no segment is missing, and each table is equal or rightly listed as incomplete."""
         return not (
             self.lost or self.duplicated or self.invented or self.silent or self.unfounded or self.gaps
         )

@@ -52,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     tables: int
     rows: int
     different: tuple[str, ...]
-    """One text for each table of the replica that differs from the server's: its name and the difference."""
+    """Name and difference, as one text, of each table of the replica that differs from the server's table."""
     seconds: float
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Process:
 
     @contextmanager
     def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the program while the context lasts; then kill the process and its descendants."""
+        """Run the program until the end of the `with` block; then kill the process and its descendants."""
         with (
             self._log.open("ab") as log,
             subprocess.Popen(
@@ -166,7 +166,7 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
         folder: Folder in which the recording and the replica are created.
         tables: Number of tables.
         seconds: Duration of the workload, in seconds.
-        seed: Seed of all random decisions. When they take effect depends on the speed of the machine.
+        seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         longest: Longest time from a start of Spark to its kill, in seconds.
     """
     began = time.monotonic()
@@ -220,7 +220,7 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: 
 
 
 def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
-    """Yield one text for each table of a replica that differs from the server's table."""
+    """Yield name and difference, as one text, of each replica table that differs from the server's table."""
     places = replica_tables(str(target))
     for table in truth:
         if table.oid not in places:
@@ -234,7 +234,7 @@ def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
 
 
 def _recording(process: Process) -> Process:
-    """Return the program that runs the recorder until it is killed."""
+    """Return the recorder as a program that runs until it is killed."""
     return Process(process.name, [*process._command, "", "0", *SEGMENTS], process._log)
 
 

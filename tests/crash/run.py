@@ -1,4 +1,4 @@
-"""Crash test of the recorder: it is killed repeatedly, and its server restarted, while writers run.
+"""Crash test: kill the recorder and restart the server repeatedly while writers change tables.
 
 `python -m tests.crash.run --version 18 --kills 50 --restarts 10 --seed 1`
 """
@@ -108,7 +108,7 @@ class Crash:
         self._servers.close()
 
     def kill(self, *, early: bool, event: str = "") -> None:
-        """Start a recorder and kill it; while it runs, restart the server or fail over if `event` says so.
+        """Start a recorder and kill it; while the recorder runs, restart the server or fail over, or neither.
 
         Args:
             early: Whether to kill the recorder soon, even if its snapshot is not complete.
@@ -144,7 +144,7 @@ class Crash:
             time.sleep(seconds)
 
     def finish(self) -> None:
-        """Insert a last row into the ledger; record to the end of the WAL, which writes a last segment."""
+        """Insert a last row into the table `ledger`, and record to the end of the WAL."""
         with self.server.connect() as connection:
             connection.execute("INSERT INTO ledger VALUES (0)")
         with self._recorder(until="now") as recorder:
@@ -152,7 +152,7 @@ class Crash:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """Run a recorder. The context begins when the recorder streams; its end stops it with SIGTERM."""
+        """Run the `with` block while a new recorder streams; then stop the recorder with SIGTERM."""
         with self._recorder() as recorder:
             while recorder.poll() is None and self.phase != "recording":  # it handles signals by then
                 time.sleep(0.1)

@@ -42,7 +42,7 @@ WIDER: Final = {"int4": "int8", "numeric(8, 2)": "numeric(12, 4)", "int8": "text
 
 
 class Tables:
-    """Tables, and threads that write to the tables while the context of this context manager lasts.
+    """Tables, and threads that write to the tables; a context manager whose exit ends the threads.
 
     Attributes:
         steps: Number of steps that all writers have run; 0 until the context has ended.
@@ -50,7 +50,7 @@ class Tables:
     Args:
         dsn: DSN of the server.
         count: Number of tables.
-        seed: Seed of the writers' decisions. When they take effect depends on the speed of the machine.
+        seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
     """
 
     def __init__(self, dsn: str, count: int, seed: int) -> None:
@@ -165,7 +165,7 @@ class Writer:
         _run(connection, f"UPDATE {name} SET note = 'updated {self.steps}'{new} WHERE {self._some()}")
 
     def _unchanged(self, connection: Connection, name: str) -> None:
-        """Update rows but not their TOASTed values, so that the server sends markers for these."""
+        """Update rows but not their TOASTed values, so that the new tuples have unchanged values."""
         _run(connection, f"UPDATE {name} SET amount = amount + 1 WHERE {self._some()}")
 
     def _new_key(self, connection: Connection, name: str) -> None:
@@ -175,7 +175,7 @@ class Writer:
         _run(connection, f"DELETE FROM {name} WHERE {self._some()}")
 
     def _several(self, connection: Connection, name: str) -> None:
-        """Change the same rows several times in one transaction, of which the end may be rolled back."""
+        """Change the same rows several times in one transaction, whose last changes may be rolled back."""
         with connection.transaction():
             self._insert(connection, name)
             self._unchanged(connection, name)

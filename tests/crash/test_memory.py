@@ -1,4 +1,4 @@
-"""Recording a large transaction takes no more memory than a small one; `benchmarks.memory` tests 1 GB."""
+"""The recorder's memory does not grow with a transaction's size; `benchmarks.memory` tests 1 GB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record a transaction that is prepared while the slot is created, and that is streamed after its Prepare."""
+"""Record a transaction that is prepared while the slot is created, and that the server sends later."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tests.recorder.lab import Lab
 from tests.server import WHEEL_VERSION, Server
 
 LONGEST: Final = 1800
-"""Maximum duration of a round, in seconds. A longer round is terminated and has failed."""
+"""Maximum duration of a round, in seconds. A longer round is terminated and counts as failed."""
 
 COMMAND: Final = sys.executable, "-m", "tests.crash.torture"
 
@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the server versions to test: the wheel's, and those from 14 in PGOUTPUT_SERVERS."""
+    """Return the server versions to test: the PostgreSQL wheel's, and those from 14 in $PGOUTPUT_SERVERS."""
     folder = os.environ.get("PGOUTPUT_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
@@ -67,7 +67,7 @@ def replica_round(random: Random, folder: Path) -> str:
 
 
 def stand_in_round(random: Random, folder: Path) -> str:
-    """Record a stand-in server with network faults; compare the recording with what the stand-in served."""
+    """Record from a stand-in server with network faults; compare the recording with the served stream."""
     often = random.randint(5_000, 15_000)
     faults = random.choice(
         [
@@ -253,7 +253,7 @@ def change(random: Random, lab: Lab) -> None:
 
 
 def judge(lab: Lab) -> str:
-    """Record to the end of the WAL; return "equal", or which gap, incomplete table or error is reported."""
+    """Record to the end of the WAL; return "equal", or the report: a gap, an incomplete table or an error."""
     try:
         lab.record()
         metadata = [read_metadata(path) for path in list_segments(lab.folder)]
@@ -294,7 +294,7 @@ def run_round(name: str, seed: int) -> None:
 
 
 def run_rounds(minutes: float, seed: int) -> None:
-    """Run random rounds, each in a new process, until the time is over or a round fails."""
+    """Run random rounds, each in a new process, until the given time has passed or one round fails."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     end = time.monotonic() + 60 * minutes
     names, weights = list(ROUNDS), [weight for weight, _ in ROUNDS.values()]
@@ -317,7 +317,7 @@ def finish(command: list[str]) -> tuple[int, str]:
     """Run a program until it ends; return its exit code and output.
 
     The program has an operating system session of its own. After `LONGEST` seconds, or if this function is
-    interrupted, it is terminated.
+    interrupted, the program is terminated.
     """
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True

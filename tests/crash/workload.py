@@ -26,7 +26,7 @@ WRITERS: Final = 3
 ACCOUNTS: Final = 300
 
 SCHEMAS_SINCE: Final = 15
-"""First server version with FOR TABLES IN SCHEMA. Older servers get tables added to the publication."""
+"""First server version with FOR TABLES IN SCHEMA. On older servers, writers add each new table by name."""
 
 SCHEMA: Final[tuple[LiteralString, ...]] = (
     "CREATE DOMAIN positive AS int8 CHECK (VALUE > 0)",
@@ -70,7 +70,7 @@ class Workload:
 
     Attributes:
         dsn: DSN of the server. After a failover, set it to the DSN of the new primary.
-        altering: An event. Set it after the slot was created, to allow changes of schemas. If a server
+        altering: An event that is set after the slot was created, to allow changes of schemas. If a server
             creates a slot during TRUNCATE or ALTER TABLE, it may be unable to decode later changes (18.4:
             "could not map filenumber … to relation OID", at every attempt).
         reconnects: Number of times that a writer has reconnected.
@@ -78,7 +78,7 @@ class Workload:
     Args:
         dsn: DSN of the server.
         version: Major version of the server.
-        seed: Seed of the writers' decisions. When they take effect depends on the speed of the machine.
+        seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
         retyping: Whether columns are changed from int4 to int8 and back. The stream does not report that
             existing rows then have another binary format.
     """

@@ -1,4 +1,4 @@
-"""Check that the search of the built site finds every public name. Run by `make docs`.
+"""Check that the search of the built documentation finds every public name. Run by `make docs`.
 
 Usage: python -m tests.docs.check_site [site]
 """

@@ -40,7 +40,7 @@ RUN_BELOW = {
     "docs/reference/errors.md": 1,
     "docs/tutorial.md": 2,
 }
-"""Number of Python blocks of each page, by page. The tests below run all of these blocks."""
+"""Number of Python blocks of each page, by path. The tests of this module run all of these blocks."""
 
 
 def blocks(page: Path | str) -> Iterator[tuple[str, str]]:
@@ -320,7 +320,7 @@ def test_the_error_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def tree_of(error: type[Exception]) -> list[str]:
-    """Return the names of an error class and of all its subclasses in `pgoutput.errors`, depth first."""
+    """Return the names of an error class and all its subclasses in `pgoutput.errors`, depth first."""
     below = [one for one in error.__subclasses__() if one.__module__ == errors.__name__]
     return [error.__name__, *(name for one in below for name in tree_of(one))]
 

@@ -27,7 +27,7 @@ _VERSIONS = [(version, *context) for version, contexts in CONTEXTS.items() for c
 
 
 def _batch(reader: InputReader) -> pa.Array | None:
-    """Read an Arrow array of messages and pass it to the kernel. Return None if the offsets are invalid."""
+    """Return an Arrow array of messages made from the input; None if the kernel refuses its offsets."""
     start, is_large, has_nulls = reader.integer() % 9, reader.boolean(), reader.boolean()
     rows = reader.integer() % 64
     offsets = reader.offsets(start + rows, np.int64 if is_large else np.int32)
@@ -41,14 +41,14 @@ def _batch(reader: InputReader) -> pa.Array | None:
 
 
 def _pack_batch(messages: list[bytes]) -> bytes:
-    """Return the fuzzer input that `_batch` reads as these messages."""
+    """Return the fuzzer input from which `_batch` reads the given messages."""
     return bytes([0, 1, 0, len(messages), 0]) + b"".join(
         [*(len(one).to_bytes(2) for one in messages), *messages]
     )
 
 
 def index(data: bytes) -> None:
-    """Fuzz target: index an arbitrary batch of messages and convert its cells to some type."""
+    """Fuzz target: index an arbitrary batch of messages and convert the cells to an arbitrary type."""
     reader = InputReader(data)
     version, begins_in_stream, streaming = reader.choice(_VERSIONS)
     type_, contexts = reader.choice(TYPES), reader.take(reader.integer() % 64)
@@ -87,7 +87,7 @@ def batches() -> Iterator[bytes]:
 
 
 def columns(data: bytes) -> None:
-    """Fuzz target: decode an arbitrary stream in two batches and convert all its tuples to columns."""
+    """Fuzz target: decode an arbitrary stream in two batches and convert all tuples to columns."""
     reader = InputReader(data)
     version, _, streaming = reader.choice(_VERSIONS)
     first = reader.integer() % 8
@@ -105,7 +105,7 @@ def columns(data: bytes) -> None:
 
 
 def _outcome(decoder: ColumnDecoder, batch: pa.Array) -> Any:
-    """Decode a batch; return the result as text, in which NaN equals NaN, or the error."""
+    """Decode a batch of messages; return the result (in which NaN equals NaN) or the error, as text."""
     try:
         decoded = decoder.decode(batch)
     except DecodeError as error:

@@ -45,7 +45,7 @@ def encode(data: bytes) -> None:
 
 
 def _column(reader: InputReader, rows: int) -> pa.Array | None:
-    """Read an Arrow array and pass it to the kernel. Return None if the array is invalid."""
+    """Return an Arrow array made from the input, after passing it to the kernel; None if invalid."""
     type_ = reader.choice([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
     is_large = type_ in (pa.large_string(), pa.large_binary())
     start, has_nulls, is_cell = reader.integer() % 9, reader.boolean(), reader.boolean()

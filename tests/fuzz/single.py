@@ -14,7 +14,7 @@ _CODECS = [*fuzz.VERSIONED, fuzz.OUTER]
 
 
 def decode(data: bytes) -> None:
-    """Fuzz target: decode arbitrary bytes as a message of some protocol version and context."""
+    """Fuzz target: decode arbitrary bytes as a message, with an arbitrary protocol version and context."""
     reader = InputReader(data)
     context = reader.choice(_CODECS)
     message = reader.rest()

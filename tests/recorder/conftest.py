@@ -1,4 +1,4 @@
-"""Fixtures: one server for all tests of a run, and a new database for each test."""
+"""Fixtures: one server for all tests, and a new database for each test."""
 
 from __future__ import annotations
 

@@ -52,12 +52,12 @@ class Recording:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the recorder; raise its error if it has failed."""
+        """Stop the recorder; if the recorder has failed, raise its error."""
         self.recorder.stop()
         self.join()
 
     def join(self) -> None:
-        """Wait until the recorder has ended; raise its error if it has failed."""
+        """Wait until the recorder has ended; if the recorder has failed, raise its error."""
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         if self._failure is not None:
@@ -220,7 +220,7 @@ class Lab:
         return tables
 
     def published(self, publication: str = "p") -> dict[int, tuple[str, str]]:
-        """Return each published table's quoted name and the FROM item that selects its rows, by OID."""
+        """Return each published table's quoted name, and a FROM item for the published rows, by OID."""
         query = f"""SELECT DISTINCT relid::int8, relid::regclass::text,
             CASE relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || relid::regclass
             FROM pg_get_publication_tables('{publication}') JOIN pg_class c ON c.oid = relid"""

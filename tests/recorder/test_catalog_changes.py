@@ -99,7 +99,7 @@ def test_a_recording_without_a_snapshot_reports_earlier_rows_as_missing(table: L
 
 
 def test_a_table_added_again_while_the_catalogs_are_read_is_incomplete(table: Lab) -> None:
-    """The table is in pg_get_publication_tables(), but not in pg_publication_rel as the snapshot sees it."""
+    """The table is in pg_get_publication_tables(), but not in the transaction's older pg_publication_rel."""
     with Connection(table.dsn) as connection:
         before = read_catalog(connection, ["p"])
         table.run("ALTER PUBLICATION p DROP TABLE t", "INSERT INTO t VALUES (1)")
@@ -152,7 +152,7 @@ def test_a_table_that_gets_another_publication_stays_complete(table: Lab) -> Non
 
 
 def test_a_table_recorded_through_another_publication_is_incomplete(table: Lab) -> None:
-    """The second recording uses another publication, which was given the table after the slot's LSN."""
+    """The second session has another publication, to which the table was added after the slot's LSN."""
     table.run("CREATE TABLE u (id int)", "CREATE PUBLICATION q FOR TABLE u")
     table.record(snapshot=True)
     table.run("INSERT INTO t VALUES (1)", "ALTER PUBLICATION q ADD TABLE t", "INSERT INTO t VALUES (2)")
@@ -250,7 +250,7 @@ def test_a_new_owner_of_a_publication_is_not_reported(table: Lab) -> None:
 
 
 def test_dropping_and_adding_the_last_column_makes_a_table_incomplete(table: Lab) -> None:
-    """The Relation message is the same as before, and values of existing rows are not sent."""
+    """The server sends an unchanged Relation message, and does not send the new values of existing rows."""
     table.run("INSERT INTO t VALUES (1, 'a', 'b')")
     table.record(snapshot=True)
     table.run("ALTER TABLE t DROP b, ADD b text DEFAULT 'new'")
@@ -259,7 +259,7 @@ def test_dropping_and_adding_the_last_column_makes_a_table_incomplete(table: Lab
 
 
 def test_values_rewritten_without_a_change_of_type_make_a_table_incomplete(table: Lab) -> None:
-    """The Relation message is the same as before, and existing rows are not sent."""
+    """The server sends an unchanged Relation message, and does not send the rewritten rows."""
     table.run("INSERT INTO t VALUES (1, 'a', 'b')")
     table.record(snapshot=True)
     table.run("ALTER TABLE t ALTER a TYPE text USING upper(a)")

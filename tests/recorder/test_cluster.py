@@ -24,7 +24,7 @@ def other_server() -> Iterator[Server]:
 
 @pytest.fixture
 def both(lab: Lab, other_server: Server) -> Iterator[str]:
-    """Return a DSN of two servers. Tables have the row `server` on one, and `other` on the other server."""
+    """Return a DSN of two servers. Each table has the row `server` on the first, `other` on the second."""
     lab.run("CREATE PUBLICATION p FOR ALL TABLES")
     with other_server.connect() as connection:
         connection.execute(f"CREATE DATABASE {lab.name}")

@@ -1,4 +1,4 @@
-"""A connection that ends: received messages come first, then the error. Tested with the stand-in server."""
+"""If a connection is lost, the recorder reads all received messages before the error is raised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failing(Repeated):
 
 @contextmanager
 def streaming(server: StandIn) -> Iterator[Connection]:
-    """Start to stream on a new connection, and wait until the whole stream has arrived, unread."""
+    """Start to stream on a new connection; wait until its socket has received the whole stream."""
     create_slot(server.dsn)
     with Connection(server.dsn, replication=True) as connection:
         connection.start_replication(COMMAND)

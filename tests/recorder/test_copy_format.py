@@ -1,4 +1,4 @@
-"""Rows of COPY, in both formats, become the Insert messages of their values."""
+"""Rows of COPY, in text and binary format, become Insert messages with the same values."""
 
 from __future__ import annotations
 

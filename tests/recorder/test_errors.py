@@ -1,4 +1,4 @@
-"""Errors of `pgoutput record`: one line that says what to do; exit code 3, or 2 for a folder."""
+"""Errors of `pgoutput record`: one line that says what to do; exit code 3, or 2 for unusable arguments."""
 
 from __future__ import annotations
 

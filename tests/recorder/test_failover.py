@@ -56,7 +56,7 @@ def insert(lab: Lab, first: int, last: int, text: str = "primary") -> None:
 
 
 def synchronize(lab: Lab, standby: Standby) -> None:
-    """Record, and copy the position of the slot to the standby."""
+    """Record and copy the slot to the standby until the standby can use the slot."""
 
     def usable() -> bool:
         lab.run("SELECT pg_log_standby_snapshot()")  # lets the slot's catalog_xmin advance
@@ -68,14 +68,14 @@ def synchronize(lab: Lab, standby: Standby) -> None:
 
 
 def fail_over(lab: Lab, standby: Standby) -> None:
-    """Promote the standby; `lab` then uses it as its server."""
+    """Promote the standby, which becomes the server of `lab`."""
     standby.promote()
     lab.server = standby
     lab.reconnect()
 
 
 def fail_over_behind_acknowledged(lab: Lab, standby: Standby) -> int:
-    """Promote the standby while its WAL ends before the acknowledged LSN; return that LSN.
+    """Promote the standby while its WAL ends before the acknowledged LSN; return the acknowledged LSN.
 
     The WAL that the standby lacks contains no transactions.
     """
@@ -151,7 +151,7 @@ def test_a_standby_that_has_all_recorded_transactions_is_recorded_after_its_prom
 
 
 def test_positions_without_transactions_may_be_ahead_of_the_standby(lab: Lab, standby: Standby) -> None:
-    """The recorder also acknowledges WAL without published changes; a new primary has other WAL there."""
+    """The recorder acknowledges WAL without published changes; a new primary has other WAL at these LSNs."""
     acknowledged = fail_over_behind_acknowledged(lab, standby)
     lab.record()
     lab.assert_equal()

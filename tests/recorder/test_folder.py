@@ -1,4 +1,4 @@
-"""The state of a recording: missing files are noticed, and concurrent changes are kept."""
+"""Missing files of a recording are noticed; concurrent changes of the recording's state file are kept."""
 
 from __future__ import annotations
 

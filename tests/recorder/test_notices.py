@@ -84,7 +84,7 @@ def test_a_publication_recreated_while_stopped(table: Lab, record_cli: Command) 
 
 
 def test_a_publication_recreated_without_changes_in_between(table: Lab) -> None:
-    """The server sends no warning; the recorder sees the new OID."""
+    """The server sends no warning; the recorder finds that the publication has a new OID."""
     with pytest.raises(ReplicationError, match=RECREATED), table.recording() as recording:  # noqa: PT012
         recording.wait(Connected)
         table.run("DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE t")

@@ -1,4 +1,4 @@
-"""Settings of PostgreSQL 19, and of minor releases since August 2026; tested with the stand-in server."""
+"""The recorder handles settings that PostgreSQL 19 and minor releases since August 2026 have added."""
 
 from __future__ import annotations
 

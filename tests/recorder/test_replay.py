@@ -1,4 +1,4 @@
-"""Tables replayed from a recording equal the server's, for every protocol version and option."""
+"""Tables replayed from a recording equal the server's tables, for every protocol version and option."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ KILLED_RECORDER = (
     "    options=RecorderOptions(messages=len(sys.argv) > 4, two_phase=len(sys.argv) > 4),\n"
     "    on_event=kill).run()"
 )
-"""Program of a recorder that is killed after storing a segment, before acknowledging it."""
+"""Program of a recorder that is killed after it stores a segment and before it acknowledges the segment."""
 
 
 def test_a_lost_acknowledgement_duplicates_nothing(lab: Lab) -> None:
@@ -234,7 +234,7 @@ def test_a_lost_acknowledgement_duplicates_nothing(lab: Lab) -> None:
 
 
 def test_transactions_recorded_with_other_publications_are_not_compared(table: Lab) -> None:
-    """After a crash of the server, the slot may lie before segments recorded with other publications."""
+    """After a server crash, the slot's LSN may precede segments recorded with other publications."""
     table.run("CREATE PUBLICATION q FOR TABLE elsewhere")
     table.record()
     statements = ("INSERT INTO t VALUES (1)", "INSERT INTO elsewhere VALUES (1)")
@@ -264,7 +264,7 @@ RECORDING = (
 
 
 def test_pandas_is_not_imported(lab: Lab) -> None:
-    """Parts of Arrow import pandas if it is installed, which takes a third of a second and 45 MB."""
+    """Parts of Arrow import pandas if pandas is installed; the import takes 0.3 seconds and 45 MB."""
     workload.create(lab)
     lab.record()
     workload.work(lab, 1)

@@ -1,4 +1,4 @@
-"""Passwords and certificates: checks, and replacement while recording.
+"""The recorder checks passwords and certificates, which may be replaced while it records.
 
 TLS is tested with the stand-in server: the PostgreSQL server of these tests is built without TLS.
 """
@@ -32,7 +32,7 @@ def rotating(guarded: Server, tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_a_password_that_is_rotated_while_recording(rotating: Lab, tmp_path: Path) -> None:
-    """The server has the new password first; the recorder retries until the password file has it too."""
+    """The server changes the password first; the recorder retries until the password file has changed too."""
     passwords = tmp_path / "passwords"
 
     def write_password(password: str) -> None:
@@ -60,7 +60,7 @@ def test_a_password_that_is_rotated_while_recording(rotating: Lab, tmp_path: Pat
 
 
 class Authority:
-    """Issues certificates for `localhost`, and starts stand-in servers that use them."""
+    """Issues certificates for `localhost`, and starts stand-in servers that use these certificates."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Acknowledgements of a session, with a fake connection and a disk that the test controls."""
+"""A session acknowledges only stored LSNs; tested with a fake connection and a blocked disk."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FakeConnection:
 
     @property
     def unheard(self) -> bool:
-        """Whether the session has not yet received all messages of the server."""
+        """Whether messages of the server are left that the session has not received."""
         return bool(self._said)
 
     def receive(self) -> list[bytes]:

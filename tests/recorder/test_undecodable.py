@@ -1,4 +1,4 @@
-"""Every message is decoded completely before it is acknowledged."""
+"""The recorder decodes every message completely before acknowledging the message."""
 
 from __future__ import annotations
 

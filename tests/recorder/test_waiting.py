@@ -1,4 +1,4 @@
-"""Waiting for transactions, retries of connections, and errors that are not retried."""
+"""The recorder waits for open transactions and retries lost connections; some errors are not retried."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_slot_waits_for_a_prepared_transaction_and_for_a_session(table: Lab) -
 
 
 def test_waiting_for_a_transaction_is_printed(table: Lab, record_cli: Command) -> None:
-    """A role without privileges sees process and ID of the awaited transaction, but not its state."""
+    """A role without privileges sees the process and ID of the awaited transaction, but not the state."""
     xid = prepare(table, "g")
     code, _, err = record_cli("--create-slot", "--for=2.5")
     assert code == 0

@@ -1,4 +1,4 @@
-"""A workload with every kind of change that a server of some version can publish."""
+"""A workload with every kind of change that the tested server version can publish."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_keyframe_restores_the_decoders_state(recorded: Recorded, name: str, c
 
 
 def in_force(decoder: StreamDecoder) -> object:
-    """Return the decoder's state: in_stream, relations and types, without their xids."""
+    """Return the decoder's state: in_stream, and the Relation and Type messages without xids."""
     described = [*decoder.relations.items(), *decoder.types.items()]
     bare = [(oid, msgspec.structs.replace(one, xid=None)) for oid, one in described]
     return decoder.in_stream, sorted(bare, key=repr)

@@ -1,4 +1,4 @@
-"""Damaged or missing segments are reported with one clear error each."""
+"""Each damaged or missing segment is reported with one clear error."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def rewrite(path: Path, table: pa.Table | None = None, **changes: Any) -> None:
 
 
 def test_a_rewritten_segment_is_accepted(folder: Path) -> None:
-    """`rewrite` alone does not damage a segment."""
+    """A segment that the helper `rewrite` has written without changes is valid."""
     before = content(folder / segment_name(3))
     rewrite(folder / segment_name(3))
     assert content(folder / segment_name(3)) == before

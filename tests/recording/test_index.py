@@ -1,4 +1,4 @@
-"""A transaction's changes can be read with a segment's metadata, which names all segments to read."""
+"""The metadata of the segment in which a transaction ends names all segments with its changes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_parts_count_the_changes_of_each_transaction(recorded: Recorded, name: s
 
 
 def begin_of_each(path: Path) -> dict[int, int]:
-    """Return the position where each change's transaction begins, by the change's position."""
+    """Return the position at which a change's transaction begins, by position of the change."""
     first_blocks: dict[int, int] = {}
     current, found = None, {}
     with RecordingReader(path) as segments:

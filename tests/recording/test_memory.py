@@ -45,7 +45,7 @@ def grown(*arguments: object) -> int:
 
 
 def write(folder: Path, sizes: list[int]) -> Path:
-    """Write a segment as the recorder does; its one transaction inserts values of these sizes."""
+    """Write a segment as the recorder does; its one transaction inserts values of these sizes in bytes."""
     inserts = [m.Insert(1, ("x" * size,)) for size in sizes]
     recordings.record(folder, m.Begin(16, 0, 5), RELATION, *inserts, m.Commit(16, 32, 0))
     return folder
@@ -67,7 +67,7 @@ def write_one_row_group(folder: Path, rows: int, size: int) -> Path:
 
 @pytest.mark.parametrize("command", ["check", "decode"])
 def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: str) -> None:
-    """Segments of 240 and 300 MiB, one with row groups of 4 MiB, one with a single row group."""
+    """One segment has 240 MiB in row groups of 4 MiB, the other has 300 MiB in one row group."""
     groups, one = tmp_path / "groups", tmp_path / "one"
     groups.mkdir()
     one.mkdir()
@@ -76,5 +76,5 @@ def test_memory_stays_bounded_with_many_large_messages(tmp_path: Path, command: 
 
 
 def test_memory_stays_bounded_with_one_huge_message(tmp_path: Path) -> None:
-    """A message is in memory twice: as bytes and decoded."""
+    """A reader has at most two copies of the message in memory: its bytes and the decoded message."""
     assert grown("check", write(tmp_path, [200 * MIB])) < 2.3 * 200

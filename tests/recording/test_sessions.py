@@ -164,7 +164,7 @@ def test_a_resent_prepare_is_not_stored_again(tmp_path: Path) -> None:
 def test_a_resent_streamed_transaction_ends_with_an_abort(
     tmp_path: Path, end: Message, stored: list[str]
 ) -> None:
-    """Only the repeated commit shows that stream blocks were stored again; an abort then voids them."""
+    """For the repeated commit of resent stream blocks, an abort is stored, which voids the blocks."""
     record(tmp_path, T, *BLOCKS, end)
     said = record(tmp_path, T, *BLOCKS, end)
     abort = m.StreamAbort(7, 7, 200, 2)
@@ -177,7 +177,7 @@ def test_a_resent_streamed_transaction_ends_with_an_abort(
 
 
 def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Path) -> None:
-    """Stream Abort has LSN and time only with streaming = parallel."""
+    """The stored Stream Abort has an LSN and a time only with streaming = parallel."""
     source = msgspec.structs.replace(PARALLEL, options={"streaming": "on"})
     blocks = [one for one in STREAMED if not isinstance(one, m.StreamAbort)]
     for start in (recordings.FIRST, SessionStart(session=2, number=2, position=9, lsn=210)):
@@ -190,7 +190,7 @@ def test_an_abort_stored_for_a_commit_follows_the_streaming_option(tmp_path: Pat
 def test_a_transaction_prepared_before_two_phase_is_stored_with_its_commit(
     tmp_path: Path, end: Message
 ) -> None:
-    """The Prepare's LSN is before the start of the recording, but the recording lacks the transaction."""
+    """The Prepare's LSN is before the recording's start, but its changes first arrive with the commit."""
     late = (T, *PREPARED, COMMIT_PREPARED)
     said = record(tmp_path, *late, lsn=350)
     assert recordings.stored(tmp_path) == encoded(*late)
@@ -248,7 +248,7 @@ def test_an_abort_of_an_unknown_transaction_is_not_stored(tmp_path: Path) -> Non
 
 
 def test_segments_can_begin_inside_a_resent_transaction(tmp_path: Path) -> None:
-    """Relation messages of a resent transaction are stored, but its other messages are not."""
+    """Only the Relation messages of a resent transaction are stored again."""
     record(tmp_path, T, *WHOLE)
     wider = msgspec.structs.replace(T, columns=T.columns * 2)
     after = (m.Begin(110, 2, 6), m.Commit(110, 120, 2))

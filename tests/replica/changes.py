@@ -1,4 +1,4 @@
-"""Changes to test replicas with: rows of `CHANGES` from recordings and from capture files of real servers."""
+"""Changes to test replicas with, from recordings and from capture files of real servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Tabl
 
 
 def recorded_changes(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the committed changes of a recording, as batches of rows of `CHANGES`."""
+    """Yield the committed changes of a recording, as Arrow batches with the schema `CHANGES`."""
     recording = Recording(folder)
     for task in plan_changes(recording, recording.numbers):
         with SegmentReader(task.place) as segment:

@@ -1,4 +1,4 @@
-"""Fixtures for tests of replicas: one server for all tests of a test run, and one database for each test."""
+"""Fixtures for tests of replicas: one server for all tests, and a new database for each test."""
 
 from __future__ import annotations
 

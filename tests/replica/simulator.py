@@ -87,7 +87,7 @@ class SimulatedServer:
             self.states[position] = names, [dict(zip(names, row.values(), strict=True)) for row in rows]
 
     def take(self) -> pa.Table:
-        """Return the changes since the last call of this method, as rows of `CHANGES`."""
+        """Return the changes since the last call of this method, as a table with the schema `CHANGES`."""
         changes, self.changes = self.changes, []
         return pa.Table.from_pylist(changes, CHANGES)
 

@@ -18,7 +18,7 @@ from tests.truth import TrueTable, equals_typed
 def apply(
     batches: Iterable[pa.RecordBatch], target: Path, query: str, batch: int, **options: Any
 ) -> list[TableResult]:
-    """Apply a batch of changes to a target; return the results. Raise ReplicaError if a table fails."""
+    """Apply a micro-batch to a target; return each table's result. Raise ReplicaError if a table fails."""
     results = list(apply_changes(batches, target, query, batch, **options))
     for result in results:
         if result.error:

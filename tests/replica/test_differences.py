@@ -1,4 +1,4 @@
-"""A Delta table records why, and since which commit, it may differ from its source."""
+"""The metadata of a table that may differ has the reason and the commit since which it may differ."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_alter_table_that_may_change_existing_rows_is_reported(
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:
-    """Return the inserts of rows with this key from a recording, without the marks of incomplete tables."""
+    """Return the recorded inserts of rows with this key, with NULL in the column `incomplete`."""
     changes = sorted_changes(recorded_changes(lab.folder))
     mine = [dict(row or ()).get("k") == key for row in changes["after"].to_pylist()]
     changes = changes.filter(pa.array(mine))

@@ -1,4 +1,4 @@
-"""A failed table does not stop the other tables. A retry applies the batches that it has missed."""
+"""A failed table does not stop other tables. A retry applies the micro-batches that the table has missed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RELATIONS = [
 
 
 class Setup:
-    """A recording of the tables a and b, with one segment for each batch, and a replica of the recording."""
+    """A recording of the tables a and b, with one segment per micro-batch, and a replica of the recording."""
 
     def __init__(self, folder: Path) -> None:
         self.recording = folder / "recording"
@@ -52,14 +52,14 @@ class Setup:
         self.owner = Owner("query", "tables", PARALLEL.recording)
 
     def send(self, *changes: m.Message) -> MissedBatch:
-        """Record a transaction as a new segment; return the number of the batch and of its segment."""
+        """Record a transaction as a new segment; return the numbers of the segment and its micro-batch."""
         number = sum(1 for _ in self.recording.iterdir()) + 1
         lsn = 100 * number
         record(self.recording, *RELATIONS, m.Begin(lsn, 1, 7), *changes, m.Commit(lsn, lsn + 10, 0), lsn=lsn)
         return MissedBatch(number - 1, number, number)
 
     def apply(self, missed: MissedBatch) -> dict[str, TableResult]:
-        """Apply a batch as a streaming query does, recording failures; return the results by table name."""
+        """Apply a micro-batch as a streaming query does; return the results by table name."""
         everything = sorted_changes(recorded_changes(self.recording))
         mine = [lsn == 100 * missed.last_segment for lsn in everything["commit_lsn"].to_pylist()]
         rows = everything.filter(pa.array(mine))
@@ -120,7 +120,7 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
 def test_a_retry_resumes_a_partly_applied_batch(
     commits: int, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The retry makes only the commits of the batch that are missing."""
+    """The retry makes only those Delta commits of the micro-batch that the first attempt did not make."""
     commit = DataFiles.commit
     count = 0
 
@@ -164,7 +164,7 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
 
 
 def test_a_batch_missed_during_a_retry_is_applied_too(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the retry runs, a query in another process records that the table has missed one more batch."""
+    """While the retry runs, a query in another process records that the table misses one more micro-batch."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     setup.apply(setup.send(m.Insert(2, ("10", "v"))))
@@ -206,7 +206,7 @@ def test_a_table_with_missed_batches_is_failed_even_if_its_error_is_lost(
 
 
 def test_a_damaged_record_of_a_missed_batch_affects_one_table_only(setup: Setup) -> None:
-    """The error names the damaged file of the missed batch. Missed batches of other tables are applied."""
+    """The error names the damaged file of the missed micro-batch; other tables are retried successfully."""
     for name in ("a", "b"):
         shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
     setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
@@ -252,7 +252,7 @@ def test_a_retry_needs_bounded_memory(setup: Setup, monkeypatch: pytest.MonkeyPa
 def test_an_error_reading_the_recording_affects_one_table_only(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That also holds for an error that is not a PgoutputError."""
+    """Any error in the retry of one table, not only a PgoutputError, lets the other table's retry proceed."""
     for name in ("a", "b"):
         shutil.move(setup.target / f"public.{name}", setup.target.parent / name)
     setup.apply(setup.send(m.Insert(1, ("10", "v")), m.Insert(2, ("10", "v"))))
@@ -284,7 +284,7 @@ def test_a_table_that_cannot_be_created_is_listed_with_its_error(setup: Setup) -
 
 
 def test_a_table_stays_failed_if_its_missed_segments_are_gone(setup: Setup) -> None:
-    """The error names the removed segment, and the retry does not skip a batch."""
+    """The error names the removed segment, and the retry does not skip the segment's micro-batch."""
     folder = setup.target / "public.b"
     kept = folder.rename(setup.target.parent / "kept")
     setup.apply(setup.send(m.Insert(2, ("10", "v"))))

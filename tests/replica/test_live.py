@@ -14,7 +14,7 @@ from tests.replica.test_replica import table_of
 
 @pytest.mark.parametrize("history", [False, True])
 def test_rows_of_a_table_without_columns_are_deleted(history: bool, lab: Lab, tmp_path: Path) -> None:
-    """Rows are deleted in the same batch in which they are inserted, and in a later batch."""
+    """Rows are deleted in the micro-batch that inserts them, and in a later micro-batch."""
     lab.run(
         "CREATE TABLE bare ()",
         "ALTER TABLE bare REPLICA IDENTITY FULL",

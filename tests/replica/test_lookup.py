@@ -59,7 +59,7 @@ def test_no_value_equals_a_rescued_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_a_key_that_was_never_sent_is_an_error(change: str, history: bool, tmp_path: Path) -> None:
-    """A serial column is added and becomes the key. The server does not send its values for existing rows."""
+    """An added serial column becomes the key. The server does not send the key values of existing rows."""
     server = SimulatedServer(1, "t", {"a": "int4", "b": "text"}, keys=2)
     for a in "123":
         server.insert(a, "b" + a)

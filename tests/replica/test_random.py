@@ -1,4 +1,4 @@
-"""Replicas follow random changes, in batches and commits of any size, with crashes at random commits."""
+"""Replicas follow random changes, in micro-batches and commits of any size, with crashes at commits."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def value_of(server: SimulatedServer, name: str) -> st.SearchStrategy[str | None
 
 
 def run(folder: Path, changes: pa.Table, batch: int, data: st.DataObject, history: bool) -> None:
-    """Apply a batch after up to two simulated crashes, each time with Arrow batches of another size."""
+    """Apply changes after up to two simulated crashes; each attempt gets Arrow batches of a random size."""
     rows = data.draw(st.sampled_from([1, 2, 5, 100]), label="rows")
     attempts = [*data.draw(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=2)), None]
     for kill in attempts:

@@ -113,7 +113,7 @@ def test_short_names_are_not_shortened(namespace: str, name: str) -> None:
 
 
 def test_shortened_names_are_distinct() -> None:
-    """That holds also for names that differ only at the end, or only in where the schema name ends."""
+    """Long names that differ only at the end, or only in where the schema name ends, stay distinct."""
     face = "\N{GRINNING FACE}"
     pairs = [(face * 15, face * 14 + end) for end in "abc"] + [(face * 14, face * 15), (face * 15, face * 14)]
     names = [folder_name(*pair) for pair in pairs]

@@ -61,7 +61,7 @@ def test_text_and_binary_format_give_equal_replicas(tmp_path: Path) -> None:
 
 
 def test_unchanged_toasted_values_are_kept(server: SimulatedServer, tmp_path: Path) -> None:
-    """Values are copied from the Delta table if one batch has updates, changes of keys and inserts."""
+    """Unchanged values come from the Delta table even if a micro-batch also changes keys and inserts rows."""
     server.insert("1", "old", "toast")
     assert follows(tmp_path, server, 0)
     server.update(0, ("w",), v="new")
@@ -87,7 +87,7 @@ def test_keys_are_swapped_in_one_commit(server: SimulatedServer, tmp_path: Path)
 
 
 def test_changes_of_rows_that_were_never_sent(server: SimulatedServer, tmp_path: Path) -> None:
-    """An update adds the row with the sent values. A delete does nothing. An insert replaces the row."""
+    """An update adds the sent values as a row, a delete does nothing, an insert replaces a row of its key."""
     server.insert("1", "one", "never seen")
     server.insert("2", "two", "never seen")
     server.take()
@@ -209,7 +209,7 @@ def test_retyped_columns_are_converted(old: str, new: str, before: str, after: s
 
 @pytest.mark.parametrize("type_", ["timestamp", "timestamp[]"])
 def test_timestamps_without_time_zone_can_be_added(type_: str, tmp_path: Path) -> None:
-    """When a column of this type is added, the Delta table feature timestampNtz is enabled."""
+    """Adding a timestamp column without time zone enables the Delta table feature timestampNtz."""
     server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     server.insert("1")
     assert follows(tmp_path, server, 0)
@@ -235,7 +235,7 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
 
 
 def test_folders_stay_with_their_relations(tmp_path: Path) -> None:
-    """A renamed table and a new table with its old name have separate folders, also without a registry."""
+    """A renamed table and a new table with the old name have separate folders, also without a registry."""
     first = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
     first.insert("1")
     assert follows(tmp_path, first, 0)
@@ -284,7 +284,7 @@ def test_history_keeps_all_versions(tmp_path: Path) -> None:
 
 
 def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path: Path) -> None:
-    """A task of a killed Spark session still writes to the Delta table, and another program compacts it."""
+    """A task of a killed Spark session still applies changes; another program compacts the table."""
     server.insert("1", "a", "b")
     (first,) = split_changes(server.take().to_batches())
     late = TableWriter(locate(tmp_path), first, "query", history=False)
@@ -383,7 +383,7 @@ def test_a_value_that_was_never_sent_stays_marked_when_its_column_is_retyped(tmp
 def test_the_number_of_commits_in_a_batch_is_limited(
     server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More commits than the limit would use txnVersions that belong to the next batch."""
+    """More Delta commits than the limit would use txnVersions that belong to the next micro-batch."""
     monkeypatch.setattr("pgoutput.replica.batch.CHUNK_BITS", 2)
     for key in range(5):
         server.insert(str(key), None, None)

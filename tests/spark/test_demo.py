@@ -1,4 +1,4 @@
-"""The demo compares every table. Its output can be read in a narrow terminal and in a log file."""
+"""The demo compares every table; the demo's output is readable in a narrow terminal and in a log file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_output(text: str, width: int) -> None:
 def test_the_demo_compares_every_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The demo reports no difference. If each table lacks a row on one side, the demo reports the tables."""
+    """The demo finds no difference. If the expected rows of each table lack a row, it reports every table."""
     monkeypatch.setattr(demo, "console", Console(highlight=False, width=80))
     assert demo.main() == 0
     check_output(capsys.readouterr().out, 80)

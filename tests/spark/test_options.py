@@ -45,7 +45,7 @@ def test_a_table_may_have_other_columns_when_a_streaming_query_restarts(recordin
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_path: Path) -> None:
-    """The folder may hold an older copy. New segments would get the numbers of segments already read."""
+    """In a restored older copy of a recording, new segments get numbers of segments already read."""
     folder = tmp_path / "recording"
     folder.mkdir()
     for number in range(1, 4):

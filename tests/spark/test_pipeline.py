@@ -1,4 +1,4 @@
-"""The example pipeline for Spark runs and resumes; AUTO CDC fails if its target does not support MERGE."""
+"""The example pipeline for Spark runs and resumes; AUTO CDC fails if the target does not support MERGE."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_each_run_reads_only_new_segments(tmp_path: Path) -> None:
 def test_auto_cdc_needs_a_target_that_supports_merge(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Without such a target, all definitions are accepted, and then the run fails."""
+    """If no target supports MERGE, Spark accepts the pipeline's definitions, but the run fails."""
     record(tmp_path / "recording", "pg18_p1")
     assert run.main(["--merge", "app.t_def.id", str(tmp_path / "recording"), str(tmp_path / "out")]) == 1
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in "".join(capfd.readouterr())

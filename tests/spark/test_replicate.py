@@ -39,7 +39,7 @@ def session() -> Iterator[SparkSession]:
 
 
 class Stream:
-    """A source of micro-batches with the changes of two simulated servers, and a replica that follows it."""
+    """A source of micro-batches with the changes of two simulated servers, and a replica of these servers."""
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         self.files = folder / "changes"
@@ -70,7 +70,7 @@ class Stream:
         query.awaitTermination()
 
     def forget_last_batch(self) -> None:
-        """Change the checkpoint as if the query had crashed before it committed the last micro-batch."""
+        """Change the checkpoint as if the query had crashed before committing the last micro-batch."""
         forget_last_batch(self.target / "_checkpoint")
 
     @property
@@ -83,7 +83,7 @@ class Stream:
 
 
 def forget_last_batch(checkpoint: Path) -> None:
-    """Change a checkpoint as if the query had crashed before it committed the last micro-batch."""
+    """Change a checkpoint as if the query had crashed before committing the last micro-batch."""
     commits = checkpoint / "commits"
     last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
     (commits / str(last)).unlink()
@@ -203,7 +203,7 @@ def test_another_query_is_refused(stream: Stream, tmp_path: Path) -> None:
 
 
 def test_a_target_belongs_to_one_recording(session: SparkSession, tmp_path: Path) -> None:
-    """Targets with tables or with a feed refuse another recording, with the old and with a new checkpoint."""
+    """Targets of `replicate` and `write_feed` refuse another recording, with the old or a new checkpoint."""
     folder = tmp_path / "recording"
     changes = recording(session, folder, "pg10_p1")
     targets = {replicate: tmp_path / "tables", write_feed: tmp_path / "feed"}

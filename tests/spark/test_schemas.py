@@ -20,7 +20,7 @@ from pgoutput.wire import UNCHANGED
 
 
 def rows(sent: list[Message], *, in_stream: bool = False) -> pa.RecordBatch:
-    """Convert messages to rows of the view `messages`: all messages inside a stream block, or all outside."""
+    """Convert messages to rows of the view `messages`; with `in_stream`, all are in stream blocks."""
     data = pa.array([v4.encode(message) for message in sent], pa.binary())
     blocks = [in_stream and not isinstance(message, messages.StreamStart) for message in sent]
     index = index_messages(data, StreamDecoder(4, streaming="parallel"), blocks)

@@ -225,7 +225,7 @@ def stream(session: SparkSession, place: Path, work: Path, **options: str) -> Da
 
 
 def batches(work: Path) -> list[tuple[int, list[Row]]]:
-    """Return the last segment number and the rows of each micro-batch that a streaming query has written."""
+    """Return a pair for each micro-batch that a query has written: last segment number and rows."""
     found = []
     for number in sorted(int(path.name) for path in (work / "checkpoint" / "commits").glob("[0-9]*")):
         offset = json.loads((work / "checkpoint" / "offsets" / str(number)).read_text().splitlines()[-1])
@@ -274,7 +274,7 @@ def test_a_streaming_query_resumes_after_a_restart(
 
 
 def plain(row: Row) -> Row:
-    """Return a row with its commit time as read from Parquet: in UTC, without a time zone."""
+    """Return the row with its commit time in UTC, without a time zone, as Parquet readers return it."""
     return row | {"commit_time": row["commit_time"].replace(tzinfo=None)}
 
 

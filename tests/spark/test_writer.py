@@ -199,7 +199,7 @@ def test_save_modes_append_and_overwrite(session: SparkSession, tmp_path: Path) 
 def test_empty_partitions_are_written_as_segments(
     session: SparkSession, tmp_path: Path, partitions: int
 ) -> None:
-    """So numbers and positions of segments do not depend on rows, and a table without rows can be read."""
+    """Segment numbers have no gaps, and a DataFrame without rows can be read back."""
     nothing = session.createDataFrame([], "id int, text string").repartition(partitions)
     save(nothing, tmp_path, key="id")
     check_recording(tmp_path)
@@ -213,8 +213,8 @@ def test_empty_partitions_are_written_as_segments(
 def failing(partition: int | None = None) -> Map:
     """Return a function for `mapInArrow` that raises an error after the last row of a Spark partition.
 
-    If a partition is given, it raises in each attempt for this partition, otherwise in the first attempt of
-    each task.
+    If a partition is given, the function raises in each attempt for this partition; otherwise, it raises in
+    the first attempt of each task.
     """
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,8 @@
 """Test the npm package pg-logical-replication with a stand-in server. Run by `make clients`.
 
-The client reads 100,000 messages over connections that are dropped. It must receive each transaction
-exactly once and completely. node and npm are required; the client is installed from npm's registry into a
-temporary folder.
+The client reads 100,000 messages over connections that are dropped. The client must receive each
+transaction exactly once and completely. node and npm are required; the client is installed from npm's
+registry into a temporary folder.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class RawClient:
         return tag, self.file.read(length - 4)
 
     def read_to(self, tag: bytes) -> list[Message]:
-        """Read messages up to and including the next message with this tag, and return them."""
+        """Return the next messages, up to and including the next message with this tag."""
         messages = [self.read()]
         while messages[-1][0] != tag:
             messages.append(self.read())
@@ -62,7 +62,7 @@ class RawClient:
 
 
 def connect_walsender(server: StandIn) -> RawClient:
-    """Open a connection with replication=database, and return it when it is ready for queries."""
+    """Return a new connection with replication=database that is ready for queries."""
     raw = RawClient(server)
     raw.startup(replication="database")
     raw.read_to(b"Z")

@@ -70,7 +70,7 @@ class Repeated:
 
 
 class ReplyRequesting(Repeated):
-    """Stream factory that also requests a reply from the client after every 100 transactions."""
+    """The stream factory `Repeated`, with a keepalive that requests a reply after every 100 transactions."""
 
     def stream(self, *, after_lsn: int = 0, **options: Any) -> Iterator[XLogData | PrimaryKeepalive]:
         for one in super().stream(after_lsn=after_lsn):

@@ -20,7 +20,7 @@ START = "START_REPLICATION SLOT a LOGICAL 0/0 (proto_version '1', publication_na
 
 
 def read_messages(raw: RawClient, count: int) -> list[bytes]:
-    """Return the next messages: up to `count`, and up to a keepalive or the end of the connection."""
+    """Return the next messages: at most `count`, none after a keepalive or the end of the connection."""
     read: list[bytes] = []
     while len(read) < count:
         try:

@@ -55,7 +55,7 @@ def test_a_client_that_disconnects_anywhere_is_sent_the_rest(path: Path) -> None
 
 
 def _read_transactions(path: Path, *connections: list[XLogData]) -> list[Transaction]:
-    """Check the streams of several connections, and return the transactions that the client has received."""
+    """Decode the streams of consecutive connections; return the transactions that the client has received."""
     stream = open_stream(path)
     transactions = Transactions(stream.decoder())
     read: list[Transaction] = []

@@ -1,4 +1,4 @@
-"""Compare the streams of random programs in scenarios and on PostgreSQL 18.
+"""Compare the streams that scenarios and PostgreSQL 18 send for random sequences of operations (programs).
 
 `python -m tests.synth.compare` runs 1,000 programs in each mode.
 """
@@ -77,7 +77,7 @@ class Difference(msgspec.Struct):
 
 @contextmanager
 def running_oracle() -> Iterator[Oracle]:
-    """Start a server; yield an oracle that runs programs on this server."""
+    """Start a server; yield an `Oracle` that runs sequences of database operations on this server."""
     with Server(autovacuum="off") as server, server.connect() as connection:
         for slot in range(3):
             connection.execute("SELECT pg_replication_origin_create(%s)", [f"node_{slot}"])
@@ -85,7 +85,7 @@ def running_oracle() -> Iterator[Oracle]:
 
 
 def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | None]:
-    """Run random program `number` in a scenario and on the server; return message count and difference."""
+    """Run program `number` in a scenario and on the server; return message count and any difference."""
     choices = RandomChoices(f"{mode} {number}")
     given = {name: choices.pick(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
     via_root = choices.pick((False, True))

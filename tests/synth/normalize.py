@@ -18,7 +18,7 @@ def normalize(
 ) -> list[tuple[str, ...]]:
     """Return the messages of a stream in a form that is equal for every server.
 
-    The messages of a streamed transaction are moved to its end, including those of rolled-back savepoints.
+    All messages of a streamed transaction are moved to the transaction's end, also of rolled-back savepoints.
     Empty streamed transactions are omitted. So are Stream Aborts of savepoints that were never in a stream
     block, which PostgreSQL 18.0 to 18.4 sends (bug 19616).
 

@@ -78,7 +78,7 @@ class Oracle:
 
 
 class _Run:
-    """One program being run: its connections to the server, and the envelopes received."""
+    """A program that is running: the connections to the server, and the envelopes received."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class _Run:
 
     @contextmanager
     def _stopped_walsender(self) -> Iterator[None]:
-        """Suspend the walsender in the block, so that it decodes a commit after all cache invalidations."""
+        """Suspend the walsender in the `with` block, to decode a commit after all cache invalidations."""
         os.kill(self._pid, signal.SIGSTOP)
         try:
             yield

@@ -23,7 +23,7 @@ OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
 
 
 def random_scenario(seed: int, **options: Any) -> tuple[Scenario, Program]:
-    """Return a random scenario and its program.
+    """Return a random scenario and the program (sequence of database operations) that it has run.
 
     The seed also decides which transactions are streamed, if streaming is on: all, large or very large ones.
     """

@@ -16,7 +16,7 @@ from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
 
 PROGRAMS = 50
-"""Number of random programs per mode; `make oracle` runs 1,000."""
+"""Number of random sequences of operations that are compared in each mode; `make oracle` runs 1,000."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_comparison_detects_a_difference(oracle: Oracle) -> None:
 
 
 def test_only_large_transactions_are_streamed(oracle: Oracle) -> None:
-    """The oracle's server also has logical_decoding_work_mem = 64 kB."""
+    """The scenario and the server stream transactions larger than logical_decoding_work_mem = 64 kB."""
     large = "x" * 100_000
     steps = [
         *(programs.Begin(0), programs.Insert(0, "s.t", {"id": "1", "v": "small"}), programs.End(0, True)),

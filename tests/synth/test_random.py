@@ -110,7 +110,7 @@ def replayed(tables: Tables, names: dict[int, str]) -> dict[str, list[str]]:
 def published_rows(
     db: Scenario, names: dict[int, str], expected: dict[str, list[Any]]
 ) -> dict[str, list[str]]:
-    """Return the expected rows as sorted text, by the table under whose name they are published."""
+    """Return the expected rows as sorted text, by name of the table in the rows' Relation message."""
     found: dict[str, list[str]] = {}
     for name, rows in expected.items():
         root = db.tables[name].root

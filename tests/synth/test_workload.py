@@ -52,7 +52,7 @@ from tests.synth.workload_sql import create_tables, statements, stream
 
 SMALL: Final = {"tables": 5, "transactions": 150, "large": 0.2, "large_changes": 120, "rolled_back": 0.4}
 WINDOW: Final = 700
-"""Number of messages generated at once; small, so that each workload needs several such windows."""
+"""Number of messages generated at once; small, so that each workload is generated in several steps."""
 
 WORKLOADS: Final = {
     "whole": Workload(**SMALL),  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_a_capture_file_has_the_same_messages_and_leads_to_the_expected_rows(
 
 
 def use_worker_processes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Generate the workload in worker processes even though it is small."""
+    """Generate even small workloads in worker processes."""
     monkeypatch.setattr(writer, "_SINGLE_PROCESS_MESSAGES", 0)
     monkeypatch.setattr(writer, "_PROCESSES", count)
 

@@ -28,7 +28,7 @@ class TextReader:
         return message if relation is None else self._as_text(message, relation)
 
     def transactions(self, stream: Iterable[XLogData]) -> Iterator[Transaction]:
-        """Yield the committed transactions with values in text format, alike with and without streaming.
+        """Yield the committed transactions with values in text format, equal with and without streaming.
 
         Omitted are empty transactions, origins (a stream block that starts with a logical message does not
         send them), and logical messages (streamed ones survive the rollback of their savepoint).

@@ -83,7 +83,7 @@ def test_the_server_ends_with_its_parent_process() -> None:
 
 
 def connection_error(dsn: str) -> str:
-    """Return the error of a connection attempt, or an empty string if it succeeds."""
+    """Return the error text of a connection attempt, or an empty string if the attempt succeeds."""
     try:
         psycopg.connect(dsn).close()
     except psycopg.OperationalError as error:

@@ -110,7 +110,7 @@ def test_claimed_lengths_do_not_allocate_memory(name: str, data: bytes) -> None:
 
 
 def nested(depth: int) -> bytes:
-    """Return `depth` nested records around quote characters, whose number doubles with each level."""
+    """Return `depth` nested records around quote characters; in text, each level doubles the quotes."""
     data = struct.pack(">iIi", 1, 25, 4) + b'""""'
     for _ in range(depth):
         data = struct.pack(">iIi", 1, UNTYPED, len(data)) + data

@@ -26,8 +26,7 @@ PAIRS = {
     "pg18_p2_stream_bin": "pg18_p2_stream",
     "pg18_p4_gen_par_bin": "pg18_p1_gen",
 }
-"""Name of each capture in binary format, with a capture in text format of the same columns of the same
-server."""
+"""Capture in text format of the same columns of the same server, by name of each capture in binary format."""
 
 NOT_SENT = {
     "t_num.m": "money: the currency is not sent",
@@ -35,7 +34,7 @@ NOT_SENT = {
     "t_sys.rt": "regtype: the name is not sent",
     "t_v13.rcoll": "regcollation: the name is not sent",
 }
-"""Columns (`table.column`) whose text has information that is not in the binary form, with the reason."""
+"""Reasons why the text of a column has information that the binary form lacks, by `table.column`."""
 
 UNKNOWN_TYPES = {
     "t_range.fr": "a range that is not built in: no message tells its type",
@@ -44,13 +43,12 @@ UNKNOWN_TYPES = {
     "t_user.a": "a composite with a domain in it: no message tells the domain's type",
     "t_user.aa": "an array of it",
 }
-"""Columns (`table.column`) whose binary values have an unknown form and are rescued in hex, with the
-reason."""
+"""Reasons why a column's binary values have an unknown form and are rescued in hex, by `table.column`."""
 
 
 @cache
 def columns_of(name: str) -> dict[str, tuple[int, int, list[Cell]]]:
-    """Return type OID, type modifier and cells of each column at the end of a capture, by `table.column`."""
+    """Return each column's type OID, type modifier and cells at the end of a capture, by `table.column`."""
     tables = Tables()
     with CaptureFile(corpus.path(name)) as capture:
         for transaction in capture.transactions():

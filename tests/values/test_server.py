@@ -92,7 +92,7 @@ def compare(server: psycopg.Connection, sql: str, parameter: bytes | None = None
 
 
 def check_to_binary(texts: list[str | None], cells: list[bytes | None], oid: int) -> None:
-    """Check that `to_binary` returns the server's binary values, or refuses the type and names it."""
+    """Check that `to_binary` returns the server's binary values, or raises an error that names the type."""
     element = catalog.BY_ARRAY_OID.get(oid)
     builtin = element or catalog.BY_OID.get(oid)
     if builtin is None or builtin.name in UNSENDABLE | INDEX_ONLY | STATISTICS:
@@ -110,7 +110,7 @@ def check_to_binary(texts: list[str | None], cells: list[bytes | None], oid: int
 
 
 def has_unique_binary(name: str, text: str | None) -> bool:
-    """Return whether a text has one binary form: not NaN, and not a tsquery with optional parentheses."""
+    """Return whether a text has exactly one binary form, unlike NaN and tsquery."""
     return text is None or not (("float" in name and "NaN" in text) or name == "tsquery")
 
 
@@ -125,7 +125,7 @@ def as_binary_array(oid: int, values: list[bytes]) -> bytes:
 
 
 def query_samples(name: str) -> tuple[str, bytes, int]:
-    """Return a query for the samples of a type, its parameter, and the parameter's format code.
+    """Return a query for the samples of a type, the query's parameter, and the parameter's format code.
 
     The query has the columns `v`, the sample, and `n`, the sample's number.
     """

@@ -211,7 +211,7 @@ def test_values_of_the_captures_are_those_of_psycopg(name: str) -> None:
 
 
 def is_array_with_exceptions(text: str, type_oid: int) -> bool:
-    """Return whether an array has elements that psycopg refuses or parses and `to_python` leaves as text."""
+    """Return whether `to_python` leaves elements of the array as text that psycopg refuses or parses."""
     element = catalog.BY_ARRAY_OID.get(type_oid)
     if element is None:
         return False

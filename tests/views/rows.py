@@ -159,7 +159,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def without(row: Row, *columns: str) -> Row:
-    """Return the row without these columns."""
+    """Return the row without the named columns."""
     return {name: value for name, value in row.items() if name not in columns}
 
 
@@ -195,7 +195,7 @@ def table(
     """Return the rows of the view `table`, sorted by `sequence`.
 
     Args:
-        place: The recording.
+        place: Path or URI of the recording.
         name: Name of the table, without its namespace.
         schema: Columns of the view; None for all columns that the table ever had.
         numbers: Numbers of the segments; None for all segments.
@@ -251,5 +251,5 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _rescued(gone: Row, row: Row) -> list[tuple[str, str | None]]:
-    """Return the old row's rescued values of the columns that the change lists as unchanged."""
+    """Return the rescued values of the old row in the columns that the change lists as unchanged."""
     return [pair for pair in gone.get("_rescued_data") or () if pair[0] in row["unchanged"]]

@@ -1,4 +1,4 @@
-"""Rows of views do not depend on the size of batches, or on which transactions share a batch."""
+"""Rows of views depend neither on the size of Arrow batches nor on which transactions share a batch."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def shown(image: object) -> dict[str, str] | None:
 
 
 def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
-    """Each change has the columns of its own schema version, even between changes of other tables."""
+    """Each change has the columns of the table's schema version at that change."""
     one, other = (m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, columns(*names)) for names in ("ab", "c"))
     beside = m.Relation(2, "s", "u", ReplicaIdentity.DEFAULT, columns("x"))
     record(
@@ -188,7 +188,7 @@ def test_a_relation_can_change_inside_a_batch(tmp_path: Path) -> None:
 
 
 def test_two_tables_of_one_name_can_be_in_a_batch(tmp_path: Path) -> None:
-    """Concurrent streamed transactions can describe two OIDs of one name, if one recreates the table."""
+    """Relations with different OIDs have the same name if a streamed transaction recreates the table."""
     described = [
         m.Relation(oid, "s", "t", ReplicaIdentity.DEFAULT, columns("a", f"b{oid}")) for oid in (1, 2, 3)
     ]

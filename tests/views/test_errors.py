@@ -115,7 +115,7 @@ def test_a_damaged_keyframe_is_reported(tmp_path: Path) -> None:
 
 
 def test_changes_of_unwanted_relations_are_not_checked_against_them(tmp_path: Path) -> None:
-    """Changes of unwanted relations are decoded, but their number of columns is not checked."""
+    """Changes of relations that the view leaves out are decoded, but their number of cells is not checked."""
     wide = m.Insert(1, ("x", "y"))
     path = forged(tmp_path, T, BEGIN, wide, m.Truncate(0, (1, 1)), COMMIT)
     assert changes(tmp_path, wanted=lambda relation: False) == []
@@ -250,7 +250,7 @@ def test_metadata_is_read_concurrently_and_once(recorded: Recorded, monkeypatch:
 
 
 def test_swapped_segment_names_are_reported(recorded: Recorded, tmp_path: Path) -> None:
-    """Without this error, a query would read one segment in place of another."""
+    """Without the error, a query would read one segment in place of another."""
     folder = tmp_path / "swapped"
     shutil.copytree(recorded("pg18_p4_par_2pc", 40), folder)
     one, other = (folder / segment_name(number) for number in (3, 4))

@@ -60,7 +60,7 @@ def kind(cell: object) -> str:
 
 
 def test_values_that_columns_cannot_hold_are_rescued(tmp_path: Path) -> None:
-    """Such values are text in the column `_rescued_data`."""
+    """Values that their column's Arrow type cannot represent are text in `_rescued_data`."""
     name = m.Relation(1, "caf\udce9", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "\udcff", 25, -1),))
     far = 2**62
     record(tmp_path, m.Begin(5, far, 1), name, m.Insert(1, ("\udcff",)), m.Commit(5, 6, far))
@@ -140,7 +140,7 @@ def test_type_names_in_the_schema_are_as_in_sql(tmp_path: Path) -> None:
 
 
 def test_a_schema_version_begins_only_when_the_relation_changes(tmp_path: Path) -> None:
-    """A repeated Relation message begins no schema version, even in a new session."""
+    """An equal repeated Relation message begins no schema version, even in a new session."""
     one = m.Relation(1, "s", "t", ReplicaIdentity.DEFAULT, (m.RelationColumn(1, "id", 70_000, -1),))
     other = m.Relation(1, "s", "renamed", ReplicaIdentity.DEFAULT, one.columns)
     mood, humour = m.Type(70_000, "s", "mood"), m.Type(70_000, "s", "humour")

@@ -43,7 +43,7 @@ def texts(rows: list[Row]) -> list[str]:
 
 
 def as_expected(folder: Path) -> list[Row]:
-    """Return all rows of `changes`, after comparing them with expected rows and single-segment reads."""
+    """Return all rows of `changes`, checked against the expected rows and against single-segment reads."""
     found = in_order(changes(folder))
     assert [without(row, "position", "sequence") for row in found] == [
         one.row for one in expected_changes(folder)
@@ -182,7 +182,7 @@ def test_times_out_of_sparks_range_are_null(tmp_path: Path) -> None:
 
 
 def snapshot(folder: Path, *texts: Sequence[str]) -> None:
-    """Write a snapshot as the recorder does: one transaction per segment, gaps between their positions."""
+    """Write a snapshot like the recorder: one transaction per segment, gaps in positions between segments."""
     (folder / SNAPSHOT).mkdir()
     for number, of_one in enumerate(texts, start=1):
         inserts = [m.Insert(1, (text,)) for text in of_one]
@@ -231,7 +231,7 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
 
 
 def test_refresh_sees_new_segments_and_keeps_metadata(tmp_path: Path) -> None:
-    """The last segment's metadata is kept, and new segments are listed."""
+    """`Recording.refresh` lists new segments, and keeps the last known segment's metadata in memory."""
     with pytest.raises(Exception, match="no segments are here"):
         Recording(tmp_path)
     recording = Recording(tmp_path, may_be_empty=True)

@@ -1,4 +1,4 @@
-"""UnorderedDecoder decodes messages in any order as StreamDecoder decodes them in stream order."""
+"""UnorderedDecoder decodes shuffled messages with the same results as StreamDecoder in stream order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def context_of(rows: Iterable[tuple[Key, bytes]]) -> StreamContext:
 
 
 class Found(NamedTuple):
-    """A decoded message, and the schemas of the relations that it changes."""
+    """A decoded message, and the schemas of the relations that the message changes."""
 
     message: Message
     schemas: list[RelationSchema]
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 def read(
     rows: Sequence[tuple[Key, bytes | None]], context: StreamContext, decoder: StreamDecoder
 ) -> list[Found | DecodeError | None]:
-    """Decode rows in one batch; return for each row the message with its schemas, the error, or None."""
+    """Decode rows in one batch; return each row's message with its schemas, its error, or None for NULL."""
     keys = [pa.array(column) for column in zip(*(key for key, _ in rows), strict=True)]
     placed = UnorderedDecoder(context, decoder).decode(
         keys, pa.array([data for _, data in rows], pa.binary())
@@ -92,7 +92,7 @@ def insert(*cells: str, xid: int | None = None) -> m.Insert:
 
 @pytest.mark.parametrize("name", corpus.CAPTURES)
 def test_shuffled_captures_decode_as_in_order(name: str) -> None:
-    """Each message decodes as in stream order, with the schema versions valid at its place in the stream."""
+    """Each message decodes as in stream order, with the schema versions valid at the message."""
     header, _, samples = corpus.read(name)
     ordered = header.decoder()
     expected = []
@@ -121,7 +121,7 @@ def test_a_schema_version_is_valid_until_the_next_relation_message() -> None:
 
 
 def test_a_repeated_relation_is_kept_once() -> None:
-    """A Relation message that is repeated in a stream block differs from the first only by its xid."""
+    """A Relation message that is repeated in a stream block differs from the first one only by the xid."""
     rows = stream(
         RELATION, m.StreamStart(7, True), replace(RELATION, xid=8), insert("1", xid=8), m.StreamStop()
     )
@@ -230,7 +230,7 @@ def test_a_null_key_is_an_error() -> None:
 
 @pytest.mark.parametrize("late", [WIDER, m.StreamStart(7, True)], ids=["relation", "block"])
 def test_messages_missing_in_the_context_are_refused(late: Message) -> None:
-    """ValueError is raised, and not a row's error returned, as later messages would be decoded wrongly."""
+    """A message that the context lacks raises ValueError: the messages after it would decode wrongly."""
     context = context_of(stream(RELATION, insert("1")))
     with pytest.raises(ValueError, match=r"at 2 was not in the input when .*: the input must not change"):
         read([((2,), encode_for(late, 4))], context, new_decoder())
@@ -238,7 +238,7 @@ def test_messages_missing_in_the_context_are_refused(late: Message) -> None:
 
 @given(st.data())
 def test_shuffled_damaged_messages_decode_as_in_order(data: st.DataObject) -> None:
-    """The messages and errors are those of StreamDecoder in stream order."""
+    """UnorderedDecoder gives the same messages and errors as StreamDecoder in stream order."""
     fine = [
         RELATION,
         WIDER,

@@ -92,7 +92,7 @@ def test_text_and_binary_give_equal_rows(recorded: Recorded, name: str) -> None:
 
 
 def comparable(row: Row) -> str:
-    """Return the row without values that differ between captures, or that binary format lacks."""
+    """Return the row as text, without values that differ between captures or that binary format lacks."""
     row = {column: value for column, value in row.items() if column not in ("position", "sequence")}
     for image in ("before", "after"):
         if row[image] is not None:
@@ -137,7 +137,7 @@ def after(rows: pa.Table) -> list[Row | None]:
 
 
 def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> None:
-    """The rows have all columns that the table ever had, with types that hold all values."""
+    """The rows have all columns that the table ever had, with Arrow types that can represent all values."""
     first = relation(1, ("id", INT2), ("a", FLOAT4), ("b", TEXT), ("c", INT4), ("e", INT8))
     second = relation(1, ("b", TEXT), ("id", INT8), ("a", FLOAT8), ("d", DATE), ("c", NUMERIC), ("e", INT2))
     record(
@@ -192,7 +192,7 @@ def test_values_of_columns_missing_in_the_schema_are_rescued(tmp_path: Path) -> 
 
 
 def test_columns_that_the_table_lacks_are_null(tmp_path: Path) -> None:
-    """The schema can have columns that no schema version of the table has."""
+    """Columns of the requested schema that no schema version of the table has are NULL."""
     record(tmp_path, *transaction(10, relation(1, ("id", INT4)), m.Insert(1, ("1",))))
     more = pa.struct(
         [("later", pa.int32()), ("id", pa.int32()), (RESCUED, pa.map_(pa.string(), pa.string()))]

@@ -186,7 +186,7 @@ class UnorderedDecoder:
             data: The messages; NULL for a row without a message.
 
         Raises:
-            ValueError: The `StreamContext` lacks a Relation, Stream Start or Stream Stop message of the batch:
+            ValueError: The context lacks a Relation, Stream Start or Stream Stop message of the batch:
                 the messages have changed since the `StreamContext` was built.
         """
         ranks = self._context.ranks(keys)
