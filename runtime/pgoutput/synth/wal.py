@@ -55,15 +55,15 @@ class RowChange(WalRecord, frozen=True, eq=False):
     new: Cells | None
     """The new row; None for a delete."""
     assigned: frozenset[int] = frozenset()
-    """Attribute indices of the columns that an UPDATE sets."""
+    """Attribute indices of the columns that an UPDATE sets; empty for an insert or delete."""
 
 
 class TruncateRecord(WalRecord, frozen=True, eq=False):
     """TRUNCATE of one or more tables."""
 
     definitions: tuple[tuple[TableDefinition, TableDefinition | None, bool], ...]
-    """For each table: its definition, the definition of the root table if the table is a partition (otherwise
-    None), and whether the table is partitioned."""
+    """One tuple per table: definition of the table, definition of the root table if the table is a partition
+    (otherwise None), and whether the table is partitioned."""
     options: int
     """Bits of `TruncateOption`."""
 
@@ -77,17 +77,17 @@ class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
-    """Relcache invalidation by ALTER TABLE or TRUNCATE: definitions of the tables may have changed."""
+    """Relcache invalidation by ALTER TABLE or TRUNCATE: the tables `oids` may have new definitions."""
 
     oids: tuple[int, ...]
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """Commit, rollback or PREPARE TRANSACTION of a transaction, or rollback of a subtransaction."""
+    """COMMIT, ROLLBACK, PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED or ROLLBACK TO SAVEPOINT."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()
-    """Xids of the subtransactions that end with this record, without those rolled back before."""
+    """Xids of the subtransactions that end with this record, except subtransactions rolled back earlier."""
     gid: str | None = None
     """Global identifier of the prepared transaction; None for an ordinary commit or rollback."""
     prepare_time: int = 0
