@@ -38,7 +38,7 @@ def require_new_folder(path: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a locked temporary folder beside `target`; delete the temporary folder when the `with` ends.
+    """Yield a locked temporary folder beside `target`, and delete this folder at the end of the `with` block.
 
     Raises:
         RecordingError: Another process is writing `target`.

@@ -111,8 +111,8 @@ _PYTHON_WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     dict: lambda value: json.dumps(value, ensure_ascii=False),
     list: lambda value: json.dumps(value, ensure_ascii=False),
 }
-"""Functions that convert a Python value to text, by class. The first matching class is used, so bool precedes
-int, and datetime precedes date."""
+"""Functions that convert a Python value to text, by class of the value. The first matching class is used, so
+bool precedes int, and datetime precedes date."""
 
 
 def _strict_number(value: Any) -> Any:

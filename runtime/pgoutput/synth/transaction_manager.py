@@ -24,7 +24,7 @@ class CommitEffects(msgspec.Struct, frozen=True):
     rows: list[tuple[ScenarioTable, int, Cells | None]]
     """Changed rows as (table, row number, committed cells); the cells are None for a deleted row."""
     definitions: dict[ScenarioTable, TableDefinition]
-    """Definitions as of the commit, by table, of each table that the transaction used."""
+    """For each table that the transaction used: the definition of the table at the commit."""
 
 
 class TransactionManager(Generic[T]):

@@ -45,7 +45,7 @@ class WalRecord(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class RowChange(WalRecord, frozen=True, eq=False):
-    """Insert, update or delete of one row."""
+    """WAL record of an insert, update or delete of one row."""
 
     definition: TableDefinition
     root: TableDefinition | None
@@ -59,7 +59,7 @@ class RowChange(WalRecord, frozen=True, eq=False):
 
 
 class TruncateRecord(WalRecord, frozen=True, eq=False):
-    """TRUNCATE of one or more tables."""
+    """WAL record of a TRUNCATE of one or more tables."""
 
     definitions: tuple[tuple[TableDefinition, TableDefinition | None, bool], ...]
     """One tuple per table: definition of the table, definition of the root table if the table is a partition
@@ -69,7 +69,7 @@ class TruncateRecord(WalRecord, frozen=True, eq=False):
 
 
 class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
-    """Logical message written by pg_logical_emit_message."""
+    """WAL record of a logical message written by pg_logical_emit_message."""
 
     transactional: bool
     prefix: str
@@ -77,13 +77,13 @@ class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
-    """Relcache invalidation by ALTER TABLE or TRUNCATE: the tables `oids` may have new definitions."""
+    """WAL record of a relcache invalidation by ALTER TABLE or TRUNCATE: tables `oids` may have changed."""
 
     oids: tuple[int, ...]
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """COMMIT, ROLLBACK, PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED or ROLLBACK TO SAVEPOINT."""
+    """WAL record of a relcache invalidation by ALTER TABLE or TRUNCATE of the tables `oids`."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()

@@ -4,7 +4,7 @@
 - `Stream.of` returns the stream that a server sends for a scenario. `streams` is a strategy of the streams
   of random scenarios.
 - `broken_streams` is a strategy of streams with one fault. `corruptions` is a strategy that applies a fault
-  to one given stream, and `FAULTS` lists the faults.
+  to the stream that is its argument. `FAULTS` lists the kinds of faults.
 - `Server` serves a scenario or recording to real replication clients, in a process of its own.
 - The pytest fixtures `pgoutput_stream` and `pgoutput_server` are available wherever pgoutput is installed.
 """

@@ -1,4 +1,4 @@
-"""Format a program as Python code that can be copied into a test."""
+"""Format a `pgoutput.testing.programs.Program` as Python code that can be copied into a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generate random programs: tables of many kinds, and steps that the scenario accepts."""
+"""Generate random programs: table definitions, and database operations that a scenario accepts."""
 
 from __future__ import annotations
 

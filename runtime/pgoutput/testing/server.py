@@ -1,7 +1,7 @@
 """Run a stand-in server in a process of its own.
 
 Clients may hold the GIL while they wait for the server: psycopg does so in some calls of libpq. A stand-in
-server in a thread of the same process could then never respond.
+server in a thread of the client's process could then never respond.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ def _without_open_transactions(scenario: Scenario) -> Scenario:
 
 
 def main() -> None:
-    """Run the stand-in server of this process until standard input is closed.
+    """Run a stand-in server in this process until standard input is closed.
 
-    The source and options are read from standard input. The port and DSN, or an exception, are written to
-    standard output.
+    The source and options of `Server` are read from standard input as a pickle. The port and DSN, or an
+    exception, are written to standard output as a pickle.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this process
     out = sys.stdout.buffer

@@ -232,7 +232,7 @@ class PlacedPiece(msgspec.Struct, frozen=True):
 
 
 def place_messages(window: Window) -> tuple[IntArray, list[PlacedPiece]]:
-    """Return the positions of a window's Begin messages, and its stream blocks and ends as `PlacedPiece`."""
+    """Return the positions of a window's Begin messages, and a `PlacedPiece` for each stream block or end."""
     pieces: list[tuple[int, int, Block | None, int]] = []
     for number, one in enumerate(window.streamed):
         pieces += [(block.next_transaction, number, block, one.message_count(block)) for block in one.blocks]

@@ -1,4 +1,4 @@
-"""Build the messages of streamed transactions: stream blocks, rollbacks of savepoints, and final messages."""
+"""Build the messages of streamed transactions: stream blocks, savepoint rollbacks, and transaction ends."""
 
 from __future__ import annotations
 

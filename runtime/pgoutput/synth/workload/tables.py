@@ -26,7 +26,7 @@ _POOL_VALUES: Final = 4_096
 """Maximum number of distinct values per column kind, and of rows per row pool."""
 
 _POOL_BYTES: Final = 8 << 20
-"""Approximate maximum size of all distinct values of the text column kind together, in bytes."""
+"""Approximate maximum size of all distinct values of the column kind `note` together, in bytes."""
 
 _ALL_POOLS_BYTES: Final = 64 << 20
 """Approximate maximum size of all row pools, in bytes. Each pool has at least `_MIN_POOL_ROWS` rows."""

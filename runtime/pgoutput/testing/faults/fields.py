@@ -107,7 +107,7 @@ def _xid_of_streamed(stream: Stream, position: int) -> Messages | None:
 
 
 def _earlier_xid(stream: Stream, position: int) -> Messages | None:
-    """Set the xid in a stream block, or the subxid of Stream Abort, to an xid outside the transaction."""
+    """Set a message's xid in a stream block, or Stream Abort's subxid, to an xid outside the transaction."""
     place = stream.places[position]
     match place.message:
         case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:

@@ -25,7 +25,7 @@ def _unknown_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return (field name, cells) of a message's key tuple, old tuple or else new tuple; None without any."""
+    """Return (field name, cells) of the key, old or else new tuple of a message; None without a tuple."""
     message = stream.places[position].message
     for field in ("key", "old", "new"):
         cells: TupleData | None = getattr(message, field, None)
