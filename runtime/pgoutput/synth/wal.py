@@ -83,7 +83,7 @@ class Invalidation(WalRecord, frozen=True, eq=False):
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """WAL record of a relcache invalidation by ALTER TABLE or TRUNCATE of the tables `oids`."""
+    """WAL record of a commit, rollback, prepare, commit or rollback prepared, or rollback to savepoint."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()
