@@ -1,7 +1,7 @@
-"""Synthetic streams: scripted databases and the messages that PostgreSQL 18 would send for them.
+"""Synthetic databases, and the messages that PostgreSQL 18 would send for their transactions.
 
-A `Scenario` is a synthetic database that a test changes step by step. The scenario yields the pgoutput stream
-of its transactions, and the rows that its tables hold after each commit. `pgoutput.synth.workload` generates
+A `Scenario` is a synthetic database that a test changes step by step. The scenario yields the stream of the
+database's transactions, and the rows of all tables after each commit. `pgoutput.synth.workload` generates
 large streams for load tests.
 """
 

@@ -30,7 +30,7 @@ def require_new_folder(path: Path) -> None:
     """Check that a folder does not exist or is empty.
 
     Raises:
-        RecordingError: The path is a file or a folder with content.
+        RecordingError: The path is a file, or a folder that is not empty.
     """
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise RecordingError(f"{path} is not an empty folder; choose a new or empty folder")
@@ -38,7 +38,7 @@ def require_new_folder(path: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a locked temporary folder beside `target`; the end of the `with` block deletes the folder.
+    """Yield a locked temporary folder beside `target`, and delete this folder at the end of the `with` block.
 
     Raises:
         RecordingError: Another process is writing `target`.
@@ -54,7 +54,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
             raise RecordingError(
                 f"{target}: another process is writing it; wait for it, or choose another name"
             ) from None
-        for leftover in stage.iterdir():  # of a process that was killed
+        for leftover in stage.iterdir():  # left by a process that was killed
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         try:
             yield stage

@@ -31,7 +31,7 @@ _ALIASES: Final = {
     "time with time zone": "timetz",
     "time without time zone": "time",
 }
-"""Names of built-in types in pg_type, by their other SQL names (gram.y)."""
+"""pg_type names of built-in types, by alternative SQL name such as `bigint` (gram.y)."""
 
 _DECLARATION: Final = re.compile(r"\s*(.+?)(\s+key)?\s*", re.DOTALL)
 _TYPE: Final = re.compile(r"(.+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?\s*(\[\])?")
@@ -42,24 +42,25 @@ _MODIFIERS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "precision": lambda precision, _: precision,
     "numeric": lambda precision, scale: ((precision << 16) | (scale & 0x7FF)) + 4,
 }
-"""Functions that compute `atttypmod` from the two numbers of a declaration such as numeric(12,2), by kind of
-modifier (`modifier` in `pgoutput.catalog`)."""
+"""Functions by kind of type modifier (`modifier` in `pgoutput.catalog`). Each computes `atttypmod` from the
+two numbers of a declaration such as numeric(12,2); a missing second number is 0."""
 
 _DEFAULT_MODIFIERS: Final = {"char": 5, "character": 5, "bit": 1}
 """`atttypmod` by type name, for names with an implicit length: char means char(1)."""
 
 
 class ColumnType(msgspec.Struct, frozen=True):
-    """The type of a column."""
+    """The type of a table column: OID, type modifier, and the built-in type that gives the format."""
 
     oid: int
     """OID of the type (pg_attribute.atttypid)."""
     modifier: int = -1
     """Type modifier, -1 for none (pg_attribute.atttypmod)."""
     base_oid: int = 0
-    """OID of the built-in type whose text and binary format the values have; text for an enum."""
+    """OID of the built-in type whose text and binary format the values have: the type itself, the base type
+    of a domain, or text for an enum."""
     base_modifier: int = -1
-    """Type modifier for `base_oid`: equal to `modifier`, or that of a domain's base type."""
+    """Type modifier of the built-in type, -1 for none. For a domain: the type modifier of its base type."""
     type_message: Type | None = None
     """The Type message of a user-defined type; None for built-in types."""
     element_oid: int = 0
@@ -122,7 +123,7 @@ class TypeRegistry:
         """Return the column type that a name such as `text[]` or `numeric(12,2)` denotes.
 
         Raises:
-            ScenarioError: The type does not exist, or takes no type modifier.
+            ScenarioError: The type does not exist, or does not accept a type modifier.
         """
         if text in self._user_types:
             return self._user_types[text]
@@ -175,7 +176,7 @@ def split_qualified_name(name: str) -> tuple[str, str]:
     """Split a qualified name such as `public.orders` into schema and local name.
 
     Raises:
-        ScenarioError: The schema or the name is missing.
+        ScenarioError: The schema or the local name is missing.
     """
     namespace, dot, local = name.partition(".")
     if not (namespace and dot and local):

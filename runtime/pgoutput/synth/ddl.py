@@ -29,7 +29,7 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
     Args:
         declared: Column types by column name. A type followed by `key` marks a primary key column.
         types: The column types of the scenario.
-        first: Attribute index of the first column, from 0.
+        first: Attribute index of the first returned column, counted from 0.
 
     Raises:
         ScenarioError: A type does not exist.
@@ -45,14 +45,14 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
 
 
 def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[str]) -> TableDefinition:
-    """Return the table definition with another replica identity.
+    """Return a copy of the table definition with the replica identity `wanted`.
 
     Args:
         definition: The table definition.
         wanted: `default`, `nothing` or `full`, or the columns of a unique index.
 
     Raises:
-        ScenarioError: The replica identity is unknown, a column does not exist, or no column is given.
+        ScenarioError: The replica identity is unknown, a column does not exist, or the column list is empty.
     """
     if isinstance(wanted, str):
         if wanted not in _IDENTITIES:
@@ -70,7 +70,7 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
 def with_publication(
     definition: TableDefinition, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
 ) -> TableDefinition:
-    """Return the table definition with the publication's column list and row filter.
+    """Return a copy of the table definition with a publication's column list and row filter.
 
     Args:
         definition: The table definition.
@@ -78,7 +78,7 @@ def with_publication(
         where: Row filter as (column, operator, value); None publishes all rows.
 
     Raises:
-        ScenarioError: A column or operator does not exist, or the column's type cannot be compared.
+        ScenarioError: A column or operator does not exist, or row filters do not support the column's type.
     """
     if column_list is not None:
         names = frozenset(definition.column(name).name for name in column_list)

@@ -12,7 +12,7 @@ from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.transaction_manager import CommitEffects
 
 TableRow: TypeAlias = dict[str, str | None]
-"""A row: its values in text format, by column name."""
+"""A row: values in text format by column name; None is NULL."""
 
 
 class CommittedState(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class CommittedState(msgspec.Struct, frozen=True):
 
 
 def committed_rows(table: ScenarioTable) -> list[TableRow]:
-    """Return the committed rows of a table, in insertion order."""
+    """Return the committed rows of a table, or of each of its partitions in turn, in insertion order."""
     return [
         row
         for leaf in table.leaves()

@@ -19,8 +19,8 @@ class HeapAccess:
     """Reads rows, writes rows and locks tables for one transaction of a scenario.
 
     Args:
-        manager: Tracks the tables and rows that the transaction changes.
-        transaction: The transaction, used as the owner of rows and locks.
+        manager: Transaction manager of the scenario.
+        transaction: The transaction that holds the locks and changes the rows.
     """
 
     def __init__(self, manager: TransactionManager[Any], transaction: object) -> None:
@@ -31,7 +31,7 @@ class HeapAccess:
         """Lock a table in ROW EXCLUSIVE mode for the transaction.
 
         Raises:
-            ScenarioError: Another transaction has truncated or altered the table and has not ended.
+            ScenarioError: Another open transaction has truncated or altered the table.
         """
         if table.access_exclusive_holder not in (None, self._transaction):
             raise ScenarioError(
@@ -60,11 +60,13 @@ class HeapAccess:
             table.access_exclusive_holder = self._transaction
 
     def find_row(self, table: ScenarioTable, where: Mapping[str, Any]) -> tuple[ScenarioTable, Row, Cells]:
-        """Find the row with these column values; return its table or partition, the row, and its cells.
+        """Return the row with the column values `where`, as (table or partition, row, cells of the row).
+
+        If all matching rows have equal cells, the first of these rows is returned.
 
         Raises:
-            ScenarioError: No row matches, several different rows match, or another open transaction has
-                changed the row.
+            ScenarioError: `where` is empty, no row matches, rows with different cells match, or another open
+                transaction has changed the row.
         """
         if not where:
             raise ScenarioError(
@@ -118,7 +120,7 @@ class HeapAccess:
             itself: The row that is updated, which may keep its key values; None for an insert.
 
         Returns:
-            A function that releases the new reservations.
+            A function that releases the keys that this call has reserved.
 
         Raises:
             ScenarioError: A key column is NULL, another row has the key, or an open transaction has changed a
@@ -144,7 +146,7 @@ class HeapAccess:
             if any(cells is not None and _has_key(cells, key, values) for cells in visible):
                 raise ScenarioError(f"{leaf.definition.full_name} has a row with {shown} already")
             keys.append((key, values))
-        # A set difference would visit every reservation.
+        # A set difference with `key_reservations` would visit every reservation.
         new = {key for key in keys if key not in leaf.key_reservations}
         leaf.key_reservations |= dict.fromkeys(keys, self._transaction)
         return lambda: leaf.release_keys(new)
@@ -156,7 +158,7 @@ class HeapAccess:
         return lambda: _restore_row(leaf, row, None, self._transaction)
 
     def replace_row(self, leaf: ScenarioTable, row: Row, cells: Cells | None) -> Undo:
-        """Replace or delete (`cells` is None) a row, and return the function that undoes the change."""
+        """Replace or (if `cells` is None) delete a row; return the function that undoes the change."""
         before, writer = row.current, row.writer
         row.current, row.writer = cells, self._transaction
         leaf.index_row(row)
@@ -164,7 +166,7 @@ class HeapAccess:
         return lambda: _restore_row(leaf, row, before, writer)
 
     def truncate(self, leaf: ScenarioTable, part: object) -> Undo:
-        """Delete all rows that the transaction sees, and return the function that undoes the truncation.
+        """Delete all visible rows of a table, and return the function that undoes the truncation.
 
         Args:
             leaf: The table or partition.
@@ -184,7 +186,7 @@ class HeapAccess:
         """Convert the values of columns whose type changed; return the function that undoes the conversion.
 
         Raises:
-            ScenarioError: The new type cannot represent a value. No row has changed.
+            ScenarioError: The new type cannot represent a value. All rows are unchanged.
         """
         rows = [(row, _convert_cells(row.current, columns)) for row in self._visible_rows(table)]
         undos = [self.replace_row(table, row, cells) for row, cells in rows]

@@ -1,4 +1,4 @@
-"""Options of START_REPLICATION."""
+"""Stream options: the options of START_REPLICATION."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def non_default(self) -> dict[str, str]:
-        """Return the values that differ from their default as text, by option name; without proto_version."""
+        """Return the options that differ from their default, except proto_version, as text by option name."""
         return {
             name: value if isinstance(value, str) else "on"
             for name in OPTIONS

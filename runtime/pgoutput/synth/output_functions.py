@@ -90,7 +90,7 @@ def _interval(value: Any, modifier: int) -> str:
 
 
 def _text(name: str, data: bytes) -> str:
-    """Return the server's text of a value in binary format."""
+    """Return in text format the value of type `name` that `data` holds in binary format."""
     return decode_binary(data, BY_NAME[name].oid)
 
 
@@ -101,7 +101,7 @@ def _since_midnight(value: time) -> int:
 
 
 def _rounded(microseconds: int, modifier: int) -> int:
-    """Round microseconds to the type modifier's precision, half away from zero (AdjustTimeForTypmod)."""
+    """Round microseconds to `modifier` decimals of a second, half away from zero (AdjustTimeForTypmod)."""
     if not 0 <= modifier <= _FRACTION_DIGITS:
         return microseconds
     unit: int = 10 ** (_FRACTION_DIGITS - modifier)
@@ -118,7 +118,7 @@ def _jsonb(value: Any, modifier: int) -> str:
 
 
 def _jsonb_text(value: Any) -> str:
-    """Return jsonb text (jsonb_out): keys sorted by length first, numbers without exponent."""
+    """Return jsonb text (jsonb_out): keys sorted by length, then by bytes; numbers without exponent."""
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
         return "{" + ", ".join(f"{_jsonb_text(key)}: {_jsonb_text(value[key])}" for key in keys) + "}"
@@ -141,4 +141,4 @@ _OUTPUT_FUNCTIONS: Final[Mapping[str, Callable[[Any, int], str]]] = {
     "json": _json,
     "jsonb": _jsonb,
 }
-"""Functions that convert a Python value and a type modifier to text, by type name."""
+"""Functions by type name. Each converts a Python value to text; the second argument is `atttypmod`."""

@@ -1,4 +1,4 @@
-"""The pgoutput plugin: Type and Relation messages, row filters, column lists and tuple encoding.
+"""Model of the output plugin pgoutput: Type and Relation messages, row filters, column lists and tuples.
 
 Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 """
@@ -26,19 +26,19 @@ from pgoutput.values import encode_binary
 from pgoutput.wire import UNCHANGED
 
 WriteMessage = Callable[[int, Message], None]
-"""Function that sends a message; the first argument is the `wal_start` of its XLogData."""
+"""Function that sends a message. Arguments: `wal_start` of the XLogData envelope, and the message."""
 
 INVALID_LSN: Final = 0
-"""`wal_start` of a message that another message of the same change follows (WalSndPrepareWrite, last_write
-false)."""
+"""`wal_start` of Type and Relation messages, and of a message before Origin (WalSndPrepareWrite with
+last_write false)."""
 
 
 class OutputPlugin:
-    """The pgoutput plugin of one connection, which turns decoded changes into messages.
+    """The output plugin pgoutput of one connection: writes the messages for decoded changes.
 
     Args:
         options: Options of START_REPLICATION.
-        via_root: Whether the publication has publish_via_partition_root.
+        via_root: Whether the publication has the option publish_via_partition_root.
         write: Function that sends a message.
     """
 
@@ -49,7 +49,7 @@ class OutputPlugin:
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
         self._sent_relations_in: dict[int, set[int]] = {}
-        """Xids of the streamed transactions in which a relation was sent, by relation OID (streamed_txns)."""
+        """By relation OID: xids of streamed transactions that sent the Relation message (streamed_txns)."""
 
     def invalidate(self, oid: int) -> None:
         """Make the next change of a relation send its Relation message again (rel_sync_cache_relation_cb)."""
@@ -59,7 +59,7 @@ class OutputPlugin:
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Write a Begin message. The caller does this at the transaction's first published change."""
+        """Write a Begin message. Called at the first published change of the transaction."""
         self._write_opening(lsn, messages.Begin(end.lsn, end.time, end.top), end.origin)
 
     def commit(self, end: TransactionEnd) -> None:
@@ -92,7 +92,7 @@ class OutputPlugin:
     # Streamed transactions
 
     def stream_start(self, lsn: int, xid: int, first: bool, origin: ReplicationOrigin | None) -> None:
-        """Write a Stream Start message, followed by Origin in the first stream block of a transaction."""
+        """Write a Stream Start message, and Origin in the first stream block of a replicated transaction."""
         # The origin's commit LSN is not known while the transaction is in progress.
         sent_origin = msgspec.structs.replace(origin, lsn=0) if origin is not None and first else None
         self._write_opening(lsn, messages.StreamStart(xid, first), sent_origin)
@@ -110,7 +110,7 @@ class OutputPlugin:
     def stream_commit(self, end: TransactionEnd) -> None:
         """Write a Stream Commit message.
 
-        Relation messages sent in the transaction now count as sent for all transactions.
+        The Relation messages sent in the transaction then count as sent for all later transactions.
         """
         self._write(end.end_lsn, messages.StreamCommit(end.top, end.lsn, end.end_lsn, end.time))
         self._sent_relations |= self._forget_stream(end.top)
@@ -144,8 +144,8 @@ class OutputPlugin:
     def truncate(self, change: TruncateRecord, streamed: bool, begin: Callable[[], None]) -> None:
         """Write a Truncate message (pgoutput_truncate).
 
-        With publish_via_partition_root the message lists only root tables, otherwise only partitions and
-        plain tables.
+        With publish_via_partition_root the message lists partitioned tables but no partitions, otherwise
+        partitions but no partitioned tables.
 
         Args:
             change: WAL record of the TRUNCATE.
@@ -166,7 +166,7 @@ class OutputPlugin:
         """Write a logical message (pgoutput_message).
 
         In a stream block the message has the xid of the top-level transaction, even if a subtransaction
-        emitted it.
+        emitted the message.
 
         Args:
             record: WAL record of the logical message.
@@ -200,7 +200,7 @@ class OutputPlugin:
     def _maybe_send_schema(
         self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
     ) -> None:
-        """Write the Type and Relation messages of a table, unless the client has them (maybe_send_schema)."""
+        """Write the Type and Relation messages of a table, unless already sent (maybe_send_schema)."""
         if xid is None:
             is_sent = definition.oid in self._sent_relations
         else:
@@ -263,7 +263,7 @@ class OutputPlugin:
         cells: Cells,
         unchanged: set[Column] | frozenset[Column] = frozenset(),
     ) -> TupleData:
-        """Return the published cells of a row (logicalrep_write_tuple)."""
+        """Return the published cells of a row, UNCHANGED for `unchanged` columns (logicalrep_write_tuple)."""
         return tuple(
             UNCHANGED if column in unchanged else self._cell(cell(cells, column), column)
             for column in definition.published_columns
@@ -279,7 +279,7 @@ class OutputPlugin:
             data = encode_binary(text, column.type.base_oid)
         except ValueError as error:
             raise ScenarioError(f"column {column.name} in binary format: {error}") from None
-        if column.type.element_oid:  # follows the dimension count and the NULL flag (array_send)
+        if column.type.element_oid:  # the element OID follows dimension count and NULL flag (array_send)
             data = data[:8] + column.type.element_oid.to_bytes(4, "big") + data[12:]
         return data
 
@@ -303,8 +303,8 @@ def _unchanged_toast_columns(change: RowChange) -> set[Column]:
 def _logged_old_row(change: RowChange) -> Cells | None:
     """Return the old row that the WAL record of an update contains, or None (ExtractReplicaIdentity).
 
-    With REPLICA IDENTITY FULL the record contains the whole row. Otherwise the record contains the key if a
-    key column changed or is TOASTed.
+    With REPLICA IDENTITY FULL the record contains the whole row. Otherwise the record contains the columns of
+    the replica identity, if the update changed a value in these columns or an old value is TOASTed.
     """
     definition = change.definition
     assert change.old is not None

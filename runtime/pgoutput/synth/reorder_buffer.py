@@ -46,7 +46,7 @@ class _Txn(msgspec.Struct, eq=False):
     """Xids of the subtransactions sent in stream blocks; after the first block also the transaction's own
     xid."""
     invalidations: list[Invalidation] = []
-    """Relcache invalidations by this transaction, also in rolled-back subtransactions
+    """Relcache invalidations of the transaction, including its rolled-back subtransactions
     (txn->invalidations)."""
     rolled_back_xids: set[int] = set()
     """Xids of the subtransactions that were rolled back."""
@@ -122,7 +122,7 @@ class ReorderBuffer:
     # Records of open transactions
 
     def _get_txn(self, record: BufferedRecord) -> _Txn:
-        """Return a record's transaction; create it if the record is its first (ReorderBufferTXNByXid)."""
+        """Return a record's transaction; the first record creates the `_Txn` (ReorderBufferTXNByXid)."""
         return self._txns.setdefault(record.top, _Txn(record.top, record.lsn))
 
     def _queue(self, record: BufferedRecord) -> None:
@@ -136,7 +136,7 @@ class ReorderBuffer:
             self._check_memory(record.lsn)
 
     def _check_memory(self, lsn: int) -> None:
-        """Stream the largest transactions until unsent changes fit `work_mem`.
+        """Stream the largest transactions until the unsent changes of all transactions fit into `work_mem`.
 
         Follows ReorderBufferCheckMemoryLimit.
         """
@@ -170,7 +170,7 @@ class ReorderBuffer:
                 self._senders[type(change)](change, streamed, begin)
 
     def _discard_changes(self, txn: _Txn) -> None:
-        """Discard the transaction's changes and execute its invalidations (ReorderBufferTruncateTXN)."""
+        """Discard a transaction's unsent changes and execute its invalidations (ReorderBufferTruncateTXN)."""
         txn.changes, txn.size = [], 0
         for oid in txn.distributed_oids.union(*(record.oids for record in txn.invalidations)):
             self._plugin.invalidate(oid)
@@ -239,7 +239,10 @@ class ReorderBuffer:
         del self._txns[txn.xid]
 
     def _abort(self, txn: _Txn, end: TransactionEnd) -> None:
-        """Discard a transaction, or a subtransaction with its children (DecodeAbort)."""
+        """Discard a transaction, or a subtransaction with its children; if streamed, write Stream Abort.
+
+        Follows DecodeAbort.
+        """
         ended_xids = (*end.children, end.xid)
         for xid in ended_xids:
             if xid in txn.streamed_xids:
@@ -256,7 +259,7 @@ class ReorderBuffer:
         txn.size = sum(map(_record_bytes, txn.changes))
 
     def _is_skipped(self, end: TransactionEnd) -> bool:
-        """Return whether a transaction is not sent: it was acknowledged, or its origin is excluded.
+        """Return whether a transaction is not sent because it was acknowledged or its origin is excluded.
 
         Follows SnapBuildXactNeedsSkip and FilterByOrigin.
         """
@@ -274,7 +277,7 @@ class ReorderBuffer:
                 other.distributed_oids.update(*(record.oids for record in txn.invalidations))
 
     def _accept_invalidations(self, txn: _Txn) -> None:
-        """Execute the invalidations that the commit sends to all processes (AcceptInvalidationMessages).
+        """Execute the invalidations that a commit sends to all server processes (AcceptInvalidationMessages).
 
         The walsender is assumed to receive these invalidations before it decodes the commit record. On a
         server this order is usual but not guaranteed.

@@ -1,4 +1,4 @@
-"""Scenarios: synthetic databases that a test controls, and the streams that a server would send for them."""
+"""Scenarios: synthetic databases that a test controls, with the streams that a server would send."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scenario:
 
     Attributes:
         options: Default options of `stream`.
-        tables: All tables and partitions, by their name with schema at creation.
+        tables: All tables and partitions, by name with schema. A later rename does not change this key.
         wal: The simulated write-ahead log.
         publish_via_partition_root: Whether changes of partitions are published as changes of their root
             table.
@@ -123,9 +123,9 @@ class Scenario:
             replica_identity: `default`, `full` or `nothing`, or the columns of a unique index as a list.
             published: Whether the table is part of the publication.
             column_list: Names of the published columns; None publishes all columns.
-            where: Row filter of the publication: a column, one of = <> < <= > >=, and a value. None publishes
-                all rows.
-            partition_by: Column whose values select the partition (PARTITION BY LIST).
+            where: Row filter of the publication as (column, operator, value); operators: = <> < <= > >=.
+                None publishes all rows.
+            partition_by: Column whose values select the partition (PARTITION BY LIST), or None.
             partitions: Column values of each partition, by partition name without schema.
             named: More column types, as keyword arguments named like the columns.
 
@@ -223,7 +223,7 @@ class Scenario:
 
         Args:
             after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-            options: Stream options (fields of `StreamOptions`) that replace those of the scenario.
+            options: Stream options (fields of `StreamOptions`) that override `Scenario.options`.
 
         Raises:
             ValueError: The protocol version does not support an option.
@@ -243,7 +243,7 @@ class Scenario:
 
         Args:
             after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-            options: Stream options (fields of `StreamOptions`) that replace those of the scenario.
+            options: Stream options (fields of `StreamOptions`) that override `Scenario.options`.
 
         Raises:
             ValueError: The protocol version does not support an option.
@@ -258,7 +258,7 @@ class Scenario:
     # Expected rows
 
     def rows(self, table: ScenarioTable) -> list[TableRow]:
-        """Return the committed rows of a table, in insertion order."""
+        """Return the committed rows of a table, or of each of its partitions in turn, in insertion order."""
         return committed_rows(table)
 
     def history(self) -> Iterator[CommittedState]:

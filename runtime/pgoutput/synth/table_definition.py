@@ -27,7 +27,7 @@ class Column(msgspec.Struct, frozen=True):
     """A column of a table."""
 
     number: int
-    """Attribute index, from 0 (pg_attribute.attnum less 1)."""
+    """Attribute index, from 0 (pg_attribute.attnum minus 1)."""
     name: str
     type: ColumnType
     primary: bool = False
@@ -60,7 +60,7 @@ _COMPARABLE: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("text", "varchar"), str.encode),
     "bool": str,
 }
-"""Functions that convert text to a Python value that sorts as on the server (collation C), by type name."""
+"""Functions by type name. Each converts text to a Python value that sorts as on the server (collation C)."""
 
 
 def _numeric_sort_key(number: Decimal) -> tuple[bool, Decimal]:
@@ -98,7 +98,7 @@ class RowFilter(msgspec.Struct, frozen=True):
 
 
 class TableDefinition(msgspec.Struct, frozen=True, dict=True):
-    """Columns, replica identity and publication settings of a table, until the next ALTER TABLE."""
+    """Columns, replica identity and publication settings of a table, valid until the next ALTER TABLE."""
 
     oid: int
     namespace: str
@@ -114,7 +114,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
     where: RowFilter | None = None
     """Row filter of the publication; None publishes all rows."""
     attribute_count: int = 0
-    """Number of columns ever created, including dropped ones (pg_class.relnatts)."""
+    """Number of columns ever created, including dropped columns (pg_class.relnatts)."""
 
     @property
     def full_name(self) -> str:
@@ -185,7 +185,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         raise ScenarioError(f"{self.full_name} has no column {name}; it has {known}")
 
     def to_texts(self, values: Mapping[str, Any]) -> dict[str, str | None]:
-        """Convert Python values to text format. `values` and the result are by column name.
+        """Return the Python values `values` in text format. Argument and result are dicts by column name.
 
         Raises:
             ScenarioError: A column does not exist, or its type cannot represent the value.
@@ -200,7 +200,7 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         return texts
 
     def fill_row(self, old: Cells, given: Mapping[str, str | None]) -> Cells:
-        """Return row `old` with the values `given` by column name. Columns missing in `old` are NULL."""
+        """Return row `old` with the values `given` (text by column name). Columns missing in both: NULL."""
         cells = [*old, *(None,) * (self.attribute_count - len(old))]
         for name, text in given.items():
             cells[self.column(name).number] = text
@@ -227,5 +227,5 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
 
 
 def cell(cells: Cells, column: Column) -> str | None:
-    """Return the value of one column in a row; None for NULL and for a column added after the row."""
+    """Return the value of one column in a row; None for NULL or a column newer than the row."""
     return cells[column.number] if column.number < len(cells) else None

@@ -11,14 +11,14 @@ from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
 
 
 class Row(msgspec.Struct, eq=False):
-    """A row with its committed version and the version of the open transaction that changed it."""
+    """A row of a table: committed cells, and the cells that the open transaction `writer` has written."""
 
     number: int
-    """The row's key in `ScenarioTable.rows`."""
+    """Row number: key of the row in `ScenarioTable.rows`."""
     committed: Cells | None
     """Committed cells; None if no insert of the row is committed, or a committed change deleted the row."""
     current: Cells | None
-    """Cells as the open transaction `writer` sees them; None if the transaction deleted the row."""
+    """Newest cells, uncommitted if `writer` is not None; None if the row is deleted."""
     writer: object = None
     """The open transaction that changed the row, or None."""
 
@@ -31,8 +31,8 @@ class ScenarioTable:
     """A table of a scenario; created by `Scenario.table`.
 
     Attributes:
-        definition: Current definition, as seen by the transaction that altered the table.
-        committed_definition: Committed definition, as seen by all other transactions.
+        definition: Newest definition, as seen by the open transaction that altered the table.
+        committed_definition: Definition at the last commit, as seen by all other transactions.
         initial_definition: Definition at creation.
         root: The partitioned table that this table is a partition of, or None.
         partitions: The partitions, by name without schema. A table with partitions stores no rows itself.
@@ -52,11 +52,11 @@ class ScenarioTable:
         self.row_exclusive_holders: set[object] = set()
         """Open transactions that hold a ROW EXCLUSIVE lock on the table."""
         self.access_exclusive_holder: object = None
-        """Open transaction that has truncated or altered the table, or None. Others cannot use the table."""
+        """Open transaction that locks out all others because it truncated or altered the table, or None."""
         self.truncated_in: object = None
-        """Transaction or savepoint that last truncated the table (rd_newRelfilelocatorSubid), or None."""
+        """Open transaction or savepoint that has truncated the table (rd_newRelfilelocatorSubid), or None."""
         self.key_reservations: dict[tuple[tuple[Column, ...], Cells], object] = {}
-        """Open transactions, by the key columns and key values that they have written.
+        """Open transaction that has written a key, by (key columns, key values).
 
         A reservation is kept even if the transaction changes the key of the row again.
         """
@@ -116,7 +116,7 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: tuple[Column, ...], values: Cells) -> list[Row]:
-        """Return the rows whose current or committed cells have these values in the columns of a key."""
+        """Return the rows whose current or committed cells have the values `values` in the columns `key`."""
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if any(_key_values(state, key) == values for state in _versions(row))]
         return list(rows)

@@ -1,4 +1,4 @@
-"""Convert Python values to text format, as the server's output functions write it."""
+"""Convert Python values to the text format that the server's output functions write."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
 def _check_text(text: str, type_oid: int) -> None:
     """Check that a server could write the text, by encoding the text in binary format.
 
-    The text is not checked if the binary format of the type does not follow from the text.
+    Text of money, of `reg` types such as regclass and of types without a binary format is not checked.
 
     Raises:
         ScenarioError: The type's input function would refuse the text.
@@ -111,8 +111,8 @@ _PYTHON_WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     dict: lambda value: json.dumps(value, ensure_ascii=False),
     list: lambda value: json.dumps(value, ensure_ascii=False),
 }
-"""Functions that convert a Python value to text, by class. The first matching class is used, so bool precedes
-int, and datetime precedes date."""
+"""Functions that convert a Python value to text, by class of the value. The first matching class is used, so
+bool precedes int, and datetime precedes date."""
 
 
 def _strict_number(value: Any) -> Any:
@@ -178,7 +178,7 @@ def _numeric(value: Any, type_: ColumnType) -> str:
 
 
 def _varchar(value: Any, type_: ColumnType) -> str:
-    """Return a value as text, after checking that it fits the maximum length of the varchar or char type."""
+    """Return a value as text, after checking the maximum length of the varchar or char type."""
     text = _from_python(value)
     length = type_.base_modifier - _LENGTH_HEADER
     if 0 <= length < len(text):
@@ -204,7 +204,7 @@ have one canonical text."""
 
 
 def _array_element(value: Any, type_: ColumnType) -> str:
-    """Return an array element, quoted as array_out does."""
+    """Return an array element or sub-array as text, quoted as array_out does."""
     if isinstance(value, list | tuple):
         return "{" + ",".join(_array_element(item, type_) for item in value) + "}"
     text = to_text(value, type_)

@@ -66,7 +66,7 @@ class TransactionScope(ABC):
 
     @property
     def xid(self) -> int:
-        """Transaction id of the (sub)transaction, assigned at its first change."""
+        """Xid of the transaction or subtransaction, assigned at its first change or at the first access."""
         if not self._assigned_xid:
             if self._parent is not None:
                 assert self._parent.xid  # a parent gets its xid first (AssignTransactionId)
@@ -146,8 +146,8 @@ class TransactionScope(ABC):
         """Truncate tables (TRUNCATE).
 
         Args:
-            tables: All tables to truncate. A scenario has no foreign keys, so name the tables that CASCADE
-                would reach.
+            tables: All tables to truncate. A scenario has no foreign keys, so include the tables that
+                CASCADE would reach.
             cascade: Whether the Truncate message has the CASCADE option.
             restart_identity: Whether the Truncate message has the RESTART IDENTITY option.
 
@@ -185,7 +185,7 @@ class TransactionScope(ABC):
     ) -> None:
         """Alter a table (ALTER TABLE).
 
-        The stream shows only a new Relation message before the table's next change.
+        The stream does not contain ALTER TABLE, only a new Relation message before the table's next change.
 
         Args:
             table: The table.

@@ -13,7 +13,7 @@ from pgoutput.synth.tables import Row, ScenarioTable
 from pgoutput.synth.wal import TransactionEnd, WriteAheadLog
 
 T = TypeVar("T")
-"""Class of the prepared transactions that the manager keeps."""
+"""Class of the transactions that a `TransactionManager` tracks."""
 
 
 class CommitEffects(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class CommitEffects(msgspec.Struct, frozen=True):
     rows: list[tuple[ScenarioTable, int, Cells | None]]
     """Changed rows as (table, row number, committed cells); the cells are None for a deleted row."""
     definitions: dict[ScenarioTable, TableDefinition]
-    """Definition at the commit of each table that the transaction used."""
+    """For each table that the transaction used: the definition of the table at the commit."""
 
 
 class TransactionManager(Generic[T]):
@@ -61,7 +61,7 @@ class TransactionManager(Generic[T]):
         self._rows.setdefault(transaction, {})[row] = table
 
     def commit(self, transaction: object, record: TransactionEnd) -> None:
-        """Commit the row changes and table definitions of a transaction, and add them to `commits`."""
+        """Commit the row changes and table definitions of a transaction; append the effects to `commits`."""
         rows = []
         for row, table in self._rows.get(transaction, {}).items():
             if row.writer is transaction:  # rows of a rolled-back savepoint may have another writer

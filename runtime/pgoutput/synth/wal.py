@@ -45,7 +45,7 @@ class WalRecord(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class RowChange(WalRecord, frozen=True, eq=False):
-    """Insert, update or delete of one row."""
+    """WAL record of an insert, update or delete of one row."""
 
     definition: TableDefinition
     root: TableDefinition | None
@@ -55,21 +55,21 @@ class RowChange(WalRecord, frozen=True, eq=False):
     new: Cells | None
     """The new row; None for a delete."""
     assigned: frozenset[int] = frozenset()
-    """Attribute indices of the columns that an UPDATE sets."""
+    """Attribute indices of the columns that an UPDATE sets; empty for an insert or delete."""
 
 
 class TruncateRecord(WalRecord, frozen=True, eq=False):
-    """TRUNCATE of one or more tables."""
+    """WAL record of a TRUNCATE of one or more tables."""
 
     definitions: tuple[tuple[TableDefinition, TableDefinition | None, bool], ...]
-    """For each table: its definition, the definition of the root table if the table is a partition (otherwise
-    None), and whether the table is partitioned."""
+    """One tuple per table: definition of the table, definition of the root table if the table is a partition
+    (otherwise None), and whether the table is partitioned."""
     options: int
     """Bits of `TruncateOption`."""
 
 
 class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
-    """Logical message written by pg_logical_emit_message."""
+    """WAL record of a logical message written by pg_logical_emit_message."""
 
     transactional: bool
     prefix: str
@@ -77,17 +77,17 @@ class LogicalMessageRecord(WalRecord, frozen=True, eq=False):
 
 
 class Invalidation(WalRecord, frozen=True, eq=False):
-    """Relcache invalidation by ALTER TABLE or TRUNCATE: definitions of the tables may have changed."""
+    """WAL record of a relcache invalidation by ALTER TABLE or TRUNCATE: tables `oids` may have changed."""
 
     oids: tuple[int, ...]
 
 
 class TransactionEnd(WalRecord, frozen=True, eq=False):
-    """Commit, rollback or PREPARE TRANSACTION of a transaction, or rollback of a subtransaction."""
+    """WAL record of a commit, rollback, prepare, commit or rollback prepared, or rollback to savepoint."""
 
     kind: Literal["commit", "abort", "prepare", "commit_prepared", "rollback_prepared"]
     children: tuple[int, ...] = ()
-    """Xids of the subtransactions that end with this record, without those rolled back before."""
+    """Xids of the subtransactions that end with this record, except subtransactions rolled back earlier."""
     gid: str | None = None
     """Global identifier of the prepared transaction; None for an ordinary commit or rollback."""
     prepare_time: int = 0

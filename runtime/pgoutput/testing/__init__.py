@@ -1,10 +1,10 @@
 """Tools to test software that reads streams: valid streams, streams with a fault, and a stand-in server.
 
 - `shop` returns an example scenario. `scenarios` is a Hypothesis strategy of random scenarios.
-- `Stream.of` returns the stream that a server sends for a scenario. `streams` is a strategy of such
-  streams.
+- `Stream.of` returns the stream that a server sends for a scenario. `streams` is a strategy of the streams
+  of random scenarios.
 - `broken_streams` is a strategy of streams with one fault. `corruptions` is a strategy that applies a fault
-  to one given stream, and `FAULTS` lists the faults.
+  to the stream that is its argument. `FAULTS` lists the kinds of faults.
 - `Server` serves a scenario or recording to real replication clients, in a process of its own.
 - The pytest fixtures `pgoutput_stream` and `pgoutput_server` are available wherever pgoutput is installed.
 """
@@ -44,8 +44,8 @@ _MODULES: Final = {
     "Server": "server",
     "shop": "example",
 }
-"""Submodule that defines each public name. A submodule is imported at the first use of one of its names,
-because pytest imports this package in every session."""
+"""Submodules by public name. The first use of a public name imports its submodule, because pytest imports
+this package in every session."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""An example scenario with the message types and special cases that a program must handle."""
+"""An example scenario with the message types and special cases that every reader of streams must handle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _LARGE_LENGTH: Final = 3000
 send the text again."""
 
 _IMPORTED_ROWS: Final = 400
-"""Number of rows in each part of the shop's large transaction, which is streamed if streaming is enabled."""
+"""Number of rows in each of three parts of the large transaction of `shop`. The transaction is streamed
+unless the option `streaming` is `off`."""
 
 
 def shop(**options: Unpack[ScenarioOptions]) -> Scenario:

@@ -1,4 +1,4 @@
-"""Keyword arguments for the options of a scenario."""
+"""Types of the keyword arguments of `pgoutput.synth.Scenario`."""
 
 from __future__ import annotations
 

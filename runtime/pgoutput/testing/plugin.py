@@ -30,7 +30,7 @@ def pgoutput_stream() -> MakeStream:
     """Return a function that returns the stream that a PostgreSQL server sends for a scenario.
 
     `pgoutput_stream(scenario=None, **options)` returns a `pgoutput.testing.Stream`, whose `messages` are
-    bytes. Without a scenario, the stream is that of `pgoutput.testing.shop`. The options are those of
+    bytes. Without a scenario, the stream is that of `pgoutput.testing.shop`. `options` are options of
     `pgoutput.synth.Scenario`, such as `proto_version=1`, `streaming="on"`, `two_phase=True` or `binary=True`.
     """
     from pgoutput.testing import Stream, shop

@@ -1,4 +1,4 @@
-"""Programs: sequences of database operations as data, to run them in a scenario and on a real server.
+"""Programs: sequences of database operations as data, which can run in a scenario and on a real server.
 
 `pgoutput.testing.random_programs` generates programs. The random decisions come from a `Choices`: Hypothesis
 or a random number generator.
@@ -59,50 +59,50 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Begin(Step, frozen=True):
-    """BEGIN, with an optional replication origin."""
+    """Step that executes BEGIN, with an optional replication origin."""
 
     origin: str | None = None
     """Name of the replication origin, or None."""
     origin_lsn: int = 0
-    """LSN of the transaction's commit on the origin node."""
+    """LSN of the transaction's commit on the origin node; 0 without a replication origin."""
 
 
 class End(Step, frozen=True):
-    """COMMIT or ROLLBACK."""
+    """Step that executes COMMIT or ROLLBACK."""
 
     commit: bool
-    """Whether to commit the transaction."""
+    """True for COMMIT, False for ROLLBACK."""
 
 
 class Savepoint(Step, frozen=True):
-    """SAVEPOINT, which begins a subtransaction."""
+    """Step that executes SAVEPOINT and so begins a subtransaction."""
 
 
 class EndSavepoint(Step, frozen=True):
-    """RELEASE SAVEPOINT, or ROLLBACK TO SAVEPOINT and RELEASE SAVEPOINT."""
+    """Step that executes RELEASE SAVEPOINT, or ROLLBACK TO SAVEPOINT and then RELEASE SAVEPOINT."""
 
     release: bool
-    """Whether to keep the changes of the subtransaction."""
+    """True to keep the changes of the subtransaction, False to roll back to the savepoint."""
 
 
 class Prepare(Step, frozen=True):
-    """PREPARE TRANSACTION."""
+    """Step that executes PREPARE TRANSACTION."""
 
     gid: str
     """Global transaction identifier."""
 
 
 class EndPrepared(Step, frozen=True):
-    """COMMIT PREPARED or ROLLBACK PREPARED, on the connection that prepared the transaction."""
+    """Step that commits or rolls back a prepared transaction, on the connection that prepared it."""
 
     gid: str
     """Global transaction identifier."""
     commit: bool
-    """Whether to commit the prepared transaction."""
+    """True for COMMIT PREPARED, False for ROLLBACK PREPARED."""
 
 
 class Insert(Step, frozen=True):
-    """INSERT of one row."""
+    """Step that inserts one row (INSERT)."""
 
     table: str
     """Name of the table, as in `TableDefinition.name`."""
@@ -111,7 +111,7 @@ class Insert(Step, frozen=True):
 
 
 class Update(Step, frozen=True):
-    """UPDATE of one row."""
+    """Step that updates one row (UPDATE)."""
 
     table: str
     """Name of the table, as in `TableDefinition.name`."""
@@ -122,7 +122,7 @@ class Update(Step, frozen=True):
 
 
 class Delete(Step, frozen=True):
-    """DELETE of one row."""
+    """Step that deletes one row (DELETE)."""
 
     table: str
     """Name of the table, as in `TableDefinition.name`."""
@@ -131,7 +131,7 @@ class Delete(Step, frozen=True):
 
 
 class Truncate(Step, frozen=True):
-    """TRUNCATE."""
+    """Step that executes TRUNCATE for one or more tables."""
 
     tables: tuple[str, ...]
     """Names of the tables, as in `TableDefinition.name`."""
@@ -142,7 +142,7 @@ class Truncate(Step, frozen=True):
 
 
 class Alter(Step, frozen=True):
-    """ALTER TABLE."""
+    """Step that executes ALTER TABLE for one table."""
 
     table: str
     """Name of the table, as in `TableDefinition.name`."""
@@ -151,7 +151,7 @@ class Alter(Step, frozen=True):
 
 
 class Emit(Step, frozen=True):
-    """Call of pg_logical_emit_message."""
+    """Step that writes a logical message (pg_logical_emit_message)."""
 
     transactional: bool
     """Whether the logical message is part of the transaction."""
@@ -162,7 +162,7 @@ class Emit(Step, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A sequence of database operations with the types and tables that they use."""
+    """A sequence of database operations, and the types and tables that the operations use."""
 
     enums: tuple[str, ...]
     """Names of the enum types, with their schemas."""
@@ -180,8 +180,8 @@ class ProgramRunner:
     Attributes:
         scenario: The scenario.
         tables: Tables of the scenario, by `TableDefinition.name`.
-        open: Open transaction and its open savepoints from outer to inner, by number of the connection.
-        prepared: Number of the connection that prepared the transaction, by global identifier.
+        open: By connection number: the open transaction, then its open savepoints from outer to inner.
+        prepared: Connection number of each prepared transaction, by global identifier.
 
     Args:
         scenario: An empty scenario, in which the types and tables are created.
@@ -212,7 +212,7 @@ class ProgramRunner:
         """Run a step of the program in the scenario.
 
         Raises:
-            ScenarioError: The step is not possible. The scenario is unchanged.
+            ScenarioError: The scenario rejects the step and is unchanged.
         """
         match step:
             case Begin(connection, origin, lsn):
@@ -267,7 +267,7 @@ def run_program(scenario: Scenario, program: Program) -> None:
     """Run all steps of a program in an empty scenario.
 
     Raises:
-        ScenarioError: A step is not possible.
+        ScenarioError: The scenario rejects a step.
     """
     runner = ProgramRunner(scenario, program)
     for step in program.steps:

@@ -1,4 +1,4 @@
-"""Format a program as Python code that can be copied into a test."""
+"""Format a `pgoutput.testing.programs.Program` as Python code that can be copied into a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgoutput.testing.programs import Program, Step, TableDefinition
 
 
 def format_program(program: Program, options: Mapping[str, Any]) -> str:
-    """Return Python code that creates a `Scenario` with these options and runs the program in it."""
+    """Return Python code that creates a `Scenario` with the options `options`, and runs the program in it."""
     arguments = _format_non_defaults(options, Scenario.__init__.__kwdefaults__)
     lines = ["from pgoutput.synth import Scenario", "", f"db = Scenario({arguments.removeprefix(', ')})"]
     lines += [f"db.enum({name!r})" for name in program.enums]
@@ -38,7 +38,7 @@ def _variable(name: str) -> str:
 
 
 def _format_non_defaults(arguments: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> str:
-    """Return Python code of the keyword arguments that differ from their defaults, each after a comma."""
+    """Return Python code such as `, streaming='on'` for the arguments that differ from their defaults."""
     defaults = defaults or {}
     return _format_arguments({name: value for name, value in arguments.items() if value != defaults[name]})
 
@@ -55,7 +55,7 @@ class _StepFormatter:
         self._open: dict[int, list[str]] = {}
 
     def statements(self, step: Step) -> Iterator[str]:
-        """Return the Python statements of a step."""
+        """Yield the Python statements of a step."""
         connection = step.connection
         match step:
             case programs.Begin(_, origin, lsn):

@@ -1,4 +1,4 @@
-"""Generate random programs: tables of many kinds, and steps that are possible in the current state."""
+"""Generate random programs: table definitions, and database operations that a scenario accepts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
     f"{ENUM}[]": ("{sad,ok}", "{}"),
     DOMAIN: ("1", "77"),
 }
-"""Values in text format, by declared column type."""
+"""Values in text format for random rows, by declared column type."""
 
 LABELS: Final = _VALUES[ENUM]
 
@@ -59,15 +59,14 @@ _MAX_TABLES: Final = 3
 _MAX_COLUMNS: Final = 4
 """Maximum number of random non-key columns of a table."""
 _MAX_STEPS: Final = 60
-"""Maximum number of random steps of a program; the mean is about half. The steps that end open transactions
-are not counted."""
+"""Maximum number of random steps of a program, not counting the final steps that end open transactions."""
 
 
 def generate_program(choices: Choices, scenario: Scenario) -> Program:
     """Generate a random program step by step, run each step in the scenario, and return the program.
 
-    Steps that the scenario rejects are left out. The smallest choices give the simplest program, so that
-    Hypothesis shrinks to simple programs.
+    Steps that the scenario rejects are left out. Smaller numbers and earlier options of `choices` give
+    simpler programs, so that Hypothesis shrinks to simple programs.
 
     Args:
         choices: Source of the random decisions.
@@ -284,7 +283,7 @@ def _table(choices: Choices, runner: ProgramRunner) -> tuple[str, ScenarioTable]
 
 
 def _where(choices: Choices, runner: ProgramRunner, connection: int, table: ScenarioTable) -> Values:
-    """Return the key values of a random row, by column name; empty if the transaction sees no rows."""
+    """Return the key values of a random row of a table, by column name; empty if no row is visible."""
     leaves = list(table.leaves())
     work = runner.open[connection][0]
     visible = [

@@ -1,7 +1,7 @@
 """Run a stand-in server in a process of its own.
 
 Clients may hold the GIL while they wait for the server: psycopg does so in some calls of libpq. A stand-in
-server in a thread of the same process could then never respond.
+server in a thread of the client's process could then never respond.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pgoutput.standin import Faults, RecordedSource, StandIn
 from pgoutput.synth import Scenario
 
 _SHUTDOWN_SECONDS: Final = 10.0
-"""Maximum wait for the server's process to end before the process is killed, in seconds."""
+"""Time that the server's process has to end before the process is killed, in seconds."""
 
 
 class Server:
     """A stand-in server in a process of its own, on a free port of 127.0.0.1. Use as a context manager.
 
-    The server listens while the context is active, and ends with this process at the latest. Changes
-    of a scenario after the context is entered are not served.
+    The server listens until the context or the Python process that entered the context ends. Changes of a
+    scenario after the context is entered are not served.
 
     Attributes:
         dsn: Connection string (libpq keywords) of the server, including the password.
@@ -37,7 +37,7 @@ class Server:
         source: A scenario, or the path of a capture file, of a segment, or of the folder of a recording.
         faults: Faults to inject; None for no faults.
         user: Name of the only user that may connect; None to accept everybody.
-        password: Password of the user.
+        password: Password of the user; None if `user` is None.
         sender_timeout: Time after which a silent client is disconnected, in seconds (wal_sender_timeout); 0
             to never disconnect.
 
@@ -98,7 +98,7 @@ class Server:
         self._running.close()
 
     def _stop(self) -> None:
-        """End the process by closing its standard input. Kill the process after `_SHUTDOWN_SECONDS`."""
+        """End the server's process by closing its standard input; kill it after `_SHUTDOWN_SECONDS`."""
         with self._process as process:
             assert process.stdin is not None
             process.stdin.close()
@@ -120,12 +120,12 @@ def _without_open_transactions(scenario: Scenario) -> Scenario:
 
 
 def main() -> None:
-    """Run the stand-in server of this process until standard input is closed.
+    """Run a stand-in server in this process until standard input is closed.
 
-    The source and options are read from standard input. The port and DSN, or an exception, are written to
-    standard output.
+    The source and options of `Server` are read from standard input as a pickle. The port and DSN, or an
+    exception, are written to standard output as a pickle.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this process
     out = sys.stdout.buffer
 
     def respond(response: Any) -> None:

@@ -37,7 +37,7 @@ _DATABASE_OPTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "logical_decoding_work_mem": st.sampled_from((MIN_WORK_MEM, 0, _SMALL_WORK_MEM)),
     "seed": st.integers(0, (1 << 16) - 1),
 }
-"""Hypothesis strategies of the values of the other options of `Scenario`, by option name."""
+"""Hypothesis strategies for the options of `Scenario` that are not stream options, by option name."""
 
 _MIN_MESSAGES: Final = 2
 """Minimum number of messages in a stream to which a fault is applied."""
@@ -120,14 +120,14 @@ def _scenarios(
 
 
 def _valid_options(fixed: Mapping[str, Any]) -> list[StreamOptions]:
-    """Return the valid combinations of stream options with these fixed values, the simplest first.
+    """Return the valid combinations of stream options that have the values `fixed`, the simplest first.
 
     Raises:
         ValueError: No protocol version supports this combination of options.
     """
     valid: list[StreamOptions] = []
     errors: list[ValueError] = []
-    names = tuple(_STREAM_OPTIONS)[::-1]  # the last factor of a product changes first: the version
+    names = tuple(_STREAM_OPTIONS)[::-1]  # `product` varies its last factor fastest: the version
     for values in product(*((fixed[name],) if name in fixed else _STREAM_OPTIONS[name] for name in names)):
         options = dict(zip(names, values, strict=True))
         try:

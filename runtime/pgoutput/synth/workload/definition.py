@@ -19,7 +19,7 @@ MIN_LARGE_CHANGES: Final = 100
 """Minimum number of changes of a large transaction, enough for several stream blocks."""
 
 MAX_TRANSACTION_BYTES: Final = 256 << 20
-"""Maximum size of a transaction in bytes. A transaction is built in memory as a whole."""
+"""Maximum size of a transaction, in bytes. Each transaction is built in memory as a whole."""
 
 _MESSAGE_OVERHEAD_BYTES: Final = 90
 """Approximate maximum size of a message without its text values, in bytes."""
@@ -128,7 +128,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> Source:
-        """Database, slot and stream options to state in a recording's metadata; the names are synthetic."""
+        """`Source` in the metadata of a recording of the workload: synthetic names, and stream options."""
         return Source(
             recording=str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}")),
             system_identifier="",

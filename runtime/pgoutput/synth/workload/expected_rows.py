@@ -26,7 +26,7 @@ _WRITER_OPTIONS: Final[dict[str, Any]] = {
     "store_schema": False,
 }
 """Options of the Parquet writer. Compression would take longer than generating the rows. Files stay small
-because columns are dictionary-encoded with the row pool's values."""
+because columns are dictionary-encoded: all rows are drawn from a `RowPool`."""
 
 _MAX_BUFFERED_ROWS: Final = 1_000_000
 """Maximum number of buffered rows of all tables together. If exceeded, all buffered rows are written."""
@@ -59,7 +59,7 @@ class ExpectedRowsWriter:
             sync_path(self._folder)
 
     def add(self, remaining_rows: Sequence[RemainingRows]) -> None:
-        """Add the rows that exist after the next window of transactions, one item per table."""
+        """Add the rows that the next window of transactions leaves in each table, one item per table."""
         for file, rows in zip(self._files, remaining_rows, strict=True):
             file.add(rows)
         self._buffered_rows += sum(len(rows.keys) for rows in remaining_rows)
@@ -84,7 +84,7 @@ class _TableFile:
         self._writer = pq.ParquetWriter(path, self._schema, use_dictionary=names, **_WRITER_OPTIONS)
 
     def add(self, remaining_rows: RemainingRows) -> None:
-        """Buffer the rows, and write a row group if at least `_ROW_GROUP_ROWS` rows are buffered."""
+        """Buffer rows of the table, and write a row group if at least `_ROW_GROUP_ROWS` rows are buffered."""
         if not len(remaining_rows.keys):
             return
         self._keys.append(remaining_rows.keys)

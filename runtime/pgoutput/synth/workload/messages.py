@@ -26,8 +26,8 @@ from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges,
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
 
 _CHANGE_CLASSES: Final = 6
-"""Number of change classes: inserts, updates and deletes, each of ordinary and of streamed transactions. All
-changes of a class are encoded in one call."""
+"""Number of change classes: inserts, updates and deletes, each inside and outside stream blocks. All changes
+of a class are encoded in one call."""
 
 
 class RemainingRows(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class RemainingRows(msgspec.Struct, frozen=True):
 
     keys: IntArray
     pool_indices: IntArray
-    """Index in the table's row pool of each row's non-key cells."""
+    """Index of each row's non-key cells in the `RowPool` of the table."""
 
 
 class WindowMessages(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class WindowMessages(msgspec.Struct, frozen=True):
     data: pa.BinaryArray
     """The encoded messages."""
     remaining_rows: list[RemainingRows]
-    """Rows that exist at the end of the window, one item per table."""
+    """Rows that the window's transactions inserted and did not delete, one item per table."""
 
 
 def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> WindowMessages:
@@ -95,7 +95,7 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
 def _ordinary_changes(
     random: Random, window: Window, begins: IntArray, tables: Sequence[WorkloadTable], proto_version: int
 ) -> tuple[PlannedChanges, list[PlacedMessage]]:
-    """Return the changes of a window's ordinary transactions, and the Relation messages before them."""
+    """Return the changes and the Relation messages of a window's transactions that are not streamed."""
     sizes, first = window.change_counts, window.relation_count
     count = int(sizes.sum())
     positions = np.repeat(begins + 1 - (np.cumsum(sizes) - sizes), sizes) + np.arange(count)
@@ -146,7 +146,7 @@ class _TableChanges(msgspec.Struct, frozen=True):
     def build(
         self, random: Random, committed: IntArray, scopes: int
     ) -> tuple[list[pa.BinaryArray], IntArray, RemainingRows]:
-        """Return the encoded messages of the table's changes, their positions, and the table's final rows."""
+        """Return the messages of the table's changes, the messages' positions, and the `RemainingRows`."""
         kinds, order = self.rows.kinds[self.span], self.rows.order[self.span]
         classes = _change_classes(kinds, self.changes.xids[order] != 0)
         by_class = np.argsort(classes, kind="stable")
@@ -207,9 +207,8 @@ _STREAMED: Final = (2, 3, 5)
 
 
 def _change_classes(kinds: IntArray, streamed: IntArray) -> IntArray:
-    """Return for each change the number of its class; all changes of a class are encoded in one call.
+    """Return the class number of each change; all changes of a class are encoded in one call.
 
-    0 to 3: ordinary inserts, ordinary updates, streamed inserts, streamed updates. 4 and 5: ordinary and
-    streamed deletes.
+    Outside stream blocks: 0 insert, 1 update, 4 delete. In stream blocks: 2 insert, 3 update, 5 delete.
     """
     return np.where(kinds == DELETE, 4 + streamed, kinds + 2 * streamed).astype(np.uint8)

@@ -25,30 +25,30 @@ from pgoutput.synth.workload.tables import make_tables
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _BATCH_ROWS: Final = 65_536
-"""Maximum number of rows per batch passed to the segment writer."""
+"""Maximum number of rows in a call of `SegmentWriter.write_batch`."""
 
 _SEGMENTS_PER_WINDOW: Final = 2
 """Number of segments for each window of transactions. A segment may end inside a transaction."""
 
 _RECEIVE_TIME_OFFSET: Final = EPOCH_UNIX_MICROSECONDS + 1_000
-"""Microseconds to add to a send time (since 2000) to get the receive time (since 1970), 1 ms later."""
+"""Offset from send time (microseconds since 2000) to receive time 1 ms later (microseconds since 1970)."""
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-"""For each byte value, the ASCII codes of its two hexadecimal digits as one integer."""
+"""Hexadecimal digits by byte value: the ASCII codes of both digits as one 16-bit integer."""
 
 _GZIP_LEVEL: Final = 1
-"""Compression level of gzip; the fastest."""
+"""Compression level of gzip: the fastest level."""
 
 
 class Output(Protocol):
-    """A format and destination of a workload, which is written in windows of transactions."""
+    """Format and destination of a workload. Output is written in windows of consecutive transactions."""
 
     @property
     def prepare(self) -> PrepareWindow:
-        """Function that encodes or writes a window; may be called in any order and in other processes."""
+        """Function that encodes or writes a window of transactions; called in any order and any process."""
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the bytes that `prepare` returned for the next window; called in stream order."""
+        """Write the bytes that `prepare` returned for a window of transactions; called in stream order."""
 
 
 class SegmentOutput:
@@ -62,7 +62,7 @@ class SegmentOutput:
         self._relations = tuple(encode_for(relation, workload.proto_version) for relation in relations)
 
     def prepare(self, built: WindowMessages) -> bytes:
-        """Write the segments of a window of transactions, and return no bytes."""
+        """Write the segments of a window of transactions, and return empty bytes."""
         window = built.window
         before = window.position - 1
         start = SessionStart(
@@ -86,7 +86,7 @@ class SegmentOutput:
 
 
 def segment_rows(messages: int) -> list[range]:
-    """Split a window with this number of messages into segments; return the range of rows of each segment."""
+    """Return the range of row numbers of each segment, for a window of `messages` messages."""
     cuts = [messages * i // _SEGMENTS_PER_WINDOW for i in range(_SEGMENTS_PER_WINDOW + 1)]
     return [range(start, stop) for start, stop in pairwise(cuts)]
 

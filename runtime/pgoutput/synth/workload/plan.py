@@ -1,10 +1,10 @@
-"""The plan of a workload: its transactions and the positions of their messages.
+"""Plan the transactions of a workload, and the positions of their messages in the stream.
 
 A workload is generated in windows of consecutive transactions. No transaction is open at the end of a window,
 and rows change only in the window that inserts them. Therefore windows are independent, and several processes
 can generate them in parallel.
 
-An ordinary transaction is Begin, changes, Commit. A large streamed transaction is sent in stream blocks
+An ordinary transaction is sent as Begin, changes, Commit. A streamed transaction is sent in stream blocks
 between ordinary transactions. The last changes of a stream block may belong to a savepoint, which may be
 rolled back after the block.
 """
@@ -47,7 +47,7 @@ _MAX_STREAMED_TABLES: Final = 3
 _START_LSN: Final = 0x1500000
 _START_TIME: Final = from_datetime(datetime(2024, 1, 1, tzinfo=UTC))
 _MESSAGE_INTERVAL: Final = 20
-"""Time between messages, in microseconds."""
+"""Time between consecutive messages, in microseconds."""
 
 _COMMIT_RECORD_BYTES: Final = 48
 """Size of a commit record in the WAL, in bytes."""
@@ -57,18 +57,18 @@ class WalClock(msgspec.Struct, frozen=True):
     """Computes the LSN and time of a message from its position in the stream."""
 
     bytes_per_message: int
-    """Size of the WAL record behind each message, in bytes."""
+    """Distance between the LSNs of consecutive messages, in bytes."""
 
     def lsn(self, position: Any) -> Any:
-        """Return the start LSN of the WAL record for the message at a position; accepts arrays."""
+        """Return the start LSN of the WAL record for the message at `position`, which may be an array."""
         return _START_LSN + position * self.bytes_per_message
 
     def end_lsn(self, position: Any) -> Any:
-        """Return the end LSN of the commit record for the message at a position; accepts arrays."""
+        """Return the end LSN of the commit record for the message at `position`, which may be an array."""
         return self.lsn(position) + _COMMIT_RECORD_BYTES
 
     def time(self, position: Any) -> Any:
-        """Return the time of the message at a position, in microseconds since 2000; accepts arrays."""
+        """Return the time of the message at `position`, in microseconds since 2000-01-01; accepts arrays."""
         return _START_TIME + position * _MESSAGE_INTERVAL
 
 
@@ -76,7 +76,7 @@ class Block(msgspec.Struct, frozen=True):
     """A stream block of a streamed transaction."""
 
     next_transaction: int
-    """Index of the ordinary transaction before which the block is sent, counted in its window."""
+    """Index in `Window.xids` of the transaction before whose Begin the block is sent."""
     changes: int
     """Number of changes in the block, including the changes of its savepoint."""
     sends_relations: bool
@@ -95,7 +95,7 @@ class StreamedTransaction(msgspec.Struct, frozen=True):
 
     xid: int
     tables: tuple[int, ...]
-    """Indices of the tables that the transaction changes."""
+    """Numbers, from 0, of the tables that the transaction changes."""
     blocks: tuple[Block, ...]
     aborted: bool
     """Whether the whole transaction is rolled back."""
@@ -123,11 +123,11 @@ class Window(msgspec.Struct, frozen=True):
     number: int
     """Number of the window in the workload, from 0."""
     change_counts: IntArray
-    """Number of changes of each ordinary transaction."""
+    """Number of changes of each transaction that is not streamed."""
     xids: IntArray
-    """Xid of each ordinary transaction."""
+    """Xid of each transaction that is not streamed."""
     streamed: tuple[StreamedTransaction, ...]
-    """The streamed transactions, in the order in which they start."""
+    """The streamed transactions of the window, in xid order."""
     relation_count: int
     """Number of Relation messages outside stream blocks: one per table in the first window, otherwise 0."""
     position: int
@@ -194,8 +194,8 @@ def _plan_streamed(
 ) -> StreamedTransaction:
     """Return a streamed transaction with random stream blocks.
 
-    The blocks are sent before ordinary transactions with an index from `next_transaction` to
-    `last_transaction`.
+    Each stream block is sent before the Begin of a transaction that is not streamed. The index of this
+    transaction in `Window.xids` is from `next_transaction` to `last_transaction`.
     """
     count = int(random.integers(2, _MAX_BLOCKS, endpoint=True))
     tables = random.choice(workload.tables, size=min(_MAX_STREAMED_TABLES, workload.tables), replace=False)
@@ -224,15 +224,15 @@ class PlacedPiece(msgspec.Struct, frozen=True):
     """A stream block, or the messages that end a streamed transaction, with their position in the stream."""
 
     streamed_index: int
-    """Index of the transaction in `Window.streamed`."""
+    """Index of the streamed transaction in `Window.streamed`."""
     block: Block | None
     """The stream block; None for the messages that end the transaction."""
     position: int
-    """Position of the first message of the block or end."""
+    """Position in the stream of the first message of the block or of the transaction's end."""
 
 
 def place_messages(window: Window) -> tuple[IntArray, list[PlacedPiece]]:
-    """Return the positions of a window's Begin messages, and the pieces of its streamed transactions."""
+    """Return the positions of a window's Begin messages, and a `PlacedPiece` for each stream block or end."""
     pieces: list[tuple[int, int, Block | None, int]] = []
     for number, one in enumerate(window.streamed):
         pieces += [(block.next_transaction, number, block, one.message_count(block)) for block in one.blocks]

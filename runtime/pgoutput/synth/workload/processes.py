@@ -25,7 +25,7 @@ from pgoutput.synth.workload.plan import plan_windows
 from pgoutput.synth.workload.tables import make_tables
 
 PrepareWindow: TypeAlias = Callable[[WindowMessages], bytes | pa.Buffer]
-"""Picklable function that encodes or writes a window of transactions, and returns bytes still to write."""
+"""Picklable function that encodes or writes a window of transactions; returns the bytes yet to be written."""
 
 _KEEP_BYTES: Final = str(1 << 30)
 _ENVIRONMENT: Final = {
@@ -43,11 +43,11 @@ class PreparedWindow(msgspec.Struct, frozen=True):
     content: bytes | pa.Buffer
     """Bytes to pass to the `write` method of the output; empty if everything is written."""
     remaining_rows: list[RemainingRows]
-    """Rows that exist at the end of the window, one item per table."""
+    """Rows that the window's transactions inserted and did not delete, one item per table."""
 
 
 class WindowTask(msgspec.Struct, frozen=True):
-    """Task of one worker process: generate every `step`th window of a workload, from number `first` on."""
+    """Work of one process: generate every `step`th window of a workload's transactions, from `first` on."""
 
     workload: Workload
     window_messages: int
@@ -57,7 +57,7 @@ class WindowTask(msgspec.Struct, frozen=True):
     step: int = 1
 
     def run(self) -> Iterator[PreparedWindow]:
-        """Yield the prepared windows. A thread prepares each window while the next window is generated."""
+        """Yield prepared windows of transactions. A thread prepares a window while the next is generated."""
         tables = make_tables(self.workload.tables)
         with ThreadPoolExecutor(1) as pool:
             pending: Future[PreparedWindow] | None = None
@@ -76,10 +76,10 @@ class WindowTask(msgspec.Struct, frozen=True):
 
 @contextmanager
 def worker_processes(task: WindowTask, count: int) -> Iterator[Iterator[PreparedWindow]]:
-    """Context manager that yields an iterator over the prepared windows, and kills the processes on exit.
+    """Start worker processes, yield an iterator over the prepared windows, and kill the processes on exit.
 
     Args:
-        task: The task for all windows, to split between the processes.
+        task: The work for the whole workload, which is split between the processes.
         count: Number of processes.
 
     Raises:

@@ -1,9 +1,9 @@
 """Choose the row that each change of a workload affects.
 
 Rows are inserted, updated while they exist, and deleted oldest first. A whole window of transactions is
-computed at once with NumPy. Changes of a table that see each other's rows form a group: the changes of all
-ordinary transactions, of one streamed transaction, or of one savepoint. Therefore a rollback never affects
-rows of other groups, and no transaction waits for a row lock.
+computed at once with NumPy. The changes of a table form groups: one for each streamed transaction, one for
+each savepoint, and one for all transactions that are not streamed. A change affects only rows that its group
+has inserted. Therefore a rollback affects no rows of another group, and no transaction waits for a row lock.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ DELETE: Final = 2
 
 
 class ChosenRows(msgspec.Struct, frozen=True):
-    """The changes of a window of transactions, sorted by group and by order within the group."""
+    """Kind and row of each change in a window of transactions, sorted by group and then in stream order."""
 
     order: IntArray
-    """Index of each change before sorting."""
+    """Index that each change had in stream order, before the changes were sorted by group."""
     groups: IntArray
-    """Group number of each change."""
+    """Group number of each change. A change affects only rows that its group has inserted."""
     kinds: IntArray
     """Kind of each change: INSERT, UPDATE or DELETE."""
     rows: IntArray
-    """Row number of each change. Rows are numbered by group, then in insertion order."""
+    """Number of the row that each change affects. Rows are numbered by group, then in insertion order."""
     last_change: IntArray
-    """Index, after sorting, of the insert or update that wrote the row's last values, by row number."""
+    """By row number: index in `kinds` of the insert or update that wrote the last values of the row."""
     is_live: IntArray
-    """Whether the row exists at the end of the window, by row number."""
+    """By row number: whether the row exists at the end of the window of transactions."""
 
 
 def choose_rows(random: Random, groups: IntArray, mix: Mix, inserts: int) -> ChosenRows:
-    """Choose the kind and the row of each change.
+    """Choose the kind and the row of each change in a window of transactions.
 
     Args:
         random: Random generator.
         groups: Group number of each change, in stream order.
-        mix: Relative frequencies of inserts, updates and deletes. If no row is left to update
-            or delete, a row is inserted.
-        inserts: Number of changes at the start of the window that must be inserts.
+        mix: Relative frequencies of inserts, updates and deletes. A change whose group has no row to update
+            or delete becomes an insert.
+        inserts: Number of changes, counted from the first change, that must be inserts.
     """
     kinds = _draw_kinds(random, len(groups), mix)
     kinds[:inserts] = INSERT
@@ -86,22 +86,22 @@ def _draw_kinds(random: Random, count: int, mix: Mix) -> IntArray:
 
 
 def _count_before(marks: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return for each change how many marked changes precede the change in its group."""
+    """Return for each change the number of earlier changes in its group for which `marks` is true."""
     before: IntArray = np.cumsum(marks) - marks
     before -= before[starts][group]
     return before
 
 
 def _excess_deletes(kinds: IntArray, starts: IntArray, group: IntArray) -> IntArray:
-    """Return a mask of the deletes for which no row is left in their group.
+    """Return a boolean mask: True for a delete whose group has no row left to delete.
 
-    These are the deletes that bring inserts minus deletes of the group to a new minimum below zero. Without
-    such deletes the difference is never negative.
+    Such a delete brings the running number of inserts minus deletes in a group to a new minimum below zero.
+    Without such deletes this number is never negative.
     """
     steps = (kinds == INSERT).astype(np.int64) - (kinds == DELETE)
     levels = np.cumsum(steps)
     levels -= (levels - steps)[starts][group]
-    lower = group * (2 * len(kinds) + 1)  # shift each group below all previous ones
+    lower = group * (2 * len(kinds) + 1)  # shift each group below all previous groups
     lows = np.minimum.accumulate(levels - lower) + lower
     before = np.roll(lows, 1)
     before[starts] = 0

@@ -1,4 +1,4 @@
-"""Build the messages of streamed transactions: stream blocks, rollbacks of savepoints, and final messages."""
+"""Build the messages of streamed transactions: stream blocks, savepoint rollbacks, and transaction ends."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class PlannedChanges(msgspec.Struct, frozen=True):
     """Row changes as parallel arrays: position, table, visibility scope and xid of each change."""
 
     positions: IntArray
-    """Position of each change's message."""
+    """Position in the stream of each change's message."""
     tables: IntArray
-    """Index of each change's table."""
+    """Number, from 0, of each change's table."""
     scopes: IntArray
-    """Number of each change's visibility scope. A change sees only rows of its scope. All ordinary
-    transactions have scope 0; each streamed transaction and each savepoint has a scope of its own."""
+    """Number of each change's visibility scope. A change sees only rows of its scope. Each streamed
+    transaction and each savepoint has its own scope; all transactions that are not streamed share scope 0."""
     xids: IntArray
     """Xid in each change's message; 0 outside stream blocks."""
 
     @classmethod
     def uniform(cls, positions: IntArray, tables: IntArray, scope: int = 0, xid: int = 0) -> PlannedChanges:
-        """Return changes that all have the same visibility scope and xid."""
+        """Return row changes that all have the visibility scope `scope` and the xid `xid`."""
         scopes, xids = (np.full(len(positions), value, np.int64) for value in (scope, xid))
         return cls(positions, tables, scopes, xids)
 
     @classmethod
     def concatenate(cls, parts: Sequence[PlannedChanges]) -> PlannedChanges:
-        """Return the changes of all parts, concatenated."""
+        """Return one `PlannedChanges` with the row changes of all `parts`, in order."""
         return cls(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
         )
@@ -56,7 +56,7 @@ class StreamBlockBuilder:
     Attributes:
         changes: Row changes, in stream order.
         other_messages: All messages of streamed transactions that are not row changes.
-        committed: Whether the changes of a visibility scope are committed, by scope number.
+        committed: By visibility scope (`PlannedChanges.scopes`): whether its changes are committed.
     """
 
     def __init__(self, workload: Workload, tables: Sequence[WorkloadTable], clock: WalClock) -> None:

@@ -1,4 +1,4 @@
-"""Tables of a workload: their columns and the pools that values are drawn from."""
+"""Tables of a workload: their columns, and the row pools from which random rows are drawn."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pgoutput.synth.workload.plan import Random
 
 _FIRST_OID: Final = 16_384
 _OIDS_PER_TABLE: Final = 6
-"""Distance between the OIDs of tables; a server also assigns OIDs to row types, TOAST tables and indexes."""
+"""Difference between OIDs of consecutive tables. Row types, TOAST tables and indexes have OIDs too."""
 
 _POOL_VALUES: Final = 4_096
 """Maximum number of distinct values per column kind, and of rows per row pool."""
 
 _POOL_BYTES: Final = 8 << 20
-"""Approximate maximum size of all distinct values of the text column kind together, in bytes."""
+"""Approximate maximum size of all distinct values of the column kind `note` together, in bytes."""
 
 _ALL_POOLS_BYTES: Final = 64 << 20
 """Approximate maximum size of all row pools, in bytes. Each pool has at least `_MIN_POOL_ROWS` rows."""
@@ -41,17 +41,17 @@ _WORDS: Final = (
 _START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """Earliest date and timestamp value."""
 _NULL_INTERVAL: Final = 16
-"""In column kinds with NULLs, one of this number of values is NULL."""
+"""Interval of NULLs in column kinds with NULLs: one in this number of values is NULL."""
 
 
 class ColumnKind(msgspec.Struct, frozen=True):
-    """A kind of non-key column of a workload's tables: name, type and random values."""
+    """Kind of a non-key column in a workload: column name, type, and function that returns random values."""
 
     name: str
     type: str
     """Name of the type in pg_type."""
     draw_values: Callable[[Random, Workload], list[str | None]]
-    """Function that returns random values in text format."""
+    """Function that returns random values in text format; None is NULL."""
     modifier: int = -1
     """Type modifier (atttypmod), -1 for none."""
 
@@ -116,7 +116,7 @@ class WorkloadTable(msgspec.Struct, frozen=True):
 
     relation: Relation
     kinds: tuple[int, ...]
-    """Index in `COLUMN_KINDS` of each column after the key."""
+    """Kind of each non-key column, as an index in `COLUMN_KINDS`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -125,7 +125,7 @@ class WorkloadTable(msgspec.Struct, frozen=True):
 
 
 def make_tables(count: int) -> list[WorkloadTable]:
-    """Return the tables of a workload. The columns of a table depend only on the table's number."""
+    """Return `count` tables of a workload. The columns of a table depend only on the table's number."""
     return [_table(number) for number in range(count)]
 
 
@@ -142,7 +142,7 @@ def _table(number: int) -> WorkloadTable:
 
 @cache
 def _values(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
-    """Return for each column kind the values that its columns can have."""
+    """Return for each item of `COLUMN_KINDS` an array of the values that columns of this kind can have."""
     workload = Workload(value_sizes=value_sizes, large=0)
     built = [
         kind.draw_values(np.random.default_rng([seed, 1, i]), workload) for i, kind in enumerate(COLUMN_KINDS)
@@ -151,7 +151,7 @@ def _values(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
 
 
 class RowPool(msgspec.Struct, frozen=True):
-    """Rows of a table without their keys; the rows of a workload are drawn from the pool."""
+    """Random rows without key. Each table draws the non-key cells of its rows from one row pool."""
 
     columns: list[pa.StringArray]
     """Values of each non-key column, in text format."""

@@ -25,7 +25,7 @@ _SINGLE_PROCESS_MESSAGES: Final = 1_000_000
 time than starting processes."""
 
 EXPECTED_ROWS: Final = "expected_rows"
-"""Name of the folder with the expected rows."""
+"""Name of the folder with the expected rows in a recording; suffix of this folder beside a capture file."""
 
 
 def write_recording(
@@ -58,7 +58,7 @@ def write_recording(
 def write_capture_file(
     workload: Workload, path: Path, progress: Progress, window_messages: int = WINDOW_MESSAGES
 ) -> None:
-    """Write a workload as a capture file, with the expected rows in a folder beside it.
+    """Write a workload as a capture file, with the expected rows in a folder beside the file.
 
     The folder for `x.jsonl` or `x.jsonl.gz` is `x.expected_rows`.
 
@@ -69,7 +69,7 @@ def write_capture_file(
         window_messages: Approximate number of messages that are generated and written at a time.
 
     Raises:
-        RecordingError: The file or the folder exists, or another process is writing one of the two.
+        RecordingError: The file or the folder exists, or another process is writing the file.
         OSError: The file or the folder cannot be written. No partial output is left.
     """
     expected_folder = path.with_name(

@@ -1,8 +1,8 @@
 """Valid streams with one fault, to test software that reads streams.
 
 - `FAULTS` lists the kinds of faults; each is a `Fault`.
-- `corruptions` is a Hypothesis strategy that applies a random fault at a random position of a `Stream`.
-  The strategy generates `Corruption` objects.
+- `corruptions` is a Hypothesis strategy of `Corruption` objects: a `Stream` with a random fault at a random
+  position.
 """
 
 from pgoutput.testing.faults.model import Corruption, Fault, Stream

@@ -1,4 +1,4 @@
-"""Faults in fields: LSNs, xids, times, global transaction identifiers and flags."""
+"""Faults in fields of messages: LSNs, xids, times, global transaction identifiers and flags."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _first_segment(stream: Stream, position: int) -> Messages | None:
 
 
 def _unknown_xid(stream: Stream, position: int) -> Messages | None:
-    """Set the xid of a message about a streamed transaction to an xid without a streamed transaction."""
+    """Set the xid of Stream Start, Commit, Prepare or Abort to an xid of no open streamed transaction."""
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in stream.places[position].streamed)
     match stream.places[position].message:
         case m.StreamStart(first_segment=False) | m.StreamCommit() | m.StreamPrepare():
@@ -107,7 +107,7 @@ def _xid_of_streamed(stream: Stream, position: int) -> Messages | None:
 
 
 def _earlier_xid(stream: Stream, position: int) -> Messages | None:
-    """Set the xid of a message in a stream block, or the subxid of Stream Abort, to an unrelated xid."""
+    """Set a message's xid in a stream block, or Stream Abort's subxid, to an xid outside the transaction."""
     place = stream.places[position]
     match place.message:
         case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
@@ -134,9 +134,9 @@ def _xid_added(stream: Stream, position: int) -> Messages | None:
 
 
 def _encoded_with_xid(stream: Stream, position: int, message: Any) -> Messages:
-    """Return the messages with `message.xid` inserted after the tag byte of the encoded message.
+    """Return the stream's messages, with `message.xid` after the tag byte of the message at `position`.
 
-    Encoding `message` would not do this in protocol version 1, whose messages have no xid.
+    Encoding `message` would omit the xid in protocol version 1.
     """
     data = stream.messages[position]
     return stream.with_bytes(position, data[:1] + message.xid.to_bytes(4, "big") + data[1:])
@@ -179,7 +179,7 @@ def _gid_resolved(stream: Stream, position: int) -> Messages | None:
 
 
 def _resolved(place: Place) -> m.CommitPrepared | m.RollbackPrepared | None:
-    """Return a Commit Prepared or Rollback Prepared whose Prepare is in the stream, otherwise None."""
+    """Return `place.message` if it is a Commit Prepared or Rollback Prepared after its Prepare, else None."""
     message = place.message
     if isinstance(message, m.CommitPrepared | m.RollbackPrepared) and message.gid in place.prepared:
         return message

@@ -1,4 +1,4 @@
-"""Streams, faults, and the context of a message in its stream, which decides whether a fault is possible."""
+"""Streams, kinds of faults, streams with a fault, and the state of a stream before each message."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Place(msgspec.Struct, frozen=True):
     message: Message
     """The decoded message."""
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
-    """Begin, Begin Prepare or Stream Start to which the message belongs, also as its end; None if outside."""
+    """Begin, Begin Prepare or Stream Start that is open before the message, or None."""
     streamed: frozenset[int]
-    """Xids of the streamed transactions that have not ended before the message."""
+    """Xids of the streamed transactions that have started and not ended before the message."""
     prepared: Mapping[str, m.Prepare | m.StreamPrepare]
-    """Prepare messages of the transactions that are still prepared, by global transaction identifier."""
+    """Prepare messages of the transactions that are prepared before the message, by global identifier."""
 
     @property
     def block(self) -> int | None:
-        """Xid of the stream block that contains the message, or None outside of stream blocks."""
+        """Xid of the streamed transaction if the message is in a stream block, otherwise None."""
         return self.opener.xid if isinstance(self.opener, m.StreamStart) else None
 
 
@@ -51,7 +51,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         Args:
             scenario: The scenario.
             after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
-            options: Stream options that replace those of the scenario, as for `Scenario.stream`.
+            options: Stream options (fields of `StreamOptions`) that override `Scenario.options`.
 
         Raises:
             ValueError: The protocol version does not support an option.
@@ -104,16 +104,16 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
     def with_fields(self, position: int, **fields: Any) -> Messages:
-        """Return the encoded messages, with these fields of the message at `position` replaced."""
+        """Return the encoded messages, with the fields `fields` of the message at `position` replaced."""
         changed: Message = msgspec.structs.replace(self.places[position].message, **fields)
         return self.with_message(position, changed)
 
     def with_bytes(self, position: int, *data: bytes) -> Messages:
-        """Return the encoded messages, with the message at `position` replaced by any number of messages."""
+        """Return the encoded messages, with the message at `position` replaced by the messages `data`."""
         return (*self.messages[:position], *data, *self.messages[position + 1 :])
 
     def swapped(self, position: int) -> Messages | None:
-        """Return the encoded messages, with message `position` and the next swapped; None if last."""
+        """Return the encoded messages, `position` and its successor swapped; None for the last message."""
         if position + 1 >= len(self.messages):
             return None
         one, other = self.messages[position : position + 2]
@@ -124,18 +124,19 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of fault that can be applied at a position of a stream."""
 
     name: str
-    """Name of the fault."""
+    """Name of the fault, such as `drop-type`."""
     doc: str
-    """Description of the fault. If `certain` is false, also says when the stream is valid by chance."""
+    """Description of the fault and, if `certain` is false, of streams that stay valid by chance."""
     apply: Callable[[Stream, int], Messages | None]
-    """Function that returns the messages with the fault at a position; None if not possible there."""
+    """Function that returns the messages of a stream with the fault at a position; None if the fault is not
+    possible at this position."""
     certain: bool = True
     """Whether a stream with the fault is always invalid. If false, the stream may be valid by chance."""
     unit: Literal["message", "bit"] = "message"
     """What a position counts, from 0: messages, or the bits of all messages."""
 
     def size(self, stream: Stream) -> int:
-        """Return the number of positions in a stream, counted in `unit`."""
+        """Return the number of positions in a stream: messages, or bits if `unit` is `bit`."""
         if self.unit == "message":
             return len(stream.messages)
         return 8 * sum(map(len, stream.messages))

@@ -25,7 +25,7 @@ def _unknown_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return field name and cells of the first tuple in a message; None for a message without tuples."""
+    """Return (field name, cells) of the key, old or else new tuple of a message; None without a tuple."""
     message = stream.places[position].message
     for field in ("key", "old", "new"):
         cells: TupleData | None = getattr(message, field, None)
@@ -54,9 +54,9 @@ def _old(stream: Stream, position: int) -> tuple[str, TupleData] | None:
 
 
 def _old_of_unpartitioned(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return the old or key tuple of a change; None without such a tuple or for a row of a partition.
+    """Return (field name, cells) of a change's old or key tuple; None without this tuple, or for a partition.
 
-    The old tuple of such a row depends on the replica identity of the partition, not of the published table.
+    The old tuple of a partition's row depends on the partition's replica identity, not the published table's.
     """
     oid = getattr(stream.places[position].message, "relation_oid", None)
     for before in range(position, -1, -1):

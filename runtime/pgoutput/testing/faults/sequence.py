@@ -19,7 +19,7 @@ def _drop(stream: Stream, position: int) -> Messages:
 
 
 def _drop_one(stream: Stream, position: int, *kinds: type[Message]) -> Messages | None:
-    """Drop a message of one of these classes; not the last message, because a stream may stop anywhere."""
+    """Drop the message if its class is in `kinds`; never the last message, as streams may end anywhere."""
     last = position + 1 == len(stream.messages)
     return None if last or not isinstance(stream.places[position].message, kinds) else _drop(stream, position)
 
@@ -29,12 +29,12 @@ def _drop_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
-    """Return whether a message is the first Relation of its OID and a later change needs the Relation.
+    """Return whether a message is the first Relation message of a table, and changes of the table follow it.
 
     Args:
         stream: The stream.
         position: Position of the message.
-        rows: Whether the later change must be an Insert, Update or Delete, not a Truncate.
+        rows: Whether only Insert, Update and Delete count as changes, not Truncate.
     """
     relation = stream.places[position].message
     if not isinstance(relation, m.Relation):
@@ -79,7 +79,7 @@ def _swap_opener(stream: Stream, position: int) -> Messages | None:
     if not isinstance(opener, _OPENERS):
         return None
     if isinstance(opener, m.StreamStart) and any(isinstance(one, m.LogicalMessage) for one in behind):
-        # Decoded outside of its block, the xid may look like the flags of a non-transactional message.
+        # Outside of its stream block, the message's xid may be decoded as flags that are valid.
         return None
     return stream.swapped(position)
 

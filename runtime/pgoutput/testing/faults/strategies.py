@@ -14,7 +14,7 @@ FAULTS: Final = (*sequence.FAULTS, *fields.FAULTS, *rows.FAULTS, *raw_bytes.FAUL
 
 
 def corruptions(stream: Stream) -> st.SearchStrategy[Corruption]:
-    """Return a strategy that applies one random fault at a random position of the stream.
+    """Return a Hypothesis strategy that applies one random fault at a random position of `stream`.
 
     If `Corruption.certain` is true, the stream is invalid; otherwise the stream may be valid by chance.
 
@@ -41,7 +41,7 @@ def _positions(fault: Fault, stream: Stream) -> range | list[int]:
     """Return all positions of the stream at which the fault is possible."""
     if fault.unit == "bit":
         return range(fault.size(stream))
-    found: dict[str, list[int]] = stream.__dict__.setdefault("_positions", {})  # cache
+    found: dict[str, list[int]] = stream.__dict__.setdefault("_positions", {})  # cached in the stream
     if fault.name not in found:
         found[fault.name] = [i for i in range(fault.size(stream)) if fault.apply(stream, i) is not None]
     return found[fault.name]
