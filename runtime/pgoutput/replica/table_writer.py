@@ -50,7 +50,7 @@ class TableWriter:
         self._table = open_table(target, chunk, layout.schema, recording)
 
     def apply(self, chunk: Chunk, version: int) -> list[Difference]:
-        """Apply the changes of a chunk in one commit, unless the table already has this txnVersion or a later one.
+        """Apply the changes of a chunk in one commit, unless the table has this or a later txnVersion.
 
         Returns:
             Reasons why the table may differ from its source, without reasons known before this chunk.

@@ -91,7 +91,7 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> dict[int, int | None]:
-        """Return the row that has the column's value, by change that did not send it; None if no row has it."""
+        """Return, by change that did not send the column, the row with its value; None if no row has it."""
         sources: dict[int, int | None] = {}
         for change, sent in enumerate(cells.sent.to_pylist()):
             if not sent:

@@ -100,7 +100,7 @@ class _ChunkCommit:
         return look_up_rows(self._files, layout, self._key, list(keys), columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a found row lacks a key value that was never sent: it may be the row to change."""
+        """Raise ReplicaError if a found row has a partly unknown key: a change may be to this row."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)
@@ -111,7 +111,7 @@ class _ChunkCommit:
             )
 
     def _added_rows(self, merged: MergeResult, found: LookupResult) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the commit adds: new rows and, with history, row versions that now have an end."""
+        """Yield the rows that the commit adds: new rows and, with history, row versions that get an end."""
         layout = self._layout
         schema = layout.schema
         rows = merged.current if layout.end is None else merged.begun

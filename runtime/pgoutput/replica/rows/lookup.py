@@ -23,7 +23,7 @@ class LookupResult(msgspec.Struct, frozen=True):
     """Rows of a Delta table that were looked up by key. Row -1 is the first row found, -2 the second."""
 
     rows: pa.Table
-    """The rows that were found, with the requested columns; the first row has the number -1, the second -2."""
+    """The rows that were found, with the requested columns; the first is row -1, the second row -2."""
     rows_by_key: dict[Key, list[int]]
     """Row numbers, by the key that the rows have."""
     locations: list[tuple[DataFile, int]]
@@ -197,7 +197,7 @@ _UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a hashable object for a value: equal for equal values, but for floats only if the text is equal."""
+    """Return a hashable object for a value; it is equal for equal values, for floats with equal text."""
     if rescued is not _NOT_RESCUED:
         return _RescuedValue(rescued)
     if isinstance(value, list):

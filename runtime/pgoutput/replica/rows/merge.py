@@ -24,7 +24,7 @@ class MergeResult(msgspec.Struct, frozen=True):
     ended: dict[int, int]
     """Index of the change that replaces or removes a row, by row number."""
     previous: dict[int, int]
-    """Number of the row before an update, by number of the row after it. Updates of unknown rows are left out."""
+    """Number of the row before an update, by number of the row after it; only for updates of known rows."""
 
     @property
     def current(self) -> list[int]:
