@@ -408,7 +408,7 @@ def synth(
 
 @contextmanager
 def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
-    """Open a capture file, segment or recording; if `skip_bad`, print what is skipped, and the number."""
+    """Open a capture file, segment or recording; with `skip_bad`, print skipped messages and their number."""
     skipped = 0
 
     def skip(error: RecordingError) -> None:

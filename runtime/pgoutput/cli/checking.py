@@ -47,7 +47,7 @@ class _Session(NamedTuple):
     options: CheckOptions
     disabled_rules: Collection[str]
     starts: bool
-    """True for a capture file and for the first segment of a session, False for its further segments."""
+    """True for a capture file and for the first segment of a session, False for further segments."""
     records: Iterator[Record]
 
 
@@ -118,7 +118,7 @@ def _sessions(stream: StoredStream) -> Iterator[_Session]:
 
 
 def _segments(recording: RecordingReader) -> Iterator[_Session]:
-    """Yield each segment of a recording, with check options from the metadata of the segment."""
+    """Yield each segment of a recording, with `CheckOptions` from the metadata of the segment."""
     from pgoutput.recording import RecordingReader, read_metadata
 
     session: int | None = None

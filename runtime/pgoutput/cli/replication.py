@@ -68,7 +68,7 @@ class Output:
             self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
 
     def warn_incomplete(self, recording: Recording, *, strict: bool) -> None:
-        """Print the incomplete tables of a recording, and why; leave out what was printed before.
+        """Print the incomplete tables of a recording with the reasons, each table and reason only once.
 
         Raises:
             RecordingError: `strict` is True, and the recording has incomplete tables.

@@ -1,6 +1,6 @@
 """Replicas: the committed changes of a recording are applied to one Delta table for each relation.
 
-The input is rows of `pgoutput.views.CHANGES`. The tables can be read by any reader of Delta tables. A table
+The input is rows of the view `changes`. The tables can be read by any reader of Delta tables. A table
 has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, a map
 from column name to the text of a value that its column cannot represent. A NULL instead of a text means that
 the server never sent the value. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`,

@@ -51,7 +51,7 @@ def apply_changes(
     last commit, and the other tables are not affected.
 
     Args:
-        batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
+        batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         target: The folder of the tables, as a path or URI.
         query: ID of the query that applies the changes, the same for all micro-batches of a target.
         batch: The number of the micro-batch, greater than the numbers of earlier micro-batches.
@@ -82,7 +82,7 @@ def apply_changes(
 
 
 class _TableBatch:
-    """The changes of a micro-batch to one relation, which are applied in chunks, one commit for each."""
+    """A micro-batch's changes of one relation; they are applied in chunks, one commit for each chunk."""
 
     def __init__(
         self,

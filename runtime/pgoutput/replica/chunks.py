@@ -21,7 +21,7 @@ MAX_BYTES: Final = 64 << 20
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a relation, as stored in the field `columns` of `pgoutput.views.CHANGES`."""
+    """A column of a relation, as stored in the field `columns` of the view `changes`."""
 
     name: str
     type_oid: int
@@ -44,7 +44,7 @@ class Chunk(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     changes: pa.Table
-    """The changes, as rows of `pgoutput.views.CHANGES`."""
+    """The changes, as rows of the view `changes`."""
 
     @property
     def truncates(self) -> bool:
@@ -69,7 +69,7 @@ def split_changes(
     a truncate, between rows of a snapshot and other changes, and where the chunk has its maximum size.
 
     Args:
-        batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
+        batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text.
     """

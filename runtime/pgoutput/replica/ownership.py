@@ -53,7 +53,7 @@ def claim_target(target: PathOrUri, owner: Owner, *, batch: int) -> None:
 
 
 def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
-    """Refuse a target with another output or recording; return its owner, or None if the target is empty.
+    """Check that a target has this output and recording; return its owner, or None if the target is empty.
 
     Args:
         target: The folder, as a path or URI.

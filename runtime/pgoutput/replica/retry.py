@@ -107,7 +107,7 @@ def _apply_batch(
 
 
 def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) -> None:
-    """Write one relation's changes of a missed micro-batch to an Arrow file; memory may be too small."""
+    """Write one relation's changes of a missed micro-batch to an Arrow file: they may not fit in memory."""
     numbers = range(missed.first_segment, missed.last_segment + 1)
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:
@@ -120,7 +120,7 @@ def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) 
 
 
 def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of an Arrow file, sorted by `sequence`, as a query applies changes.
+    """Yield the changes of an Arrow file, sorted by `sequence`, the order in which a query applies changes.
 
     The file's batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
     """

@@ -20,7 +20,7 @@ from pgoutput.replica.schema import (
 )
 
 CHUNK_BITS: Final = 20
-"""Number of low bits of a txnVersion with the chunk's number; the higher bits have the micro-batch's."""
+"""Number of low bits of a txnVersion, which hold the chunk's number; the micro-batch's is in higher bits."""
 
 _ATTEMPTS: Final = 5
 

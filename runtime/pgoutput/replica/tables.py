@@ -27,7 +27,7 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     may_differ: tuple[Difference, ...]
     """Reasons why the table may differ from its source; empty if no reason is known."""
     error: str
-    """Why the table has failed or cannot be read; empty if the table is in order."""
+    """Why the table has failed or cannot be read; empty if neither is the case."""
 
 
 def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:

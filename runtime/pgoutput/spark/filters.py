@@ -87,7 +87,8 @@ class PushFilters:
     """A callable for a reader's `pushFilters`, which also works if Spark does not push filters down.
 
     Spark refuses readers that override `pushFilters` while spark.sql.python.filterPushdown.enabled is false,
-    which is the default. Spark compares the method's `__func__`, which an instance of this class has.
+    which is the default. Spark compares `__func__`, which this object takes from Spark's own method, so Spark
+    sees no override.
 
     Args:
         receive: Called with the filters that Spark pushes down.

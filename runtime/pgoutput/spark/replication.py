@@ -35,7 +35,7 @@ from pgoutput.replica import (
 from pgoutput.views import CHANGES
 
 Report: TypeAlias = Callable[[int, Sequence[TableResult]], None]
-"""A function that is called after each micro-batch with the number, and one result for each changed table."""
+"""A function called after each micro-batch with the micro-batch's number and one result per changed table."""
 
 _RESULTS: Final = pa.schema([("result", pa.binary())])
 """Arrow schema of rows that each contain one `TableResult` as JSON."""
@@ -113,7 +113,7 @@ class _Offset(msgspec.Struct, frozen=True):
     segment: int = 0
     """Number of the last segment that was read; 0 at the beginning of the recording."""
     recording: str = ""
-    """UUID of the recording; empty if it has no segments yet or the changes come from another source."""
+    """UUID of the recording; empty if there are no segments yet or the changes come from another source."""
 
 
 class _Batch(msgspec.Struct, frozen=True):

@@ -126,7 +126,7 @@ def _installed_commands() -> Iterator[str]:
 
 
 def _read_properties(java: str) -> dict[str, str]:
-    """Return the system properties of Java, by name, from its command; empty if the command cannot be run."""
+    """Return the system properties of the Java at a path, by name; empty if this Java cannot be run."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
@@ -137,7 +137,7 @@ def _read_properties(java: str) -> dict[str, str]:
 
 @functools.cache
 def _wrap_java(home: Path) -> Path:
-    """Return a new JAVA_HOME, whose `java` runs that of `home` without two options of Spark's launcher."""
+    """Return a new JAVA_HOME, whose `java` runs the `java` of `home` without two options of Spark."""
     java = _temporary_folder() / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA_WRAPPER.format(java=shlex.quote(str(home / "bin" / "java"))))

@@ -212,7 +212,7 @@ class SchemaReader(ViewReader):
         return SCHEMA
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """Return one Spark partition: the first and the last segment number; none without segments."""
+        """Return one Spark partition: the first and the last segment number; empty without segments."""
         return [(numbers[0], numbers[-1])] if numbers else []
 
     def read(self, partition: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -61,7 +61,7 @@ class RecordingWriter(DataSourceArrowWriter):
         self._temporary.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Write a Spark partition as a temporary segment. Several attempts of a Spark task may do so."""
+        """Write a Spark partition as a temporary segment, once for each attempt of the Spark task."""
         task = TaskContext.get()
         if task is None:
             raise RuntimeError("partitions can be written only in a Spark task")

@@ -1,4 +1,4 @@
-"""Build the rows that changes add to a Delta table; values that were not sent come from the row before."""
+"""Build the rows that changes add to a Delta table; values not sent come from the row before an update."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> dict[int, int | None]:
-        """Return, by change that did not send the column, the row with its value; None if no row has it."""
+        """Return the row with the column's value (or None), by index of the change that did not send it."""
         sources: dict[int, int | None] = {}
         for change, sent in enumerate(cells.sent.to_pylist()):
             if not sent:

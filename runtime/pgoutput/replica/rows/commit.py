@@ -82,7 +82,7 @@ class _ChunkCommit:
         self._commit(self._added_rows(merged, found), removed, transaction)
 
     def _look_up(self) -> LookupResult:
-        """Look up the table's rows that changes may update or delete, with the columns that may be copied."""
+        """Look up the rows that changes may update or delete, with the columns that updates may copy."""
         chunk, layout = self._chunk, self._layout
         keys: dict[Key, None] = {}
         can_match = bool(chunk.keys) or not self._unique
@@ -100,7 +100,7 @@ class _ChunkCommit:
         return look_up_rows(self._files, layout, self._key, list(keys), columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a found row has a partly unknown key: a change may be to this row."""
+        """Raise ReplicaError if a found row has a partly unknown key: a change may concern that row."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)

@@ -27,7 +27,7 @@ class LookupResult(msgspec.Struct, frozen=True):
     rows_by_key: dict[Key, list[int]]
     """Row numbers, by the key that the rows have."""
     locations: list[tuple[DataFile, int]]
-    """For each found row, its data file and its row number in that file; the first is 0."""
+    """For each found row, its data file and its row number in that file, from 0."""
     partial_keys: dict[int, KeyValues]
     """Key values of the rows whose key is partly unknown, by row number.
 
@@ -135,7 +135,7 @@ def look_up_rows(
 def _typed_keys(
     layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[Key]
 ) -> tuple[list[_KeyColumn], dict[KeyValues, Key]]:
-    """Convert keys to the types of a Delta table; return the key columns, and each key by its new values."""
+    """Convert keys to a Delta table's types; return the key columns, and each key by its converted values."""
     columns, comparable = [], []
     for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
         type_ = layout.schema.field(name).type
@@ -197,7 +197,7 @@ _UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a hashable object for a value; it is equal for equal values, for floats with equal text."""
+    """Return a hashable form of a value, equal only to forms of equal values, or of floats with equal text."""
     if rescued is not _NOT_RESCUED:
         return _RescuedValue(rescued)
     if isinstance(value, list):

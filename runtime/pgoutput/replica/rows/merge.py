@@ -61,7 +61,7 @@ class Merge:
         """Apply changes in order; return which rows the changes write, and which they replace or remove.
 
         Args:
-            operations: The operation of each change, as in `pgoutput.views.CHANGES`.
+            operations: The operation of each change, such as "Insert".
             old: For each change, the key of the row that an update or delete replaces or removes.
             new: For each change, the key of the row that an insert or update writes.
         """

@@ -19,7 +19,7 @@ class Difference(msgspec.Struct, frozen=True):
     """A reason why a Delta table may differ from its source, the server's table."""
 
     lsn: int
-    """Commit LSN from which on the table may differ."""
+    """Commit LSN from which on the table may differ from its source."""
     reason: str
     """The reason as an English sentence, for example that a column was added."""
 
