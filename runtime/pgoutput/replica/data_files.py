@@ -134,7 +134,7 @@ class DataFiles:
         return added
 
     def small_files(self) -> list[DataFile]:
-        """Return the data files that the next commit combines: all small files, if too many."""
+        """Return the small data files if there are too many of them; the next commit combines these files."""
         small = [file for file in self if file.size < SMALL_FILE_BYTES]
         return small if len(small) > MAX_SMALL_FILES else []
 

@@ -20,7 +20,7 @@ from pgoutput.replica.schema import (
 )
 
 CHUNK_BITS: Final = 20
-"""Number of low bits of a txnVersion, which hold the chunk's number; the micro-batch's is in higher bits."""
+"""Number of a txnVersion's low bits, for the chunk's number. Higher bits hold the micro-batch's number."""
 
 _ATTEMPTS: Final = 5
 

@@ -137,7 +137,7 @@ def _read_properties(java: str) -> dict[str, str]:
 
 @functools.cache
 def _wrap_java(home: Path) -> Path:
-    """Return a new JAVA_HOME, whose `java` runs the `java` of `home` without two options of Spark."""
+    """Return a new JAVA_HOME, whose `java` runs the `java` of `home` without two of Spark's options."""
     java = _temporary_folder() / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA_WRAPPER.format(java=shlex.quote(str(home / "bin" / "java"))))

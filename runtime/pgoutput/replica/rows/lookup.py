@@ -35,7 +35,7 @@ class LookupResult(msgspec.Struct, frozen=True):
     key column also means that the value was never sent, because key columns are NOT NULL.
     """
     key_values: dict[Key, KeyValues]
-    """Each looked-up key as values of the Delta table's column types, by the key as text."""
+    """The looked-up keys, converted to the column types of the Delta table, by the key as text."""
 
     def take_partial_match(self, key: Key) -> int | None:
         """Return the number of a row that equals `key` in all columns that were sent; None if no row does.
@@ -197,7 +197,7 @@ _UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a hashable form of a value, equal only to forms of equal values, or of floats with equal text."""
+    """Return a hashable form of a value, equal only to forms of equal values (of floats: of equal text)."""
     if rescued is not _NOT_RESCUED:
         return _RescuedValue(rescued)
     if isinstance(value, list):

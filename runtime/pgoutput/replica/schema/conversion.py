@@ -125,7 +125,10 @@ def _with_scale(text: str, scale: int) -> str:
 
 
 def _with_precision(text: str, digits: int) -> str:
-    """Round a timestamp to `digits` decimals of a second, ties away from 2000 (AdjustTimestampForTypmod)."""
+    """Round the text of a timestamp to `digits` decimals of a second, as AdjustTimestampForTypmod does.
+
+    Ties are rounded away from 2000-01-01.
+    """
     plain = text.removesuffix("+00")
     try:
         since = datetime.fromisoformat(plain) - _EPOCH
@@ -186,7 +189,7 @@ _FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], st
     (pa.types.is_timestamp, lambda value: _timestamp_text(value)),
     (pa.types.is_binary, lambda value: "\\x" + value.hex()),
 )
-"""Pairs of a test of an Arrow type, and the formatter of values of such types; other types use `str`."""
+"""Pairs of a test for an Arrow type, and a function that formats values of such a type; default: `str`."""
 
 
 def _format_float(digits: int, value: float) -> str:
