@@ -17,7 +17,7 @@ Key: TypeAlias = tuple[str | None, ...]
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """The result of merging changes into rows: which rows the changes write, and which they replace or remove."""
+    """The result of merging changes into rows: which rows the changes write, replace and remove."""
 
     begun: list[int]
     """Numbers of the rows that inserts and updates write, in the order of the changes."""
