@@ -65,8 +65,9 @@ def _run_command() -> None:
 def _open_standard_streams() -> None:
     """Open /dev/null in place of each standard stream that the parent process closed.
 
-    Otherwise a file that is opened later would get file descriptor 1, and printed text would be written into
-    that file. Writing to the replaced standard output fails; text for standard error is discarded.
+    If standard output stayed closed, a file that is opened later would get file descriptor 1, and printed
+    text would be written into that file. Writing to the replaced standard output fails; text for the replaced
+    standard error is discarded.
     """
     for number, name, mode in (
         (0, "stdin", os.O_RDONLY),
@@ -79,7 +80,7 @@ def _open_standard_streams() -> None:
 
 
 def _flush_stdout() -> None:
-    """Flush standard output; after an error redirect it, so that Python's flush at exit succeeds."""
+    """Flush standard output; if that fails, redirect it to /dev/null: Python's flush at exit must succeed."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -408,7 +408,7 @@ def synth(
 
 @contextmanager
 def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
-    """Open a capture file, a segment or a recording; print each skipped message, and their number."""
+    """Open a capture file, segment or recording; with `skip_bad`, print skipped messages and their number."""
     skipped = 0
 
     def skip(error: RecordingError) -> None:
@@ -424,7 +424,7 @@ def _opened(path: Path, skip_bad: bool) -> Iterator[StoredStream]:
 
 
 def _reader(path: Path) -> type[CaptureFile] | type[RecordingReader]:
-    """Return the reader class for a path. Imports pyarrow for segments and recordings only."""
+    """Return the class that reads the file or folder at a path; import pyarrow only if it is needed."""
     if not path.is_dir() and path.suffix != ".parquet":
         return CaptureFile
     from pgoutput.recording import RecordingReader

@@ -1,4 +1,4 @@
-"""The command `pgoutput check`: violations of the rules that every server's stream obeys."""
+"""The command `pgoutput check`: prints the messages of a stream that violate a rule."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ RESUMED: Final = frozenset(
         "type-before-relation",
     )
 )
-"""Names of the rules that are not checked in a session that continues a recording.
+"""Names of the rules that are not checked where a session continues a recording or starts at a keyframe.
 
-The recorder leaves out messages that are stored already, except Relation messages. A keyframe replaces the
-messages before a segment.
+When the server sends messages again, the recorder stores only Relation messages a second time. A keyframe
+replaces the messages before its segment.
 """
 
 SNAPSHOT: Final = RESUMED | {"commit-order", "end-beyond-start", "xid-normal"}
-"""Names of the rules that are not checked in a snapshot, whose transactions the recorder makes itself."""
+"""Names of the rules that are not checked in a snapshot: its transactions are made by the recorder."""
 
 
 class _Session(NamedTuple):
-    """Part of a stream to check: a capture file, or one segment of a recording."""
+    """A part of a stream that is checked: a whole capture file, or one segment of a recording."""
 
     options: CheckOptions
     disabled_rules: Collection[str]
     starts: bool
-    """Whether a session starts with this part; False for further segments of the same session."""
+    """True for a capture file and for the first segment of a session, False for further segments."""
     records: Iterator[Record]
 
 
 def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
-    """Print each message of a stream that violates a rule; return whether the stream obeys all rules.
+    """Print the messages of a stream that violate a rule; return True if there are none.
 
     Raises:
         RecordingError: The stream cannot be read.
@@ -88,7 +88,7 @@ def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
 
 
 def show_rules(console: Console, json: bool) -> None:
-    """Print every rule, with an example stream that obeys the rule and one that violates it."""
+    """Print every rule, with an example stream that obeys the rule and an example that violates the rule."""
     for rule in RULES:
         examples = {"legal": rule.legal, "illegal": rule.illegal}
         if json:
@@ -118,7 +118,7 @@ def _sessions(stream: StoredStream) -> Iterator[_Session]:
 
 
 def _segments(recording: RecordingReader) -> Iterator[_Session]:
-    """Yield each segment of a recording, with the check options from its metadata."""
+    """Yield each segment of a recording, with `CheckOptions` from the metadata of the segment."""
     from pgoutput.recording import RecordingReader, read_metadata
 
     session: int | None = None
@@ -139,12 +139,12 @@ def _segments(recording: RecordingReader) -> Iterator[_Session]:
 
 
 def _options(stream: Header | Source, options: Mapping[str, Any], known: bool) -> CheckOptions:
-    """Return the check options for a stream with these options of START_REPLICATION.
+    """Return the options with which a stream is checked.
 
     Args:
-        stream: Protocol version and settings of the stream.
-        options: Options of START_REPLICATION, by name.
-        known: Whether a client sent `options` to a server. For a synthetic stream, `options` does not tell
+        stream: Header of the capture file, or source in the segment's metadata.
+        options: Values of the options of START_REPLICATION, by option name.
+        known: Whether a client sent `options` to a server. The `options` of a synthetic stream do not tell
             whether the stream has binary values and logical messages.
     """
     return CheckOptions(
@@ -157,7 +157,7 @@ def _options(stream: Header | Source, options: Mapping[str, Any], known: bool) -
 
 
 def _is_on(value: object) -> bool:
-    """Return whether the value of a START_REPLICATION option means true, as defGetBoolean reads it."""
+    """Return whether the value of a START_REPLICATION option means true, as in defGetBoolean."""
     return str(value).lower() in ("true", "on", "1")
 
 

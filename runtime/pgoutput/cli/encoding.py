@@ -20,7 +20,7 @@ from pgoutput.stream import StreamDecoder, encode_for
 
 
 def to_line(decoded: DecodedRecord) -> bytes:
-    """Return a message as a line of JSON; for an XLogData, the field `data` has the contained message."""
+    """Return a message or envelope as a line of JSON; `data` of an XLogData is the contained message."""
     inner = None if decoded.message is None else to_json(decoded.message)
     if decoded.envelope is None:
         return msgspec.json.encode(inner) + b"\n"
@@ -41,7 +41,8 @@ def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[by
         streaming: Option `streaming` of the stream.
 
     Raises:
-        RecordingError: A line is not a message, or the message is out of place in the stream.
+        RecordingError: The file cannot be read, a line is not a message, or a message is out of place in the
+            stream.
     """
     header = Header(proto, {"streaming": streaming}, slot_two_phase=True)
     try:
@@ -71,7 +72,7 @@ def _line(file: Path, number: int, line: bytes, proto: int, decoder: StreamDecod
 
 
 _ENVELOPES = {message.name: message for message in _protocols.ENVELOPE.messages}
-"""Layouts of the messages of the streaming replication protocol, by name."""
+"""Layouts of the envelopes, by message name such as "XLogData"."""
 
 
 def _record(data: Any, proto: int, decoder: StreamDecoder) -> bytes:

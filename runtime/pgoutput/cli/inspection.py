@@ -15,19 +15,19 @@ from pgoutput.messages import XLogData
 from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
 
 _LINE_BYTES = 8
-"""Number of bytes on a line of the dump."""
+"""Number of bytes on a line of the hex dump."""
 
 _PATH_WIDTH = 24
-"""Width of the column for field paths, in characters; a longer path is not cut."""
+"""Width of the hex dump's column for field paths, in characters; a longer path is not cut."""
 
 
 def show(console: Console, stream: StoredStream, record: Record) -> None:
-    """Print an annotated hex dump of a record: the fields of the envelope, then the fields of the message.
+    """Print a stored message as an annotated hex dump; the fields of its envelope, if stored, come first.
 
     If a message cannot be decoded, the bytes after the last valid field have no annotation.
 
     Raises:
-        RecordingError: The message cannot be decoded, and the stream does not skip bad messages.
+        RecordingError: The message cannot be decoded, and `stream` was not opened to skip bad messages.
     """
     place = "keyframe" if record.number is None else f"{stream.numbered_by} {record.number}"
     console.print(Text(f"{place}, {record.channel}, {len(record.data)} bytes", style="bold"))
@@ -46,9 +46,9 @@ def show(console: Console, stream: StoredStream, record: Record) -> None:
 
 
 def _pieces(stream: StoredStream, record: Record) -> Iterator[tuple[int, Piece]]:
-    """Yield the fields of a record's envelope and message, as pieces of bytes.
+    """Yield each field of a record's envelope and message, as a pair of an offset and the field's piece.
 
-    Each piece comes after the offset in the record, in bytes, at which its envelope or message starts.
+    The offset is the byte of the record at which the field's envelope or message starts.
     """
     data = record.data
     if record.channel != "data":

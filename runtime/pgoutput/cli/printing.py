@@ -9,7 +9,7 @@ from pgoutput.compiled import HOW
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes for unprintable characters: control characters, surrogates, line ends."""
+    """Return a text with escapes in place of control characters, surrogates and line ends."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -19,5 +19,5 @@ def complain(text: str) -> None:
 
 
 def version_line() -> str:
-    """Return the version of the package, and whether the package uses its compiled kernel."""
+    """Return a line with the version of pgoutput, and whether pgoutput uses the compiled kernel."""
     return f"pgoutput {__version__}, {HOW}"

@@ -36,7 +36,7 @@ Until: TypeAlias = Literal["now"] | int | None
 
 
 def parse_until(text: str | None) -> Until:
-    """Return the value of --until: `now`, an LSN, or None for no end.
+    """Parse the value of --until: return `now`, an LSN, or None if the option is not given.
 
     Raises:
         typer.BadParameter: The text is neither `now` nor an LSN.
@@ -69,9 +69,9 @@ def record(
         slot: Name of the replication slot.
         publications: Names of the publications to record.
         out: Folder of the recording.
-        until: LSN to end at, `now` for the current end of the WAL, None for no end.
-        seconds: Number of seconds after which the recorder ends, None for no end.
-        log: Whether events are printed as readable text or as JSON.
+        until: LSN at which the recorder ends; `now` for the current end of the WAL, None for no such LSN.
+        seconds: Number of seconds after which the recorder ends, None for no time limit.
+        log: Format in which events are printed: readable text, or JSON lines.
         options: Further keyword arguments of `Recorder`.
 
     Raises:
@@ -148,11 +148,11 @@ def _stopped(event: Stopped) -> str:
 
 
 class _Line(NamedTuple):
-    """How `pgoutput record` prints the events of one class."""
+    """How `pgoutput record` prints the events of one event class."""
 
     format: Callable[[Any], str]
     stays: Literal["always", "in logs", "no"]
-    """When the line stays on standard error: always, only if it is no terminal, or never.
+    """When an event's line stays on standard error; "in logs": only if standard error is not a terminal.
 
     A line that does not stay is replaced by the line of the next event.
     """

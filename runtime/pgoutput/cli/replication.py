@@ -1,4 +1,4 @@
-"""The command `pgoutput replicate`: prints what was applied, and ends at a signal."""
+"""The command `pgoutput replicate`: prints how many changes it has applied, and ends at a signal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pgoutput.spark import replicate as start_query
 from pgoutput.wire import format_lsn
 
 SEGMENTS_PER_BATCH = 128
-"""Largest number of segments per micro-batch.
+"""Maximum number of segments in a micro-batch.
 
 The number is small, so that progress is visible and little work is repeated after a crash.
 """
@@ -38,10 +38,10 @@ OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 
 
 class Output:
-    """The messages and totals of one run of `pgoutput replicate`, printed on standard error.
+    """Warnings of one run of `pgoutput replicate`, printed on standard error, and numbers of applied changes.
 
     Attributes:
-        totals: Number of applied changes, by relation and operation.
+        totals: Number of applied changes, by qualified relation name and operation.
         failed: OIDs of the relations that have a failed table.
     """
 
@@ -54,7 +54,7 @@ class Output:
     def add(self, applied: TableResult) -> None:
         """Add the changes applied to a table to `totals`; print why the table may differ or has failed.
 
-        The failure of a table is printed once in a run.
+        The failure of each table is printed only once.
         """
         relation = f"{applied.namespace}.{applied.name}"
         for operation, changes in applied.changes.items():
@@ -68,7 +68,7 @@ class Output:
             self.warn(f"{relation} failed, and the next run retries it: {applied.error}")
 
     def warn_incomplete(self, recording: Recording, *, strict: bool) -> None:
-        """Print the incomplete tables of a recording that were not printed before.
+        """Print the incomplete tables of a recording with the reasons, each table and reason only once.
 
         Raises:
             RecordingError: `strict` is True, and the recording has incomplete tables.
@@ -90,7 +90,7 @@ class Output:
 
 
 def replicate(segments: str, target: str, *, follow: bool, history: bool, strict: bool) -> None:
-    """Apply the new changes of a recording to the tables of a target, and print the number of changes.
+    """Apply the changes of a recording that a target does not have yet, and print their number.
 
     Exits with code 1 if a table failed, and with 130 after a signal.
 
@@ -98,7 +98,7 @@ def replicate(segments: str, target: str, *, follow: bool, history: bool, strict
         segments: Folder or URI of the recording.
         target: Folder or URI of the replica.
         follow: Whether to wait for new segments after the last segment, instead of ending.
-        history: Whether to keep all versions of a row.
+        history: Whether to keep all versions of rows (SCD type 2).
         strict: Whether to refuse a recording with incomplete tables.
 
     Raises:
@@ -178,7 +178,7 @@ def _run(
 
 
 def show(console: Console, totals: Counter[tuple[str, str]]) -> None:
-    """Print the number of applied changes for each relation and operation."""
+    """Print a table with the number of applied changes for each relation and operation."""
     table = Table(box=box.SIMPLE)
     table.add_column("relation")
     for operation in OPERATIONS:
@@ -200,8 +200,8 @@ def _segments_read(query: StreamingQuery) -> int:
 def _cause(error: Exception) -> str:
     """Return the cause of a Spark error as one line, from the text of the error.
 
-    The cause is the innermost error of this package, else the innermost exception of Java or Python, else the
-    first line of the text.
+    The cause is the innermost error of the package pgoutput, else the innermost exception of Java or Python,
+    else the first line of the text.
     """
     text = str(error)
     for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)"):

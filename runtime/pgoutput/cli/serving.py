@@ -37,7 +37,7 @@ def find_source(recording: Path | None, scenario: str | None) -> Source | Stream
 
 
 def find_faults(texts: list[str]) -> Faults:
-    """Return the faults that the values of the option --fault name.
+    """Parse the values of the option --fault; return the faults.
 
     Raises:
         typer.BadParameter: A value does not name a fault.
@@ -49,7 +49,7 @@ def find_faults(texts: list[str]) -> Faults:
 
 
 def find_password(user: str | None, file: Path | None) -> str | None:
-    """Return the password of `user`: the first line of `file`, else PGPASSWORD. None if `user` is None.
+    """Return the password: the first line of `file`, or PGPASSWORD without `file`; None if `user` is None.
 
     Raises:
         typer.BadParameter: `user` is given without a password, or `file` without `user`.
@@ -66,7 +66,7 @@ def find_password(user: str | None, file: Path | None) -> str | None:
 
 
 def find_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """Return a TLS context with the server's certificate and key; None without a certificate.
+    """Return a TLS context with the server's certificate and key; None if `certificate` is None.
 
     Raises:
         typer.BadParameter: The files do not contain a certificate and its key, or only `key` is given.

@@ -10,7 +10,7 @@ from types import FrameType
 def stop_at_signals(stop: Callable[[], None]) -> None:
     """Install signal handlers that call `stop` at the first SIGINT or SIGTERM.
 
-    A second signal of the same number ends the process at once.
+    A second SIGINT, or a second SIGTERM, ends the process at once.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:

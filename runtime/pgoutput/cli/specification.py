@@ -1,4 +1,4 @@
-"""The command `pgoutput spec`: the messages of a protocol version."""
+"""The command `pgoutput spec`: prints the layouts of the messages of a protocol version."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pgoutput._layout import Cell, Field, Message
 def as_json(version: int) -> bytes:
     """Return the layouts of the messages and tuples of a protocol version as JSON; fields are in wire order.
 
-    For a list, `fields` has the fields of an element. If a message has only one of several fields, each of
-    these fields has the names of all alternatives in `one_of`.
+    `fields` of a list has the fields of one list element. `one_of` of a field has the names of all
+    alternative fields, of which a message has only one.
     """
     protocol = _protocols.VERSIONS[version]
     messages = [_message(message) for message in protocol.messages]

@@ -29,14 +29,14 @@ from pgoutput.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_NUMBER: Final = 1e15
-"""Largest value of a number option; a larger value is refused as a typing error."""
+"""Largest whole number that an option accepts; a larger number is refused as a typing error."""
 
 
 def parse_number(option: str, text: str) -> int:
     """Parse the value of an option as a whole number, written as 1000 or 1e3.
 
     Raises:
-        typer.BadParameter: The text is not a whole number, or out of range.
+        typer.BadParameter: The text is not a whole number from 0 to 1e15.
     """
     try:
         number = float(text.replace("_", ""))
@@ -48,10 +48,10 @@ def parse_number(option: str, text: str) -> int:
 
 
 def parse_range(option: str, text: str) -> Range:
-    """Parse the value of an option as a range: a number, or two numbers with a hyphen between.
+    """Parse the value of an option as a range, such as 10-200; a single number is a range too.
 
     Raises:
-        typer.BadParameter: The text is neither a number nor a range, or the range is empty.
+        typer.BadParameter: The text is neither a number nor a range, or the range ends before it begins.
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -63,7 +63,7 @@ def parse_range(option: str, text: str) -> Range:
 
 
 def parse_mix(text: str) -> Mix:
-    """Parse the value of --mix: how frequent each kind of change is; 0 for a kind that `text` does not name.
+    """Parse the value of --mix: the relative frequency of each kind of change, 0 for kinds not in `text`.
 
     Raises:
         typer.BadParameter: The text is not a list of KIND=NUMBER, separated by commas.
@@ -83,7 +83,7 @@ def parse_mix(text: str) -> Mix:
 
 
 def make_workload(**options: Any) -> Workload:
-    """Return a workload with the values of the command's options.
+    """Return the workload that the options of `pgoutput synth` describe.
 
     Raises:
         typer.BadParameter: An option is out of range.
@@ -95,9 +95,10 @@ def make_workload(**options: Any) -> Workload:
 
 
 def synthesize(workload: Workload, out: str) -> None:
-    """Write the stream of a workload to `out`, with a progress bar if standard error is a terminal.
+    """Write the stream of a workload to the file or folder `out`, or to standard output if `out` is "-".
 
-    SIGINT and SIGTERM end the command and remove its partial output.
+    A progress bar is shown if standard error is a terminal. SIGINT and SIGTERM end the command and remove its
+    partial output.
 
     Raises:
         PgoutputError: The output folder is not empty.

@@ -14,11 +14,11 @@ from pgoutput.stream import StreamDecoder
 from pgoutput.wire import UNCHANGED
 
 _MAX_CHARACTERS: Final = 60
-"""Number of characters after which a value is cut."""
+"""Maximum number of printed characters of a value; the rest is cut."""
 
 
 def line(decoded: DecodedRecord, decoder: StreamDecoder) -> Text:
-    """Return a line with number, name and fields of a message, or of an envelope without a message."""
+    """Return a readable line: number, name and fields of a message, or of an envelope without message."""
     message = decoded.message or decoded.envelope
     assert message is not None
     name = type(message).__name__

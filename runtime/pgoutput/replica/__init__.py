@@ -1,22 +1,24 @@
 """Replicas: the committed changes of a recording are applied to one Delta table for each relation.
 
-The input is rows of `pgoutput.views.CHANGES`. The tables can be read by any reader of Delta tables. A table
+The input is rows of the view `changes`. The tables can be read by any reader of Delta tables. A table
 has the columns of its relation, with the types of `pgoutput.values.arrow_type`, and `_rescued_data`, a map
 from column name to the text of a value that its column cannot represent. A NULL instead of a text means that
 the server never sent the value. With history (SCD type 2) the table also has `__START_AT` and `__END_AT`,
 named as in Spark's AUTO CDC.
 
 A table whose changes cannot be applied becomes a failed table. Changes of the other tables are still applied.
-`replica_tables` returns the error of a failed table, and `retry_tables` applies the batches that the table
-has missed.
+`replica_tables` returns the error of a failed table, and `retry_tables` applies the micro-batches that the
+table has missed.
 
 How the package is divided:
 
-- `schema`: the columns of a Delta table follow those of the relation.
-- `rows`: the rows of a Delta table follow the changes.
-- `batch`, `table_writer`, `chunks`, `data_files`: apply a batch, table by table, in commits of bounded size.
-- `ownership`, `registry`, `failed_tables`, `tables`, `retry`: the target's records of its owner, of the
-  folder of each relation's table, and of failed tables.
+- `schema`: gives a Delta table the columns of its relation.
+- `rows`: applies changes to the rows of a Delta table.
+- `batch`, `table_writer`, `chunks`, `data_files`: apply a micro-batch, table by table, in commits of bounded
+  size.
+- `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
+  relation's table, and the failed tables.
+- `tables`, `retry`: list the tables of a target, and retry the failed tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Apply a batch of changes to the Delta tables of a target."""
+"""Apply the changes of a micro-batch to the Delta tables of a target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pgoutput.replica.table_writer import CHUNK_BITS, TableWriter
 
 
 class TableResult(msgspec.Struct, frozen=True):
-    """The result of applying a batch to the Delta table of one relation."""
+    """The result of applying a micro-batch to the Delta table of one relation."""
 
     oid: int
     namespace: str
@@ -27,9 +27,9 @@ class TableResult(msgspec.Struct, frozen=True):
     changes: dict[str, int]
     """Number of applied changes, by operation such as "Insert"; empty if the table has failed."""
     may_differ: tuple[Difference, ...] = ()
-    """Reasons why the table may differ from its source; only reasons first seen in this batch."""
+    """Reasons why the table may differ from its source, without reasons known before this micro-batch."""
     error: str = ""
-    """Why the batch was not applied to the table, or only in part; empty if the whole batch was applied."""
+    """Why the micro-batch was not applied to the table, or only in part; empty if all of it was applied."""
 
 
 def apply_changes(
@@ -44,16 +44,17 @@ def apply_changes(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[TableResult]:
-    """Apply a batch of changes to the Delta tables of a target. Applying a batch again changes nothing.
+    """Apply the changes of a micro-batch to the Delta tables of a target.
 
-    Each commit has a Delta transaction identifier: txnAppId is the query, txnVersion increases with each
-    commit. If a table fails, it keeps the state of its last commit, and the other tables are not affected.
+    Applying a micro-batch again changes nothing, because each commit has a Delta transaction identifier:
+    txnAppId is the query, txnVersion increases with each commit. If a table fails, it keeps the state of its
+    last commit, and the other tables are not affected.
 
     Args:
-        batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
+        batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         target: The folder of the tables, as a path or URI.
-        query: ID of the query that applies the changes, the same for all batches of a target.
-        batch: The number of the batch, greater than the numbers of earlier batches.
+        query: ID of the query that applies the changes, the same for all micro-batches of a target.
+        batch: The number of the micro-batch, greater than the numbers of earlier micro-batches.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
         failed: Errors of the failed tables, by relation OID. Changes of these relations are not applied.
@@ -62,7 +63,7 @@ def apply_changes(
             commit of its own.
 
     Yields:
-        One result for each relation.
+        One result for each relation that the changes belong to.
 
     Raises:
         ReplicaError: The target is a URI that pyarrow does not know.
@@ -81,7 +82,7 @@ def apply_changes(
 
 
 class _TableBatch:
-    """The part of a batch that belongs to one relation; its changes are applied chunk by chunk."""
+    """A micro-batch's changes of one relation; they are applied in chunks, one commit for each chunk."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class _TableBatch:
         self._error = error
 
     def apply(self, chunk: Chunk) -> None:
-        """Apply a chunk to the relation's Delta table, unless the table has failed."""
+        """Apply a chunk of changes to the relation's Delta table, unless the table has failed."""
         if self._error:
             return
         name = f"{chunk.namespace}.{chunk.name}"
@@ -137,7 +138,7 @@ class _TableBatch:
             self._counts[count["values"]] += count["counts"]
 
     def result(self) -> TableResult:
-        """Return the result of applying all chunks of the batch to the relation's table."""
+        """Return the result for the relation's table, after all chunks of the micro-batch were applied."""
         first = self._first
         return TableResult(
             first.oid,

@@ -1,7 +1,7 @@
-"""Split the changes of a batch into chunks. Each chunk is applied to its Delta table in one commit.
+"""Split the changes of a micro-batch into chunks. Each chunk is applied to a Delta table in one commit.
 
 The boundaries of chunks depend only on the changes, not on the Arrow batches in which the changes arrive. So
-when a batch is applied again after a crash, it is split into the same chunks.
+a micro-batch that is applied again after a crash is split into the same chunks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MAX_ROWS: Final = 100_000
-"""Default maximum number of changes in a chunk."""
+"""Default maximum number of changes in a chunk, which becomes one commit."""
 MAX_BYTES: Final = 64 << 20
-"""Default maximum size of a chunk's values, in bytes of text. A larger single change is its own chunk."""
+"""Default maximum size of a chunk's values, in bytes of text. A larger change becomes a chunk alone."""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a relation, as stored in the field `columns` of `pgoutput.views.CHANGES`."""
+    """A column of a relation, as stored in the field `columns` of the view `changes`."""
 
     name: str
     type_oid: int
@@ -32,7 +32,7 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Changes of one relation with the same columns, to be applied in one commit.
+    """Successive changes of one relation with unchanged columns, which are applied in one commit.
 
     A truncate is always the first change of its chunk.
     """
@@ -44,7 +44,7 @@ class Chunk(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     changes: pa.Table
-    """The changes, as rows of `pgoutput.views.CHANGES`."""
+    """The changes, as rows of the view `changes`."""
 
     @property
     def truncates(self) -> bool:
@@ -53,23 +53,23 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class _Run(NamedTuple):
-    """Consecutive rows that belong to one chunk, or to several chunks if they exceed its maximum size."""
+    """Successive changes that form one chunk, or several if they exceed the maximum size of a chunk."""
 
     kind: tuple[object, ...]
-    """OID, columns and replica identity of the relation, and whether the rows come from a snapshot."""
+    """OID of the relation, whether the rows come from a snapshot, columns and replica identity."""
     rows: pa.RecordBatch
 
 
 def split_changes(
     batches: Iterable[pa.RecordBatch], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
 ) -> Iterator[Chunk]:
-    """Yield changes as chunks, each of one relation.
+    """Split changes into chunks, each with changes of one relation.
 
     A chunk ends where the next change has another relation, other columns or another replica identity, before
-    a truncate, after the rows of a snapshot, and where the chunk has its maximum size.
+    a truncate, between rows of a snapshot and other changes, and where the chunk has its maximum size.
 
     Args:
-        batches: Rows of `pgoutput.views.CHANGES`, grouped by relation and sorted by `sequence`.
+        batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text.
     """
@@ -96,7 +96,7 @@ def split_changes(
 
 
 def _split_runs(batch: pa.RecordBatch) -> Iterator[_Run]:
-    """Split an Arrow batch at each end of a chunk, except the ends that the size of chunks requires."""
+    """Split an Arrow batch of changes wherever a chunk has to end for another reason than its size."""
     oids = batch["relation"].field("oid").to_pylist()
     operations = batch["operation"].to_pylist()
     truncates = 0
@@ -116,7 +116,7 @@ def _split_runs(batch: pa.RecordBatch) -> Iterator[_Run]:
 def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split changes of one relation where the relation's columns or replica identity change.
 
-    That is rare, so a bisection is faster than comparing each row with the next.
+    Schema changes are rare, so a bisection is faster than comparing each row with the next.
     """
     same = pa.array([0] * rows.num_rows)
     if all(rows[name].equals(rows[name].take(same)) for name in ("columns", "key_columns")):
@@ -128,7 +128,7 @@ def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _text_sizes(rows: pa.RecordBatch) -> list[int]:
-    """Return the size of each change's old and new values, in bytes of text."""
+    """Return for each change the total size of its old and new values, in bytes of text."""
     sizes = [0] * rows.num_rows
     for name in ("before", "after"):
         valid, items, offsets = _map_items(rows[name])
@@ -140,7 +140,7 @@ def _text_sizes(rows: pa.RecordBatch) -> list[int]:
 
 
 def _map_items(maps: pa.MapArray) -> tuple[list[int], pa.Array, list[int]]:
-    """Return the indices of the non-NULL maps, the items of these maps, and the offset of each map."""
+    """Return the indices of the non-NULL maps, all their values, and where each map's values begin."""
     valid = pc.indices_nonzero(maps.is_valid()).to_pylist()
     present = maps.drop_null()
     offsets = present.offsets.to_pylist()

@@ -2,7 +2,7 @@
 
 A row is identified by its data file and its row number in that file. A commit that removes rows from a data
 file writes the file's remaining rows to a new file. The MERGE of delta-rs is not used: it matches rows by
-conditions, which cannot distinguish equal rows, and it plans each merge anew.
+conditions, which cannot distinguish equal rows, and it spends time on planning each merge.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""
 
 SMALL_FILE_BYTES: Final = 8 << 20
-"""Size in bytes below which a data file is small and may be combined with others."""
+"""Size in bytes below which a data file is small and may be combined with other small files."""
 MAX_SMALL_FILES: Final = 10
-"""Maximum number of small data files. If there are more, the next commit combines them.
+"""Maximum number of small data files of a Delta table. If there are more, the next commit combines them.
 
-Each data file makes later commits slower.
+The number is limited because each data file makes later commits slower.
 """
 
 _BATCH_ROWS: Final = 1 << 16
@@ -50,11 +50,11 @@ class DataFile(msgspec.Struct, frozen=True):
     size: int
     """Size of the file, in bytes."""
     min_values: Mapping[str, Any]
-    """Least value in the file, by column name, for columns with statistics in the Delta log."""
+    """Least value of each column in the file, by column name; only columns with statistics."""
     max_values: Mapping[str, Any]
-    """Greatest value in the file, by column name, for columns with statistics in the Delta log."""
+    """Greatest value of each column in the file, by column name; only columns with statistics."""
     null_counts: Mapping[str, Any]
-    """Number of NULLs in the file, by column name, for columns with statistics in the Delta log."""
+    """Number of NULLs of each column in the file, by column name; only columns with statistics."""
 
 
 class DataFiles:
@@ -118,7 +118,7 @@ class DataFiles:
             ) from None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[AddAction]:
-        """Write rows to new data files. `commit` then adds the files to the table."""
+        """Write rows to new data files; return the actions by which `commit` adds them to the table."""
         added: list[AddAction] = []
         writer: _FileWriter | None = None
         for batch in batches:
@@ -134,7 +134,7 @@ class DataFiles:
         return added
 
     def small_files(self) -> list[DataFile]:
-        """Return the small data files that the next commit combines; none if the table has only a few."""
+        """Return the small data files if there are too many of them; the next commit combines these files."""
         small = [file for file in self if file.size < SMALL_FILE_BYTES]
         return small if len(small) > MAX_SMALL_FILES else []
 
@@ -150,7 +150,7 @@ class DataFiles:
         Args:
             added: The new files, as returned by `write`.
             removed: The files to remove; None for all files.
-            schema: The columns of the table. They may change only if all files are removed.
+            schema: The columns of the table, which may change only if all files are removed.
             transaction: The Delta transaction identifier of the commit; None for a commit without one.
 
         Raises:
@@ -190,7 +190,7 @@ class _FileWriter:
         return int(self._sink.tell())
 
     def close(self) -> AddAction:
-        """Complete the file; return the action that adds it to the Delta table."""
+        """Complete the file; return the action that adds the file to the Delta table."""
         self._flush()
         self._writer.close()
         size = self._sink.tell()
@@ -208,7 +208,7 @@ class _FileWriter:
 
 
 class _Statistics:
-    """Statistics of a data file for the Delta log: NULL counts, and extremes of integer and date columns."""
+    """Statistics of a data file for the Delta log: NULL counts; minimum and maximum of integers and dates."""
 
     def __init__(self) -> None:
         self._rows = 0

@@ -1,10 +1,10 @@
-"""Failed tables: Delta tables whose changes could not be applied, and the batches that they have missed.
+"""Failed tables: Delta tables whose changes could not be applied, and their missed micro-batches.
 
 A target has a folder `_failed_tables/OID` for each failed table. The folder contains a file `error` with the
-text of the error, and one file for each missed batch. That file is named after the batch's number and
-contains the numbers of the batch's segments. A missed batch is recorded before the query's checkpoint counts
-the batch as done, so that no change is lost. A table that has missed batches is a failed table even if its
-file `error` is lost.
+text of the error, and one file for each missed micro-batch. The file of a missed micro-batch is named after
+its number, and contains the numbers of its first and last segment. A missed micro-batch is recorded before
+the query's checkpoint counts it as done, so that no change is lost. A table that has missed micro-batches is
+a failed table even if its file `error` is lost.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _UNKNOWN: Final = "the table has missed batches; the error is not known, because
 
 
 class FailedTable(msgspec.Struct, frozen=True):
-    """A failed table: a Delta table of the replica whose changes could not be applied."""
+    """A failed table of a replica: the relation that the table follows, and the table's error."""
 
     oid: int
     namespace: str
     name: str
     error: str
-    """Text of the error because of which the changes could not be applied."""
+    """Text of the error because of which changes could not be applied to the table."""
 
 
 class MissedBatch(msgspec.Struct, frozen=True):
-    """A batch that was not applied to a failed table, or only in part."""
+    """A micro-batch that was not applied to a failed table, or only in part."""
 
     batch: int
-    """Number of the missed batch."""
+    """Number of the missed micro-batch."""
     first_segment: int
-    """Number of the first segment whose changes are in the batch."""
+    """Number of the first segment whose changes are in the micro-batch."""
     last_segment: int
-    """Number of the last segment whose changes are in the batch."""
+    """Number of the last segment whose changes are in the micro-batch."""
 
 
 def read_failed_tables(target: Location) -> dict[int, FailedTable]:
@@ -63,12 +63,12 @@ def _read_failed_table(folder: Location, oid: int) -> FailedTable | None:
 
 
 def record_failure(target: Location, table: FailedTable, missed: MissedBatch | None = None) -> None:
-    """Record a failed table in its target, together with a batch that it has missed.
+    """Record a failed table, and a micro-batch that the table has missed, in files of the target.
 
     Args:
         target: The folder that holds the replica.
         table: The failed table.
-        missed: The missed batch; None if every batch that the table has missed is already recorded.
+        missed: The missed micro-batch; None if all micro-batches that the table has missed are recorded.
 
     Raises:
         ReplicaError: The target cannot be written.
@@ -80,7 +80,7 @@ def record_failure(target: Location, table: FailedTable, missed: MissedBatch | N
 
 
 def read_missed_batches(target: Location, oid: int) -> list[MissedBatch]:
-    """Return the batches that a failed table has missed, sorted by batch number.
+    """Return the micro-batches that a failed table has missed, sorted by number.
 
     Raises:
         ReplicaError: The target cannot be read.
@@ -97,7 +97,7 @@ def _read_missed_batch(file: Location) -> MissedBatch:
 
 
 def remove_missed_batch(target: Location, oid: int, batch: int) -> None:
-    """Remove the record of a missed batch after the batch was applied to the failed table.
+    """Remove the record of a missed micro-batch, after its changes were applied to the failed table.
 
     Raises:
         ReplicaError: The target cannot be written.
@@ -106,7 +106,7 @@ def remove_missed_batch(target: Location, oid: int, batch: int) -> None:
 
 
 def remove_failure(target: Location, oid: int) -> None:
-    """Remove a table's record of failure, unless a concurrent query has recorded another missed batch of it.
+    """Remove a table's error. The table stays failed if a query has just recorded another missed micro-batch.
 
     Raises:
         ReplicaError: The target cannot be written.

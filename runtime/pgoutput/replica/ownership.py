@@ -19,22 +19,22 @@ class Owner(msgspec.Struct, frozen=True):
     query: str
     """Spark's ID of the streaming query, which stays the same when the query restarts from its checkpoint."""
     output: str
-    """What the query writes: "tables", "history" (tables with all versions of rows) or "a feed"."""
+    """What the query writes: "tables", "history" (tables with all versions of rows) or "a feed" (Parquet)."""
     recording: str
     """UUID of the recording; empty if the changes do not come from a recording."""
 
 
 def claim_target(target: PathOrUri, owner: Owner, *, batch: int) -> None:
-    """Store the owner in a target that has no owner; check that any other target has this owner.
+    """Make `owner` the owner of a target that has none; refuse a target that has another owner.
 
     Args:
         target: The folder, as a path or URI.
         owner: The query that is about to write, and its recording.
-        batch: Number of the batch that the query is about to write.
+        batch: Number of the micro-batch that the query is about to write.
 
     Raises:
         ReplicaError: The folder contains something other than a target, the target has another owner, or the
-            target has no owner although the query has already written batches.
+            target has no owner although the query has already written micro-batches.
     """
     folder = locate(target)
     stored = check_owner(target, owner.output, owner.recording)
@@ -53,7 +53,7 @@ def claim_target(target: PathOrUri, owner: Owner, *, batch: int) -> None:
 
 
 def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
-    """Check the output and the recording of a target; return its owner, or None if the target is empty.
+    """Check that a target has this output and recording; return its owner, or None if the target is empty.
 
     Args:
         target: The folder, as a path or URI.
@@ -85,7 +85,7 @@ def read_owner(target: PathOrUri) -> Owner | None:
     """Return the owner that is stored in a target, or None if no owner is stored.
 
     Raises:
-        ReplicaError: The file of the owner cannot be read.
+        ReplicaError: The target's file `_owner.json` cannot be read.
     """
     file = locate(target) / _OWNER_FILE
     text = read_file(file)

@@ -3,8 +3,8 @@
 A relation's table is created in a folder with the relation's name, and stays there when the relation is
 renamed. The table's properties contain the relation's OID. Delta creates a table at most once, so two
 relations never share a folder. The registry consists of one small file `_relations/OID` for each relation,
-which contains the folder's name. It makes it unnecessary to open all tables to find the table of one
-relation. A damaged registry is restored from the properties of the tables.
+which contains the folder's name. With the registry, the table of one relation is found without opening all
+tables. A damaged registry is restored from the properties of the tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FOLDER: Final = "_relations"
 _MAX_NAME_BYTES: Final = 200
 """Maximum size of a table folder's name without the suffix `@OID`, in bytes.
 
-Filesystems allow 255 bytes. The rest is left for suffixes that other writers of Delta tables append.
+Filesystems allow 255 bytes. The other bytes are left for suffixes that other writers of Delta tables append.
 """
 
 _DIGEST_DIGITS: Final = 16
@@ -50,7 +50,7 @@ def open_table(target: Location, chunk: Chunk, schema: pa.Schema, recording: str
 
     Args:
         target: The folder that holds the replica.
-        chunk: Changes of the relation.
+        chunk: Changes of the relation, with the relation's OID and name.
         schema: The columns to create a new table with.
         recording: UUID of the recording; empty if the changes do not come from a recording.
 
@@ -94,7 +94,7 @@ def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None
 
 
 def registered_oids(target: Location) -> set[int]:
-    """Return the OIDs of the relations that have a file in the target's registry."""
+    """Return the OIDs of the relations in the registry of a target."""
     return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
 
 
@@ -141,13 +141,13 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
 
 
 def _relation_oid(table: DeltaTable) -> int | None:
-    """Return the OID of the relation that a Delta table follows; None if the table has no such property."""
+    """Return the relation's OID from the properties of a Delta table; None if no property contains an OID."""
     text = table.metadata().configuration.get(OID) or ""
     return int(text) if text.isdecimal() else None
 
 
 def _search_folders(target: Location, oid: int) -> list[str]:
-    """Open all tables; return the names of the folders whose table has the relation's OID."""
+    """Open all tables of a target; return the names of the folders whose table is that of relation `oid`."""
     found = []
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:

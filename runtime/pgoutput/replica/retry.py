@@ -1,4 +1,4 @@
-"""Retry failed tables: read the batches that they have missed from the recording, and apply the batches."""
+"""Retry failed tables: read the changes that the tables have missed from the recording, and apply them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ from pgoutput.views import CHANGES, ChangesView, plan_changes, read
 
 
 def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[TableResult]:
-    """Apply the batches that the failed tables of a target have missed, in order.
+    """Apply the micro-batches that the failed tables of a target have missed, in order.
 
     The query that writes to the target must not run at the same time. The changes are read from the
     recording, so do not use this function if the query's DataFrame filters or alters the changes. The changes
-    of one batch and table are first written to a temporary file in `tempfile.gettempdir()`.
+    of one micro-batch and table are first written to a temporary file in `tempfile.gettempdir()`.
 
     Args:
         recording: The recording that the target follows.
-        target: The folder of the tables, as a path or URI.
+        target: The folder that holds the replica, as a path or URI.
 
     Yields:
-        One result for each table and batch. If a table fails again, its last result has the error.
+        One result for each failed table and missed micro-batch. If a table fails again, its last result has
+        the error.
 
     Raises:
         ReplicaError: The recording or the target cannot be read, or the target follows another recording.
@@ -106,7 +107,7 @@ def _apply_batch(
 
 
 def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) -> None:
-    """Write one relation's changes of one batch to an Arrow file. The changes may not fit into memory."""
+    """Write one relation's changes of a missed micro-batch to an Arrow file: they may not fit in memory."""
     numbers = range(missed.first_segment, missed.last_segment + 1)
     source.check(numbers)
     with pa.ipc.new_file(file, CHANGES) as writer:
@@ -119,7 +120,7 @@ def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) 
 
 
 def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of an Arrow file, sorted by `sequence`, the order in which a query applies them.
+    """Yield the changes of an Arrow file, sorted by `sequence`, the order in which a query applies changes.
 
     The file's batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
     """
@@ -138,5 +139,5 @@ def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
 
 
 def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the columns of a batch that give the order of changes, copied so that the batch can be freed."""
+    """Return copies of the columns `commit_lsn` and `position`, so that the Arrow batch can be freed."""
     return batch["commit_lsn"].to_numpy().copy(), batch["position"].to_numpy().copy()

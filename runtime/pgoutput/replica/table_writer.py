@@ -20,7 +20,7 @@ from pgoutput.replica.schema import (
 )
 
 CHUNK_BITS: Final = 20
-"""Number of low bits of a txnVersion that hold the chunk's number. The higher bits hold the batch number."""
+"""Number of a txnVersion's low bits, for the chunk's number. Higher bits hold the micro-batch's number."""
 
 _ATTEMPTS: Final = 5
 
@@ -30,8 +30,8 @@ class TableWriter:
 
     Args:
         target: The folder that holds the replica.
-        chunk: The relation's first chunk in the batch. If the table does not exist, it is created with the
-            columns of this chunk.
+        chunk: The relation's first chunk of changes in the micro-batch. If the table does not exist, it is
+            created with the columns of this chunk.
         query: ID of the query that writes. It is the txnAppId of the Delta transaction identifiers.
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
@@ -50,18 +50,18 @@ class TableWriter:
         self._table = open_table(target, chunk, layout.schema, recording)
 
     def apply(self, chunk: Chunk, version: int) -> list[Difference]:
-        """Apply the changes of a chunk in one commit, unless the table already has this txnVersion.
+        """Apply the changes of a chunk in one commit, unless the table has this or a later txnVersion.
 
         Returns:
-            Reasons why the table may differ from its source; only reasons first seen in this chunk.
+            Reasons why the table may differ from its source, without reasons known before this chunk.
 
         Args:
             chunk: The chunk.
-            version: The txnVersion of the commit, greater than the version of the previous chunk.
+            version: The txnVersion of the commit, greater than the txnVersion of the previous chunk.
 
         Raises:
-            ReplicaError: A row has to be found by a column whose value was never sent.
-            deltalake.exceptions.CommitFailedError: Each attempt failed because of a concurrent commit.
+            ReplicaError: A row has to be found by a key column whose value was never sent.
+            deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
         """
         differences: list[Difference] = []
         for attempt in range(1, _ATTEMPTS + 1):

@@ -1,4 +1,4 @@
-"""List the tables of a target: their location, their error, and the reasons why they may differ."""
+"""List the tables of a target: location, error, and reasons why the table may differ from its source."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     may_differ: tuple[Difference, ...]
     """Reasons why the table may differ from its source; empty if no reason is known."""
     error: str
-    """Why the table has failed or cannot be read; empty if changes are applied to the table."""
+    """Why the table has failed or cannot be read; empty if neither is the case."""
 
 
 def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
-    """Return the tables of a target, by relation OID.
+    """Return a description of each table of a target, by relation OID.
 
     Args:
         target: The folder that holds the replica, as a path or URI.

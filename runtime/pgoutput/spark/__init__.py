@@ -7,7 +7,7 @@
 - `replica_tables`: lists the Delta tables of a replica, with their errors and the reasons why they may
   differ.
 - `write_feed`: starts a streaming query that writes the changes as Parquet.
-- `local_session`: starts Spark on this machine, with a Java from PyPI if none is installed.
+- `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
 """
 
 from pgoutput._extras import require

@@ -83,18 +83,18 @@ def decode(
 
     The rows are the messages of one stream, as in XLogData or as returned by
     pg_logical_slot_peek_binary_changes, in any order and any partitions. `df` is evaluated twice. This call
-    collects in the driver the messages on which the decoding of others depends (relations, types, stream
-    blocks). An action on the result decodes each row with the collected messages, independently of other
-    rows. Both evaluations must give the same rows: cache `df`, or bound it, for example with Kafka's
-    `endingOffsets`.
+    collects in the driver the messages on which the decoding of other messages depends (relations, types,
+    stream blocks). An action on the result decodes each row with the collected messages, independently of
+    other rows. Both evaluations of `df` must give the same rows: cache `df`, or limit its range, for example
+    with Kafka's `endingOffsets`.
 
     The result has the unchanged columns of `df`, and these columns:
 
     - `message`: The message, with the type `pgoutput.schemas.spark.MESSAGES`.
     - `changes`: The row changes of the message: an array with one element for an insert, update or delete,
       and one for each relation of a truncate; NULL for other messages. The elements have the fields of the
-      view `changes`, without the fields of the commit. `select("*", inline("changes"))` returns the rows of
-      that view, and also the changes of transactions that were never committed.
+      view `changes`, without the fields about the commit. `select("*", inline("changes"))` returns the rows
+      of the view `changes`, and also the changes of transactions that were never committed.
     - `_corrupt_record`: The error of an invalid message, in the mode PERMISSIVE. The name of this column is
       the value of the Spark setting spark.sql.columnNameOfCorruptRecord.
 
@@ -109,17 +109,17 @@ def decode(
             `StreamDecoder`).
         order_by: One or more columns that sort the messages as the server sent them, such as Kafka's
             `offset`, the `position` in a recording, or file and line. No two messages may have equal values.
-            LSNs are unsuitable: messages share LSNs, and LSNs do not only grow.
+            LSNs are unsuitable: several messages can have the same LSN, and LSNs can decrease.
         mode: What to do with invalid messages, and with changes of a relation without an earlier Relation
-            message. As in Spark's own data sources: PERMISSIVE keeps them, DROPMALFORMED drops them, FAILFAST
-            raises an error.
-        context: A DataFrame with the messages on which the decoding depends, if `df` lacks some: for a
-            micro-batch, the table with all earlier messages. `context` needs the same columns as `df`.
-            `column` and `order_by` are evaluated on both, so pass names.
+            message. As in Spark's own data sources: PERMISSIVE keeps such messages, DROPMALFORMED drops such
+            messages, FAILFAST raises an error.
+        context: A DataFrame with all messages on which the decoding depends, if `df` lacks some of these: for
+            a micro-batch, the table with all earlier messages. `context` needs the same columns as `df`.
+            `column` and `order_by` are evaluated on both DataFrames, so pass column names.
 
     Raises:
         ValueError: An argument is invalid, or `order_by` is equal for two of the collected messages.
-        TypeError: A column has an unsuitable type.
+        TypeError: `column` is not binary, or a column of `order_by` has a type that cannot sort messages.
 
     An action on the result raises a PythonException that contains the DecodeError of FAILFAST, or a
     ValueError if `df` has changed since this call.
@@ -162,7 +162,7 @@ def decode(
 
 
 def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Column]:
-    """Return two column expressions: the sort order as one struct, and the messages."""
+    """Return two column expressions: a struct of the columns that sort the messages, and the messages."""
     order = [order_by] if isinstance(order_by, str | Column) else list(order_by)
     if not order:
         raise ValueError("order_by names no column")
@@ -206,7 +206,7 @@ def _added_fields(df: DataFrame, mode: str) -> list[StructField]:
 
 
 def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tuple[Key, bytes]]:
-    """Collect the messages on which the decoding of other messages depends, with their sort keys."""
+    """Yield the sort key and the bytes of each message on which the decoding of other messages depends."""
     tags = [functions.lit(tag) for tag in CONTEXT_TAGS]
     found = df.where(functions.substring(data, 1, 1).isin(*tags)).select(order, data)
     for batch in found.toArrow().to_batches():
@@ -215,7 +215,7 @@ def _collect_context(df: DataFrame, order: Column, data: Column) -> Iterator[tup
 
 
 def _sort_keys(order: pa.StructArray) -> list[pa.Array]:
-    """Return the columns of the sort order, with the fields of nested structs as separate columns."""
+    """Return the columns that sort the messages, with the fields of nested structs as separate columns."""
     columns = [order]
     while any(pa.types.is_struct(column.type) for column in columns):
         columns = [
@@ -232,7 +232,7 @@ def _comparable(column: pa.Array) -> pa.Array:
 
 
 def _first_error(errors: Mapping[int, DecodeError], keys: KeyColumns) -> DecodeError:
-    """Return the error message for the first row with an error, including the sort key of the row."""
+    """Return the error of the first row that has an error, with the sort key of the row in its text."""
     row = min(errors)
     text = f"the message at {format_key(key_at(keys, row))}: {errors[row]}"
     return DecodeError(text, message=errors[row].message, field=errors[row].field, offset=errors[row].offset)

@@ -1,6 +1,7 @@
 """Filters that Spark pushes down to the data source: conditions on relations and on commit LSNs.
 
-Spark evaluates all filters again on the rows that were read, so the data source may return too many rows.
+Spark evaluates all filters again on the rows that were read, so the data source may also return rows that the
+filters exclude.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class Filters:
         self._lsn: list[Any] = [one for one in supported if one.attribute in _LSN]  # type: ignore[attr-defined]
 
     def selects_relation(self, shape: RelationSchema) -> bool:
-        """Return whether the filters may select changes of a given relation."""
+        """Return False if the filters exclude all changes of a relation."""
         return all(_TESTS[type(one)](_RELATION[one.attribute](shape), one.value) for one in self._relation)
 
     @property
     def lsns(self) -> LsnRange:
-        """The commit LSNs that the filters may select, as a range."""
+        """Range of the commit LSNs that the filters do not exclude."""
         first, last = LsnRange()
         for one in self._lsn:
             lowest, highest = _lsn_bounds(one)
@@ -68,7 +69,7 @@ class Filters:
 
 
 def _lsn_bounds(one: Any) -> tuple[int, int]:
-    """Return the first and the last commit LSN that a filter may select."""
+    """Return the first and the last commit LSN that a filter does not exclude."""
     first, last = LsnRange()
     match one:
         case EqualTo():
@@ -86,10 +87,11 @@ class PushFilters:
     """A callable for a reader's `pushFilters`, which also works if Spark does not push filters down.
 
     Spark refuses readers that override `pushFilters` while spark.sql.python.filterPushdown.enabled is false,
-    which is the default. Spark compares the method's `__func__`, so this object is not an override.
+    which is the default. Spark compares `__func__`, which this object takes from Spark's own method, so Spark
+    sees no override.
 
     Args:
-        receive: Called with the pushed filters.
+        receive: Called with the filters that Spark pushes down.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)

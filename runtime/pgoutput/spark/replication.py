@@ -35,10 +35,10 @@ from pgoutput.replica import (
 from pgoutput.views import CHANGES
 
 Report: TypeAlias = Callable[[int, Sequence[TableResult]], None]
-"""A function that is called after each micro-batch, with its number and one result for each of its tables."""
+"""A function called after each micro-batch with the micro-batch's number and one result per changed table."""
 
 _RESULTS: Final = pa.schema([("result", pa.binary())])
-"""Schema of rows that contain one `TableResult` each, as JSON."""
+"""Arrow schema of rows that each contain one `TableResult` as JSON."""
 _RESULTS_DDL: Final = "result binary"
 
 
@@ -54,8 +54,8 @@ def replicate(
     """Start a streaming query that keeps one Delta table per relation equal to the source.
 
     `pgoutput.replica.replica_tables` lists the tables with their location, error, and the reasons why they
-    may differ from the source. `pgoutput.replica.retry_tables` applies the batches that failed tables have
-    missed. The query can be stopped or killed at any moment: the next query with the same target and
+    may differ from the source. `pgoutput.replica.retry_tables` applies the micro-batches that failed tables
+    have missed. The query can be stopped or killed at any moment: the next query with the same target and
     checkpoint resumes, and each change is applied exactly once. Target and checkpoint belong to one
     recording; other recordings are refused.
 
@@ -64,11 +64,11 @@ def replicate(
         target: The folder that holds the replica, as a path or URI that all executors can reach. Only one
             query may write to it.
         history: Whether to keep all versions of rows (SCD type 2). `__START_AT` and `__END_AT` contain the
-            change that begins and the change that ends a version.
+            LSN, position and time of the changes that begin and end a version.
         checkpoint: Location of the query's checkpoint; a folder in the target if None.
         trigger: Arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
-        report: Called after each micro-batch with the number of the micro-batch and one result for each of
-            its tables.
+        report: Called after each micro-batch with the number of the micro-batch, and one result for each
+            table that has changes in the micro-batch.
 
     Raises:
         ValueError: `changes` is not a streaming DataFrame of the view `changes`.
@@ -113,7 +113,7 @@ class _Offset(msgspec.Struct, frozen=True):
     segment: int = 0
     """Number of the last segment that was read; 0 at the beginning of the recording."""
     recording: str = ""
-    """UUID of the recording; empty if it has no segments yet or the changes come from another source."""
+    """UUID of the recording; empty if there are no segments yet or the changes come from another source."""
 
 
 class _Batch(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class _Batch(msgspec.Struct, frozen=True):
     checkpoint: str
 
     def as_missed(self, session: SparkSession) -> MissedBatch:
-        """Return the micro-batch as a missed batch of a failed table, with the numbers of its segments."""
+        """Return a record of this micro-batch, with its segments, for the failed tables that have missed it."""
         before = _read_offset(session, self.checkpoint, self.number - 1) if self.number else _Offset()
         last = _read_offset(session, self.checkpoint, self.number).segment
         return MissedBatch(self.number, before.segment + 1, last)
@@ -156,7 +156,7 @@ def _start(
 
 
 class _BatchFunction:
-    """The function that a query passes to `foreachBatch`. Spark Connect calls it in a process of the server.
+    """The function for `foreachBatch`. With Spark Connect, a process of the Spark server calls the function.
 
     Args:
         target: The folder that the query writes to.
@@ -189,9 +189,9 @@ def _read_query_id(session: SparkSession, checkpoint: str) -> str:
 
 
 def _read_offset(session: SparkSession, checkpoint: str, batch: int) -> _Offset:
-    """Return the end offset of a micro-batch; without a UUID if the changes do not come from a recording.
+    """Return the end offset of a micro-batch, without a UUID if the changes do not come from a recording.
 
-    Spark writes the offset to the checkpoint before it runs the micro-batch (OffsetSeqLog).
+    Spark writes the end offset to the checkpoint before it runs the micro-batch (OffsetSeqLog).
     """
     offsets = []
     for line in _read_text(session, f"{checkpoint}/offsets/{batch}").splitlines():
@@ -235,7 +235,7 @@ def _apply_batch(target: str, history: bool, report: Report | None, rows: DataFr
 def _apply_partition(
     target: str, history: bool, errors: Mapping[int, str], batch: _Batch, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Apply the changes of a Spark partition in an executor; yield the result of each table as one row."""
+    """Apply the changes of a Spark partition in an executor; yield one row with the result of each table."""
     changes = (pa.RecordBatch.from_arrays(_cast(one), schema=CHANGES) for one in rows if one.num_rows)
     owner = batch.owner
     for result in apply_changes(
@@ -253,6 +253,6 @@ def _write_feed_batch(target: str, rows: DataFrame, batch: _Batch) -> None:
 
 
 def _absolute(place: PathOrUri) -> str:
-    """Return a URI unchanged, and a path as absolute path: executors may have another working directory."""
+    """Return a URI unchanged, a path as absolute path: executors may have other working directories."""
     text = os.fspath(place)
     return text.rstrip("/") if "://" in text else os.path.abspath(text)

@@ -1,4 +1,4 @@
-"""Start Spark on this machine: without an installed Java, without network access, with only errors logged."""
+"""Start Spark on this machine. Neither an installed Java nor network access is needed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _installed_commands() -> Iterator[str]:
 
 
 def _read_properties(java: str) -> dict[str, str]:
-    """Return the system properties of the Java in a folder; an empty dict if this Java cannot be run."""
+    """Return the system properties of the Java at a path, by name; empty if this Java cannot be run."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
@@ -137,7 +137,7 @@ def _read_properties(java: str) -> dict[str, str]:
 
 @functools.cache
 def _wrap_java(home: Path) -> Path:
-    """Return a new JAVA_HOME. Its command `java` runs the given Java without options unknown to that Java."""
+    """Return a new JAVA_HOME, whose `java` runs the `java` of `home` without two of Spark's options."""
     java = _temporary_folder() / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA_WRAPPER.format(java=shlex.quote(str(home / "bin" / "java"))))
@@ -165,7 +165,7 @@ def _settings() -> dict[str, str]:
 
 @functools.cache
 def _temporary_folder() -> Path:
-    """Return a temporary folder that is removed when this process ends."""
+    """Return the temporary folder of this process, which is removed when the process ends."""
     directory = tempfile.mkdtemp(prefix="pgoutput-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)

@@ -1,6 +1,6 @@
 """The Spark data source `pgoutput`: reads recordings, in batch and streaming queries, and writes them.
 
-A Spark partition is one segment or several small consecutive ones. The offset of a streaming query is the
+A Spark partition is one segment or several small consecutive segments. The offset of a streaming query is the
 number of the last segment that was read, and the UUID of the recording. A checkpoint of another recording is
 refused.
 
@@ -50,8 +50,8 @@ from pgoutput.spark.writer import RecordingWriter
 class PgoutputDataSource(DataSource):
     """The Spark data source `pgoutput`, which reads and writes recordings.
 
-    Register it with `spark.dataSource.register(PgoutputDataSource)`; Spark also finds it by the name
-    `pgoutput`.
+    Registration with `spark.dataSource.register(PgoutputDataSource)` is possible, but not needed: Spark finds
+    the format `pgoutput` in the installed module `pyspark_pgoutput`.
 
     Raises:
         ValueError: An option is missing or has an invalid value.
@@ -72,15 +72,15 @@ class PgoutputDataSource(DataSource):
         return from_arrow_schema(self._view_reader().schema(), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of the selected view for batch queries."""
+        """Return a reader for batch queries, of the view that the options select."""
         return _BatchReader(self._view_reader(), self._check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader of the selected view for streaming queries."""
+        """Return a reader for streaming queries, of the view that the options select."""
         return _StreamReader(self._view_reader(), self._check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return a writer that writes the rows of one table as a recording."""
+        """Return a writer that stores the rows of a DataFrame in a recording, as changes of one table."""
         table = describe_table(self.options, to_arrow_schema(schema, timezone="UTC"))
         return RecordingWriter(
             *plan_segments(self._options.path, table, overwrite=overwrite), overwrite=overwrite
@@ -98,7 +98,7 @@ class PgoutputDataSource(DataSource):
         return VIEW_READERS[self._options.view](self._options)
 
     def _check_schema(self, schema: StructType) -> pa.Schema:
-        """Convert a Spark schema to Arrow; raise ValueError if the view cannot be read with this schema."""
+        """Convert a Spark schema to Arrow; raise ValueError if the selected view has other columns."""
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         if not self._view_reader().accepts_schema(arrow_schema):
             raise ValueError(f"the view {self._options.view} has columns of its own: leave out .schema(…)")
@@ -106,7 +106,7 @@ class PgoutputDataSource(DataSource):
 
 
 class _Reader:
-    """The common part of the readers for batch and streaming queries.
+    """The base class of the readers for batch queries and for streaming queries.
 
     Args:
         view_reader: The reader of the view that the options select.
@@ -210,7 +210,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _check_recording(recording: Recording, identity: str, offset: Mapping[str, Any]) -> None:
-    """Raise RecordingError if a checkpoint's offset belongs to another recording than the one to read."""
+    """Raise RecordingError if a checkpoint's offset has another recording UUID than `identity`."""
     known = offset.get("recording") or "without a UUID"
     if offset["segment"] and known != identity:
         raise RecordingError(

@@ -28,7 +28,7 @@ _STEP: Final = 8
 _FIRST_XID: Final = 3
 """Smallest xid of a normal transaction (FirstNormalTransactionId)."""
 _XIDS: Final = (1 << 32) - _FIRST_XID
-"""Number of xids of normal transactions."""
+"""Number of different xids that normal transactions can have."""
 _XIDS_PER_PARTITION: Final = 1 << 20
 """Number of xids reserved for each Spark partition.
 
@@ -49,10 +49,10 @@ def write_partition(
         table: The table that the rows belong to.
         plan: The plan that gives the segment of each partition its number, position and LSN.
         partition: The number of the Spark partition.
-        batches: The rows of the partition.
+        batches: The rows of the Spark partition.
 
     Raises:
-        ValueError: A value, an operation or a key is invalid, or there are too many rows.
+        ValueError: A value, an operation or a key is invalid, or the partition has too many rows.
     """
     rows = chain.from_iterable(map(_split_batch, batches))
     start = plan.start_of(partition)
@@ -89,7 +89,7 @@ def write_partition(
 
 
 def _write_empty_segment(path: Path, table: WrittenTable, plan: SegmentPlan, start: SessionStart) -> Path:
-    """Write a segment without messages, with the table in its keyframe; return the path of the segment.
+    """Write a segment that has only a keyframe with the table's Relation message; return the segment's path.
 
     The segment has no transaction, because servers do not send empty transactions.
     """

@@ -35,20 +35,20 @@ from pgoutput.views import (
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """The options of the data source `pgoutput` for reading."""
+    """The read options of the data source `pgoutput`."""
 
     path: str
     """Path or URI of the recording, or of one segment."""
     view: str = "changes"
     """Name of the view to read: "messages", "changes", "table" or "schema"."""
     table: str | None = None
-    """Qualified name of the table to read, if the view is "table"."""
+    """Qualified name of the table to read with the view "table"; None if the option is not set."""
     max_files: int | None = None
     """Maximum number of segments in a micro-batch; None for no limit."""
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Parse the options of the data source `pgoutput` for reading.
+    """Parse the read options of the data source `pgoutput`.
 
     Raises:
         ValueError: An option is missing or has an invalid value.
@@ -70,7 +70,7 @@ class ViewReader(ABC):
     """A reader of one view of a recording.
 
     Args:
-        options: The options of the data source `pgoutput` for reading.
+        options: The read options of the data source `pgoutput`.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -82,12 +82,12 @@ class ViewReader(ABC):
         """Return the columns of the view as an Arrow schema."""
 
     def accepts_schema(self, schema: pa.Schema) -> bool:
-        """Return whether the view can be read with the columns of the given schema."""
+        """Return whether `schema` is equal to the schema of the view."""
         return bool(schema.equals(self.schema()))
 
     @abstractmethod
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
-        """Return one value for each Spark partition to read; `read` gets this value.
+        """Plan Spark partitions; return for each a value, which Spark passes to `read` in an executor.
 
         Args:
             recording: The recording to read.
@@ -108,7 +108,7 @@ class SegmentViewReader(ViewReader):
     """A reader of a view whose rows are derived from the messages in segments."""
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Sequence[Task]]:
-        """Return one list for each Spark partition: the tasks that read its segments.
+        """Plan Spark partitions; return for each the list of the tasks that read its segments.
 
         A Spark partition is one segment or several consecutive segments. If there are enough segments, there
         is at least one Spark partition for each core.
@@ -116,7 +116,7 @@ class SegmentViewReader(ViewReader):
         return group_tasks(self.tasks(recording, numbers), os.cpu_count() or 1)
 
     def tasks(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Task]:
-        """Return the tasks: which rows of which segment to read."""
+        """Return the tasks that read the rows of the segments with these numbers."""
         return plan_changes(recording, numbers, self.filters.lsns)
 
     def read(self, partition: Sequence[Task], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -184,9 +184,9 @@ class TableReader(SegmentViewReader):
         return table_schema(row_type(matching))
 
     def accepts_schema(self, schema: pa.Schema) -> bool:
-        """Return whether the view can be read with the columns of the given schema.
+        """Return whether `schema` has the column names of the view `table`.
 
-        The columns of the table itself are not compared, since the table may have other columns by now.
+        The types of `before` and `after` are not compared, since the table may have other columns by now.
         """
         return bool(schema.names == table_schema(row_type([])).names)
 
@@ -212,11 +212,11 @@ class SchemaReader(ViewReader):
         return SCHEMA
 
     def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """Return one Spark partition: the first and the last segment number; none if there is no segment."""
+        """Return one Spark partition: the first and the last segment number; empty without segments."""
         return [(numbers[0], numbers[-1])] if numbers else []
 
     def read(self, partition: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the schema versions that begin in a range of segments.
+        """Yield the schema versions that begin in a range of segments, as rows of the view `schema`.
 
         Args:
             partition: Numbers of the first and the last segment.
@@ -236,7 +236,7 @@ VIEW_READERS: Final[Mapping[str, type[ViewReader]]] = {
     "table": TableReader,
     "schema": SchemaReader,
 }
-"""Classes of view readers, by view name: the value of the option `view`."""
+"""The view reader class for each value of the option `view`."""
 
 
 def _qualified_name(shape: RelationSchema) -> str:

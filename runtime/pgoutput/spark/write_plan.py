@@ -27,7 +27,7 @@ _FIRST_OID: Final = 16_384
 _OPTIONS: Final = frozenset(("path", "table", "key", "operation", "proto_version"))
 
 STRIDE: Final = 1 << 40
-"""Number of positions, and of LSNs, reserved for each segment. Segments are written concurrently."""
+"""Number of positions, and of LSNs, reserved for each segment, as segments are written concurrently."""
 
 _SOURCE: Final = Source(
     recording="",
@@ -46,11 +46,11 @@ class WrittenTable(msgspec.Struct, frozen=True):
 
     relation: Relation
     indices: tuple[int, ...]
-    """For each column of the table, its index in the DataFrame's rows."""
+    """For each column of the table, the index of the DataFrame's column with the values."""
     key: tuple[int, ...]
     """Indices of the primary key's columns among the table's columns."""
     operation: int | None
-    """Index in the DataFrame's rows of the column with the operation; None if all rows are inserts."""
+    """Index of the DataFrame's column that contains the operation; None if all rows are inserts."""
     proto_version: int
 
     @property
@@ -65,12 +65,12 @@ class SegmentPlan(msgspec.Struct, frozen=True):
     folder: Path
     source: Source
     start: SessionStart
-    """Where the first segment starts: its number, position and LSN."""
+    """Session, number, first position and start LSN of the first segment."""
     time: int
     """Commit time of all written transactions, in microseconds since 2000-01-01 00:00 UTC."""
 
     def start_of(self, partition: int) -> SessionStart:
-        """Return where the segment of a Spark partition starts: its number, position and LSN."""
+        """Return session, number, first position and start LSN of the segment of a Spark partition."""
         first, skipped = self.start, partition * STRIDE
         return SessionStart(
             session=first.session + partition,
@@ -139,9 +139,9 @@ def _make_column(field: pa.Field, is_key: bool) -> RelationColumn:
 
 
 def plan_segments(path: str, table: WrittenTable, *, overwrite: bool) -> tuple[WrittenTable, SegmentPlan]:
-    """Return the table with its OID, and the segments to write.
+    """Return the table with an OID, and the plan of the segments to write.
 
-    The new segments follow the segments of the existing recording, or replace them.
+    The new segments continue an existing recording in the folder or, with `overwrite`, replace it.
 
     Args:
         path: The folder of the recording.
@@ -184,7 +184,7 @@ def _name(relation: Relation) -> tuple[str, str]:
 
 
 def _read_existing(folder: Path) -> Sequence[Metadata]:
-    """Return the metadata of the segments that Spark has already written to a folder."""
+    """Return the metadata of the segments that Spark has written to a folder; refuse any other content."""
     if not folder.exists():
         return []
     if not folder.is_dir():

@@ -1,7 +1,8 @@
 """Write a DataFrame as a recording, with one segment for each Spark partition.
 
-Tasks write segments to a hidden temporary folder. When all tasks have finished, the driver moves the segments
-to the recording. Each partition has a reserved range of positions and LSNs, so tasks run independently.
+Spark tasks write segments to a hidden temporary folder. When all Spark tasks have finished, the driver moves
+the segments to the recording. Each Spark partition has a reserved range of positions and LSNs, so Spark tasks
+run independently.
 
 Options:
 
@@ -35,7 +36,7 @@ from pgoutput.spark.write_plan import SegmentPlan, WrittenTable
 
 
 class WrittenPartition(WriterCommitMessage):
-    """A Spark partition that a task has written to a file in the temporary folder."""
+    """A Spark task's message to the driver: the written Spark partition, and the path of its segment."""
 
     def __init__(self, partition: int, path: Path) -> None:
         self.partition = partition
@@ -60,7 +61,7 @@ class RecordingWriter(DataSourceArrowWriter):
         self._temporary.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
-        """Write a Spark partition in a task. Several attempts of a task may write the same partition."""
+        """Write a Spark partition as a temporary segment, once for each attempt of the Spark task."""
         task = TaskContext.get()
         if task is None:
             raise RuntimeError("partitions can be written only in a Spark task")
@@ -77,7 +78,7 @@ class RecordingWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Move the segments of all Spark partitions to the recording; if this fails, none is moved.
+        """Move the segments of all Spark partitions to the recording; if a move fails, no segment is moved.
 
         Raises:
             RecordingError: Another writer has changed the recording.
@@ -101,7 +102,7 @@ class RecordingWriter(DataSourceArrowWriter):
         self._remove_temporary()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove the segments that the tasks of a failed job have written."""
+        """Remove the temporary segments that the Spark tasks of a failed Spark job have written."""
         self._remove_temporary()
         if self._is_new:
             with suppress(OSError):  # the folder is not empty, or does not exist
@@ -116,7 +117,7 @@ class RecordingWriter(DataSourceArrowWriter):
 
 
 def _move_files(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Rename files. If one rename fails, undo the others."""
+    """Rename files, given as pairs of old and new path; if a rename fails, undo the earlier renames."""
     done: list[tuple[Path, Path]] = []
     try:
         for old, new in moves:

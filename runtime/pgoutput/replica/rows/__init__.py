@@ -1,10 +1,10 @@
 """Apply the changes of a relation to the rows of its Delta table.
 
-- `cells`: the old and new tuples of a chunk as columns of text.
-- `lookup`: find the rows of the table that have the keys of a chunk.
+- `cells`: convert the old and new tuples of changes to columns of text.
+- `lookup`: find the rows of the table that have the keys of the changes.
 - `merge`: decide which rows the changes add and which rows they remove or end.
 - `builder`: build the rows that the changes add.
-- `commit`: apply a chunk to the table in one commit.
+- `commit`: apply a chunk of changes to the table in one commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build the typed rows that changes add, from the values that were sent and from the rows before updates."""
+"""Build the rows that changes add to a Delta table; values not sent come from the row before an update."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class RowBuilder:
     Args:
         layout: The layout of the Delta table.
         columns: The columns of the relation.
-        sent: The cells that the changes sent, for each column.
+        sent: For each column of the relation, the cells that the changes sent.
         merged: The rows that the changes add, and the row before each update.
-        existing: Rows of the Delta table; number -1 is the first row. The columns are `_rescued_data` and
-            each column that some change did not send.
+        existing: The rows that were looked up in the Delta table; row -1 is the first row, -2 the second. The
+            columns are `_rescued_data` and each column that some change did not send.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class RowBuilder:
         self._existing = existing
 
     def build(self, rows: Sequence[int]) -> dict[str, pa.Array]:
-        """Return the rows as arrays by column name, without values for `__START_AT` and `__END_AT`.
+        """Return rows as Arrow arrays, by column name; `__START_AT` and `__END_AT` are NULL.
 
         Args:
-            rows: Indices of the changes that add the rows.
+            rows: Indices of the changes whose rows are built.
         """
         if not rows:
             return {field.name: pa.array([], field.type) for field in self._layout.schema}
@@ -64,7 +64,7 @@ class RowBuilder:
     def _build_column(
         self, name: str, column: Column, cells: ColumnCells, rows: Sequence[int]
     ) -> tuple[pa.Array, dict[int, str | None]]:
-        """Return the values of one column, and the column's rescued values by row index."""
+        """Return a column's values, and its rescued values by row index (None if a value was never sent)."""
         type_ = self._layout.schema.field(name).type
         if cells.sent.true_count == len(cells.sent):
             texts: Sequence[Cell] = cells.texts.take(pa.array(rows, pa.int64())).to_pylist()
@@ -91,7 +91,7 @@ class RowBuilder:
         return array, rescued
 
     def _find_sources(self, cells: ColumnCells) -> dict[int, int | None]:
-        """Return the row that has the value, for each change without it; None if none lacks it."""
+        """Return the row with the column's value (or None), by index of the change that did not send it."""
         sources: dict[int, int | None] = {}
         for change, sent in enumerate(cells.sent.to_pylist()):
             if not sent:

@@ -15,7 +15,7 @@ class ColumnCells(msgspec.Struct, frozen=True):
     texts: pa.StringArray
     """The column's value in each change, as text; NULL if the value is NULL or was not sent."""
     sent: pa.BooleanArray
-    """For each change, whether a value was sent, which may be NULL."""
+    """For each change, whether a value was sent; NULL counts as a value."""
 
     def coalesce(self, other: ColumnCells) -> ColumnCells:
         """Return these cells; where a change sent no cell, take the cell of the same change from `other`."""
@@ -24,7 +24,7 @@ class ColumnCells(msgspec.Struct, frozen=True):
 
 
 def columns_of_maps(maps: pa.MapArray, names: Sequence[str]) -> list[ColumnCells]:
-    """Convert an array of maps, from column name to text, to one `ColumnCells` for each column.
+    """Convert tuples, as maps from column name to text, to one `ColumnCells` for each column.
 
     Args:
         maps: The old tuple, or the new tuple, of each change as a map; NULL if a change has no such tuple.

@@ -29,15 +29,15 @@ def commit_chunk(table: DeltaTable, layout: TableLayout, chunk: Chunk, transacti
         transaction: The Delta transaction identifier of the commit.
 
     Raises:
-        ReplicaError: A row has to be found by a column whose value was never sent, or a data file does not
-            exist any more.
+        ReplicaError: A row has to be found by a key column whose value was never sent, or a data file does
+            not exist any more.
         deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
     """
     _ChunkCommit(table, layout, chunk).run(transaction)
 
 
 class _ChunkCommit:
-    """The commit of one chunk: look up rows of the Delta table, merge the changes, and write data files."""
+    """The commit of a chunk of changes: look up rows of the Delta table, merge changes, write data files."""
 
     def __init__(self, table: DeltaTable, layout: TableLayout, chunk: Chunk) -> None:
         self._table = table
@@ -65,7 +65,7 @@ class _ChunkCommit:
         ]
 
     def run(self, transaction: Transaction) -> None:
-        """Apply the chunk to the Delta table in one commit with the given transaction identifier."""
+        """Apply the changes to the Delta table in one commit with the given Delta transaction identifier."""
         found = self._look_up()
         merged = Merge(
             found.rows_by_key,
@@ -82,7 +82,7 @@ class _ChunkCommit:
         self._commit(self._added_rows(merged, found), removed, transaction)
 
     def _look_up(self) -> LookupResult:
-        """Return the rows of the table that the changes may update or delete, with the columns needed."""
+        """Look up the rows that changes may update or delete, with the columns that updates may copy."""
         chunk, layout = self._chunk, self._layout
         keys: dict[Key, None] = {}
         can_match = bool(chunk.keys) or not self._unique
@@ -100,7 +100,7 @@ class _ChunkCommit:
         return look_up_rows(self._files, layout, self._key, list(keys), columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a looked-up row has a partly unknown key: a change may concern this row."""
+        """Raise ReplicaError if a found row has a partly unknown key: a change may concern that row."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)
@@ -111,7 +111,7 @@ class _ChunkCommit:
             )
 
     def _added_rows(self, merged: MergeResult, found: LookupResult) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the commit adds: new rows and, with history, versions that the changes end."""
+        """Yield the rows that the commit adds: new rows and, with history, row versions that get an end."""
         layout = self._layout
         schema = layout.schema
         rows = merged.current if layout.end is None else merged.begun
@@ -138,7 +138,7 @@ class _ChunkCommit:
     def _commit(
         self, added: Iterator[pa.RecordBatch], removed: dict[str, list[int]], transaction: Transaction
     ) -> None:
-        """Write the added rows, and the remaining rows of the data files that lose rows.
+        """Write the added rows, and the remaining rows of data files that lose rows; commit the new files.
 
         Args:
             added: The rows that the commit adds.
@@ -166,7 +166,7 @@ class _ChunkCommit:
         self._files.commit(files, replaced, self._table.schema(), transaction)
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file. Current row versions end at the TRUNCATE's position."""
+        """Yield the rows of a data file; row versions without an end get the TRUNCATE as their `__END_AT`."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
         moment = _read_moments(self._chunk.changes)[0]
@@ -189,7 +189,7 @@ def _read_moments(changes: pa.Table) -> pa.StructArray:
 
 
 def _without(batches: Iterator[pa.RecordBatch], rows: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yield all rows except the rows with the given numbers."""
+    """Yield Arrow batches without the rows whose numbers are given; the first row of all has number 0."""
     removed = set(rows)
     first = 0
     for batch in batches:

@@ -23,25 +23,25 @@ class LookupResult(msgspec.Struct, frozen=True):
     """Rows of a Delta table that were looked up by key. Row -1 is the first row found, -2 the second."""
 
     rows: pa.Table
-    """The rows that were found, with the requested columns; the first row has the number -1."""
+    """The rows that were found, with the requested columns; the first is row -1, the second row -2."""
     rows_by_key: dict[Key, list[int]]
-    """Numbers of the rows that have a key, by key."""
+    """Row numbers, by the key that the rows have."""
     locations: list[tuple[DataFile, int]]
-    """For each row, its data file and its row number in that file."""
+    """For each found row, its data file and its row number in that file, from 0."""
     partial_keys: dict[int, KeyValues]
     """Key values of the rows whose key is partly unknown, by row number.
 
-    A key column of such a row was never sent. If keys are unique, a NULL in a key column also means that its
-    value was never sent, because key columns are NOT NULL.
+    A row's key is partly unknown if the value of a key column was never sent. If keys are unique, NULL in a
+    key column also means that the value was never sent, because key columns are NOT NULL.
     """
     key_values: dict[Key, KeyValues]
-    """The values that a key has with the column types of the Delta table, by key."""
+    """The looked-up keys, converted to the column types of the Delta table, by the key as text."""
 
     def take_partial_match(self, key: Key) -> int | None:
-        """Remove and return a row that equals the key in every column that was sent; None if there is none.
+        """Return the number of a row that equals `key` in all columns that were sent; None if no row does.
 
-        This is correct if the key consists of all columns: rows that are equal in all sent columns cannot be
-        distinguished.
+        The row is removed from `partial_keys`. Use this only if `key` consists of all columns: rows that are
+        equal in all sent columns cannot be distinguished then.
         """
         wanted = self.key_values.get(key, ())
         for row, values in self.partial_keys.items():
@@ -51,14 +51,14 @@ class LookupResult(msgspec.Struct, frozen=True):
         return None
 
     def unsent_key_columns(self) -> list[int]:
-        """Return the indices of the key columns whose value was never sent, and is unknown, in some row."""
+        """Return the indices of the key columns that have, in some row, a value that was never sent."""
         return sorted(
             {at for values in self.partial_keys.values() for at, one in enumerate(values) if one in _UNKNOWN}
         )
 
 
 class _KeyColumn(NamedTuple):
-    """A key column of a Delta table, with the values of this column to look up."""
+    """A key column of a Delta table, with the values to look up in this column."""
 
     name: str
     values: pa.Array
@@ -69,7 +69,7 @@ class _KeyColumn(NamedTuple):
         return bool(pa.types.is_nested(self.values.type))
 
     def may_be_in(self, file: DataFile) -> bool:
-        """Return whether the statistics of a data file permit that the file contains one of the values.
+        """Return False if the statistics of a data file show that the file contains none of the values.
 
         Only the statistics of integers and dates are used. Statistics of other types may not be exact:
         delta-rs truncates timestamps to milliseconds, and ignores NaN.
@@ -92,14 +92,14 @@ def look_up_rows(
     *,
     unique: bool,
 ) -> LookupResult:
-    """Return the rows of a Delta table that have one of the given keys; with history, only current versions.
+    """Return the rows of a Delta table that have, or may have, a given key; with history, current versions.
 
     Args:
         files: The data files of the table.
         layout: The layout of the table.
-        key: The key columns of the relation, each with its name in the Delta table.
+        key: For each key column of the relation, its name in the Delta table, and the column.
         keys: The keys to look up.
-        columns: Names of the columns to return, in addition to the key columns.
+        columns: Names of the columns to return, in addition to the key columns and `_rescued_data`.
         unique: Whether a key identifies at most one row.
     """
     requested = {*columns, *(name for name, _ in key), layout.rescued}
@@ -135,7 +135,7 @@ def look_up_rows(
 def _typed_keys(
     layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[Key]
 ) -> tuple[list[_KeyColumn], dict[KeyValues, Key]]:
-    """Convert keys to the types of a Delta table; return the key columns, and keys by their typed values."""
+    """Convert keys to a Delta table's types; return the key columns, and each key by its converted values."""
     columns, comparable = [], []
     for (name, column), texts in zip(key, zip(*keys, strict=True), strict=True):
         type_ = layout.schema.field(name).type
@@ -155,7 +155,7 @@ def _typed_keys(
 def _find_candidates(
     files: DataFiles, file: DataFile, key_columns: Sequence[_KeyColumn], layout: TableLayout
 ) -> Iterator[int]:
-    """Yield the numbers of the rows in a data file that may have one of the keys."""
+    """Yield the numbers, from 0, of the rows in a data file that may have one of the keys."""
     searched = [column for column in key_columns if not column.is_nested]
     names = [column.name for column in searched] + [name for name in (layout.end,) if name is not None]
     first = 0
@@ -173,7 +173,7 @@ def _find_candidates(
 def _read_key_values(
     rows: pa.Table, key_columns: Sequence[_KeyColumn], layout: TableLayout
 ) -> Iterator[KeyValues]:
-    """Yield the values of the key columns of each row."""
+    """Yield for each row the values of its key columns."""
     rescued = [dict(one or ()) for one in rows[layout.rescued].to_pylist()]
     names = [column.name for column in key_columns]
     columns = zip(*(rows[name].to_pylist() for name in names), strict=True) if names else [()] * len(rescued)
@@ -185,7 +185,7 @@ def _read_key_values(
 
 
 class _RescuedValue(msgspec.Struct, frozen=True):
-    """A rescued value in a key column; it is unequal to every value that the column can represent."""
+    """A rescued value in a key column, unequal to every value that the column's type can represent."""
 
     text: str | None
     """The rescued value as text; None if the value was never sent."""
@@ -197,7 +197,7 @@ _UNKNOWN: Final = (NEVER_SENT, None)
 
 
 def _comparable(value: Any, rescued: Any) -> Any:
-    """Return a value as a hashable object that is equal only for equal values, floats only for equal text."""
+    """Return a hashable form of a value, equal only to forms of equal values (of floats: of equal text)."""
     if rescued is not _NOT_RESCUED:
         return _RescuedValue(rescued)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Merge changes into rows: find out which rows the changes add, which they end, and what they update.
+"""Merge changes into the rows of a Delta table: find out which rows the changes begin and end.
 
 A change *begins* the row that an insert or update writes. It *ends* the row that an update or delete replaces
 or removes. Rows are numbers: a number from 0 on is the row that the change with this index begins. A negative
@@ -13,22 +13,22 @@ from typing import Final, TypeAlias
 import msgspec
 
 Key: TypeAlias = tuple[str | None, ...]
-"""A key: the values of a row's key columns, as text."""
+"""A key: the values of a row's key columns, as text; None for NULL."""
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """The result of merging changes into rows: which rows the changes begin and end, as row numbers."""
+    """The result of merging changes into rows: which rows the changes write, replace and remove."""
 
     begun: list[int]
-    """Rows that the changes begin, in the order of the changes."""
+    """Numbers of the rows that inserts and updates write, in the order of the changes."""
     ended: dict[int, int]
-    """Index of the change that ends a row, by row."""
+    """Index of the change that replaces or removes a row, by row number."""
     previous: dict[int, int]
-    """The row before an update, by the row after the update. Updates of unknown rows are left out."""
+    """Number of the row before an update, by number of the row after it; only for updates of known rows."""
 
     @property
     def current(self) -> list[int]:
-        """Rows that a change begins and no later change ends."""
+        """Numbers of the rows that a change writes and no later change replaces or removes."""
         return [row for row in self.begun if row not in self.ended]
 
 
@@ -36,11 +36,11 @@ class Merge:
     """A merge of changes into the rows of a Delta table.
 
     Args:
-        rows: Numbers of the table's rows that have a key, by key.
+        rows: Row numbers of the table's rows, by the key that the rows have.
         unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
             change ends any one of the equal rows.
-        find_match: Called with a key that is not in `rows`. Returns a row whose key is partly unknown and may
-            be this key, or None. Raises an error if that cannot be decided.
+        find_match: Called with a key that no row has. Returns the number of a row whose key is partly unknown
+            and may be this key, or None. Raises an error if it cannot be decided whether there is such a row.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Merge:
     def apply(
         self, operations: Sequence[str], old: Sequence[Key | None], new: Sequence[Key | None]
     ) -> MergeResult:
-        """Apply changes in order; return which rows the changes begin and end.
+        """Apply changes in order; return which rows the changes write, and which they replace or remove.
 
         Args:
-            operations: The operation of each change, as in `pgoutput.views.CHANGES`.
-            old: For each change, the key of the row that the change ends.
-            new: For each change, the key of the row that the change begins.
+            operations: The operation of each change, such as "Insert".
+            old: For each change, the key of the row that an update or delete replaces or removes.
+            new: For each change, the key of the row that an insert or update writes.
         """
         for change, operation in enumerate(operations):
             ends, begins = _EFFECTS[operation]
@@ -100,4 +100,4 @@ _EFFECTS: Final = {
     "Delete": (True, False),
     "Truncate": (False, False),
 }
-"""Two flags by operation: whether a change ends a row, and whether it begins a row."""
+"""By operation: whether a change replaces or removes a row, and whether the change writes a row."""

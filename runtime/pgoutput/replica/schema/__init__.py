@@ -1,4 +1,4 @@
-"""The columns of a Delta table follow those of its relation.
+"""Give a Delta table the columns of its relation, also after schema changes.
 
 - `layout`: which columns a Delta table has for a relation, and the purpose of each column.
 - `evolution`: alters a Delta table, or rewrites its files, when the relation has changed.

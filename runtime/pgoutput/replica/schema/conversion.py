@@ -1,6 +1,6 @@
-"""Convert existing rows to changed column types, as the server's casts do.
+"""Convert existing rows of a Delta table to changed column types, as the server's casts do.
 
-ALTER TABLE … TYPE sends nothing about existing rows. Their values in the Delta table are converted to the
+ALTER TABLE … TYPE sends nothing about existing rows. The values in the Delta table are converted to the
 text that the server's cast gives, and then to the new Arrow type. A value that its new type cannot represent
 becomes NULL and is kept as text in `_rescued_data`.
 
@@ -34,9 +34,9 @@ _EPOCH: Final = datetime(2000, 1, 1)
 _EXACT: Final = Context(prec=200_000)
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 _MAX_EXPONENT: Final = 20
-"""Greatest decimal exponent of a number that is rounded.
+"""Greatest decimal exponent of a number that is rounded; a larger number stays as it is.
 
-It exceeds the exponents of all integer types, and is below the precision of `Decimal`.
+The value exceeds the exponents of all integer types, and is below the precision of `Decimal`.
 """
 
 
@@ -47,7 +47,7 @@ def convert_batch(
 
     Args:
         batch: Rows of the Delta table, with the old layout.
-        old: The layout of the rows.
+        old: The layout of `batch`.
         new: The layout to convert to.
         columns: Columns of the relation, with the PostgreSQL types of the new layout.
     """
@@ -84,7 +84,7 @@ def _extra_columns(layout: TableLayout) -> list[str]:
 
 
 def text_adjustments(old: TableLayout, new: TableLayout) -> dict[str, Callable[[str], str]]:
-    """Return functions that adjust the text of values to a new type or type modifier, by column name.
+    """Return functions that adjust values, as text, to a new type or type modifier, by new column name.
 
     Columns whose text does not change are left out.
     """
@@ -125,7 +125,10 @@ def _with_scale(text: str, scale: int) -> str:
 
 
 def _with_precision(text: str, digits: int) -> str:
-    """Round the text of a timestamp as AdjustTimestampForTypmod does: ties go away from 2000-01-01."""
+    """Round the text of a timestamp to `digits` decimals of a second, as AdjustTimestampForTypmod does.
+
+    Ties are rounded away from 2000-01-01.
+    """
     plain = text.removesuffix("+00")
     try:
         since = datetime.fromisoformat(plain) - _EPOCH
@@ -141,7 +144,7 @@ def _with_precision(text: str, digits: int) -> str:
 def _convert_column(
     array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType, adjust: Callable[[str], str]
 ) -> tuple[pa.Array, Rescued]:
-    """Convert the values of a column; return the new values, and the rescued values by row index."""
+    """Convert a column to another type; return the new values, and the rescued values by row index."""
     cast = _cast_to_text(array.type, type_, column.type_oid)
     cells = [None if value is None else adjust(cast(value)) for value in array.to_pylist()]
     for row, text in rescued.items():
@@ -153,7 +156,7 @@ def _convert_column(
 
 
 def _cast_to_text(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[Any], str]:
-    """Return a function that converts an Arrow value to the text of the server's cast to another type."""
+    """Return a function that casts an Arrow value to another type as the server does, and returns text."""
     if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         new_element = new.value_type if pa.types.is_list(new) else new
         cast_element = _cast_to_text(old.value_type, new_element, element.oid)
@@ -186,7 +189,7 @@ _FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], st
     (pa.types.is_timestamp, lambda value: _timestamp_text(value)),
     (pa.types.is_binary, lambda value: "\\x" + value.hex()),
 )
-"""Pairs of a test for an Arrow type and a function that formats values of the type. The default is `str`."""
+"""Pairs of a test for an Arrow type, and a function that formats values of such a type; default: `str`."""
 
 
 def _format_float(digits: int, value: float) -> str:

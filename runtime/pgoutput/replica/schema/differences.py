@@ -19,7 +19,7 @@ class Difference(msgspec.Struct, frozen=True):
     """A reason why a Delta table may differ from its source, the server's table."""
 
     lsn: int
-    """Commit LSN of the first change since which the table may differ."""
+    """Commit LSN from which on the table may differ from its source."""
     reason: str
     """The reason as an English sentence, for example that a column was added."""
 
@@ -30,7 +30,7 @@ def encode_differences(differences: Sequence[Difference]) -> str:
 
 
 def decode_differences(text: str | None) -> tuple[Difference, ...]:
-    """Return the reasons stored in the table property `pgoutput.may_differ`; none if it is not set.
+    """Return the reasons stored in the table property `pgoutput.may_differ`; empty if `text` is None.
 
     Raises:
         ValueError: The text is not JSON written by `encode_differences`.
@@ -41,15 +41,15 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
 def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list[str]:
     """Return the schema changes that may have given existing rows values that the server never sent.
 
-    PostgreSQL keeps the order of columns and appends new ones. So a column that now stands after columns that
-    it preceded was dropped and added again.
+    PostgreSQL keeps the order of columns and appends new columns. So if a column has moved behind a column
+    that came after it, the moved column was dropped and added again.
 
     Args:
         old: Previous columns of the relation; None if they are not known.
         new: Current columns of the relation.
 
     Returns:
-        One sentence for each altered column.
+        One English sentence for each altered column.
     """
     if old is None:
         return []
@@ -73,7 +73,7 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
 
 
 def incomplete_reasons(chunk: Chunk) -> list[Difference]:
-    """Return the reasons why the recording lacks rows of the relation, as found in the changes of a chunk."""
+    """Return why the recording lacks rows of a relation, from the column `incomplete` of its changes."""
     changes = chunk.changes
     reasons: dict[str, int] = {}
     if changes["incomplete"].null_count < changes.num_rows:

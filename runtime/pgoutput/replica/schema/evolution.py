@@ -13,7 +13,7 @@ from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
 
 
 def read_table_layout(table: DeltaTable, name: str) -> TableLayout:
-    """Return the layout of a Delta table.
+    """Return the layout of a Delta table: its columns, and the purpose of each column.
 
     Args:
         table: The table.
@@ -34,7 +34,8 @@ def read_table_layout(table: DeltaTable, name: str) -> TableLayout:
 def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
     """Give a Delta table the columns of its relation; return the table's new layout.
 
-    Added columns and metadata are changed in place. Other changes rewrite all data files in one commit.
+    Added columns (except with REPLICA IDENTITY FULL) and changed metadata leave the data files as they are.
+    Other schema changes rewrite all data files in one commit.
 
     Args:
         table: The table.

@@ -2,10 +2,10 @@
 
 A renamed column keeps its values; in a table with history it also keeps the values of all versions. Relation
 messages do not mention a rename. A rename is inferred if column count, all types, and the last column's name
-are unchanged. A rename is also seen as drop and add (the column becomes NULL) when it is the last column or
-coincides with another schema change. A publication's column list in which one column is replaced by another
-of the same type is mistaken for a rename. To infer renames, the metadata of the column `_rescued_data`
-contains the columns of the relation.
+are unchanged. A rename of the last column, or together with another schema change, is seen as drop and add:
+the column becomes NULL. If a publication's column list replaces a column by another column of the same type,
+this is mistaken for a rename. To infer renames, the metadata of the column `_rescued_data` contains the
+columns of the relation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOMENT: Final = pa.struct(
         pa.field("commit_time", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""Type of `__START_AT` and `__END_AT`: a struct of a change's `sequence` and `commit_time`."""
+"""Type of `__START_AT` and `__END_AT`: a struct of a change's commit LSN, position and commit time."""
 
 COLUMNS: Final = "pgoutput.columns"
 """Key in the metadata of the column `_rescued_data`; the value is the relation's columns as JSON."""
@@ -50,19 +50,19 @@ class TableLayout(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...] = ()
     """Current columns of the relation; empty if they are not known."""
     sources: Mapping[str, str] = {}
-    """A column's previous name by its current name, for each column that the Delta table had before."""
+    """Name in the previous layout, by name in this layout, of each column that the Delta table had before."""
 
     @property
     def values(self) -> list[pa.Field]:
-        """The Arrow fields for columns of the relation, also for columns that the relation no longer has."""
+        """The Arrow fields of the columns that the relation has, or had before they were dropped."""
         others = {self.rescued, self.start, self.end}
         return [field for field in self.schema if field.name not in others]
 
 
 def delta_names(columns: Iterable[Column]) -> list[str]:
-    """Return the names of a relation's columns in a Delta table, where names must differ not only in case.
+    """Return for each column of a relation its name in a Delta table, where case does not distinguish names.
 
-    If an earlier column already has a name, underscores are appended.
+    Underscores are appended to a name that an earlier column has already.
     """
     taken: set[str] = set()
     return [_unique_name(column.name, taken) for column in columns]
@@ -109,7 +109,7 @@ def make_layout(columns: Sequence[Column], *, history: bool, old: TableLayout | 
 def _add_dropped_columns(
     types: Mapping[str, pa.DataType], sources: Mapping[str, str], old: TableLayout
 ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
-    """Return Arrow types and previous names, by name, of the columns that the relation has or had."""
+    """Return the Arrow types, and the previous names, of columns that the relation has or had, by name."""
     names = {source: name for name, source in sources.items()}
     taken = {name.lower() for name in types}
     all_types, all_sources = {}, {}
@@ -126,7 +126,7 @@ def _add_dropped_columns(
 
 
 def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]:
-    """Return a column's previous Delta name by its new Delta name, for columns that the table already has."""
+    """Return the old name, by new name, of each column that the Delta table already has."""
     remaining = {field.name.lower(): field.name for field in old.values}
     before = dict(zip((column.name for column in old.columns), delta_names(old.columns), strict=True))
     renamed = renamed_columns(old.columns, columns)
@@ -145,7 +145,7 @@ def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]
 
 
 def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, str]:
-    """Return a column's old name by its new name, for each column whose rename can be inferred.
+    """Return the old names of renamed columns, by new name; empty if no rename can be inferred.
 
     A rename is inferred if column count, all types, and the last column's name are unchanged.
 
@@ -166,7 +166,7 @@ def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, s
 
 
 def read_layout(schema: pa.Schema) -> TableLayout:
-    """Return the layout of a Delta table that was created with `make_layout`.
+    """Return the layout of an existing Delta table from its Arrow schema, which `make_layout` has made.
 
     Raises:
         ValueError: The table has other columns than `make_layout` creates.

@@ -1,4 +1,4 @@
-"""The Delta table properties that hold a relation's name and the reasons why its table may differ."""
+"""Properties of a Delta table: the relation's name, and why the table may differ from its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from pgoutput.replica.schema.layout import TableLayout
 def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> list[Difference]:
     """Store the relation's name, and reasons why the table may differ from its source, in table properties.
 
-    The properties are committed before the chunk, and only if they have changed. So a crash loses no reason.
+    The properties are committed before the changes, so a crash loses no reason, and only if they differ from
+    the stored properties.
 
     Args:
         table: The table.
