@@ -25,7 +25,7 @@ FLAGS: Final = ("-O3", "-shared", "-fPIC")
 
 
 def compiled() -> ctypes.CDLL | None:
-    """Compile the C function; return its library, or None if there is no C compiler."""
+    """Compile `c_baseline.c`; return the shared library, or None if there is no C compiler."""
     if shutil.which(COMPILER) is None:
         return None
     with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
@@ -37,19 +37,19 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def implementation(library: ctypes.CDLL, columns: int) -> Implementation:
-    """Return the C function as an implementation for messages with this number of columns."""
+    """Return the C function as a benchmark implementation for messages with `columns` columns."""
     walk = Walk(library, columns)
     return Implementation("C", lambda batch: timed(walk.call(batch)), walk.result)
 
 
 class Walk:
-    """Calls of the C function, with output buffers that are reused for all batches."""
+    """Caller of the C function `walk`, with output buffers that are reused for all batches."""
 
     def __init__(self, library: ctypes.CDLL, columns: int) -> None:
         self._walk, self._columns, self._capacity = library.walk, columns, (0, 0)
 
     def call(self, batch: Batch) -> Run:
-        """Return a function that reads the batch with the C function and returns the number of tuples."""
+        """Return a function that reads the batch with `walk` and returns the number of tuples read."""
         self._grow_buffers(batch.data.nbytes, 2 * len(batch.data))
         _, offsets, data = batch.data.buffers()
         input_ = (
@@ -68,7 +68,7 @@ class Walk:
         return walk
 
     def result(self, batch: Batch) -> list[Row]:
-        """Return the cells of each tuple of a batch, as the C function copies them."""
+        """Return for each tuple of a batch the cells that the C function copies."""
         rows = int(self.call(batch)())
         type_ = pa.string() if batch.shape.format == "text" else pa.binary()
         columns = []
@@ -80,7 +80,7 @@ class Walk:
         return list(zip(*columns, strict=True))
 
     def _grow_buffers(self, size: int, rows: int) -> None:
-        """Allocate output buffers for `size` bytes and `rows` tuples, unless they are large enough."""
+        """Allocate output buffers for `size` bytes and `rows` tuples, unless the old ones suffice."""
         if self._capacity >= (size, rows):
             return
         self._capacity = size, rows

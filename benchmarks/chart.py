@@ -12,11 +12,11 @@ from benchmarks.results import Results, Times
 WIDTH: Final = 900
 BAR: Final = 24
 LABELS: Final = 150
-"""Width of the implementation names to the left of the bars, in pixels."""
+"""Width of the area with the implementations' names, to the left of the bars, in pixels."""
 BARS_END: Final = 520
-"""Right end of the area with the bars, in pixels from the left."""
+"""Right end of the area with the bars, in pixels from the left edge of the chart."""
 LINES: Final = (600, 760)
-"""Left and right end of the lines, in pixels from the left. The lines' names stand to their right."""
+"""Left and right end of the lines, in pixels from the left edge. The name of a line is to its right."""
 
 LABEL: Final = 14
 """Smallest vertical distance between the names of two lines, in pixels."""
@@ -29,11 +29,11 @@ STYLE: Final = "font: 12px sans-serif; fill: #1f2328"
 
 
 def draw(times: Times, results: Results) -> str:
-    """Return the chart as SVG: a bar for each implementation, and lines over the length of the stream.
+    """Return the chart as SVG: each implementation's time as a bar, and its times by stream length as a line.
 
     Args:
         times: Nanoseconds per message for the bars, by name of the implementation.
-        results: Results whose times by length of the stream are drawn as lines.
+        results: Benchmark results, with the times by stream length for the lines.
     """
     height = 70 + BAR * len(times)
     parts = [*_bars(times), *_lines(results.lengths, height)]

@@ -1,8 +1,8 @@
-"""Benchmark of the codecs and column decoders, with targets: part of `make bench`.
+"""Benchmark of the codecs and column decoders, with targets for their speed: part of `make bench`.
 
-All implementations read the same bytes (`streams.py`). Their results are compared first. Then they are timed
-in alternation (`timing.py`). A target limits a ratio of two median times, because ratios depend less on the
-machine than times.
+All implementations process the same messages (`streams.py`). The benchmark first checks their results, then
+times them in alternation (`timing.py`). A target limits the ratio of two median times, because such a ratio
+depends less on the machine than a time does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pgoutput.compiled import HOW
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A limit for the ratio of two implementations' times per message, with six columns in text format."""
+    """Limit of the ratio of two implementations' times, for messages with six columns in text format."""
 
     numerator: str
     """Name of the implementation whose time is the numerator of the ratio."""
@@ -48,7 +48,7 @@ TARGETS: Final = (
 )
 
 MAX_TIME_GROWTH: Final = 1.2
-"""Largest allowed ratio of two times per message of streams of 10^5 to 10^7 messages."""
+"""Largest allowed ratio of the times per message of two streams, each of 10^5 to 10^7 messages."""
 
 MAX_MEMORY_GROWTH: Final = 1.25
 """Largest allowed ratio of the peak memory for 10^7 messages to that for 10^5 messages."""
@@ -62,19 +62,19 @@ LENGTHS: Final = {10_000: 10, 100_000: 4, 1_000_000: 2, 10_000_000: 1}
 
 SHORT: Final = 100_000
 LONG: Final = 10_000_000
-"""Lengths of the streams between which the growth of time and memory is limited, in messages."""
+"""Number of messages of the longest stream. Targets limit how time and memory grow from SHORT to LONG."""
 
 PATH: Final = FOLDER / "codec.json"
 """File for the benchmark's results, which `benchmarks.publish` reads."""
 
 BATCHES: Final = 8
-"""Number of batches that column implementations read in each round; several, to average out cold starts."""
+"""Number of batches that column implementations read in each round, so that a slow first one matters less."""
 
 ROUNDS: Final = {"columns": 31, "objects": 7, "lengths": 3}
 
 
 def main() -> int:
-    """Run the benchmark and print the report; return 1 if a target is missed, 2 without pypgoutput."""
+    """Run the benchmark; return the exit code: 1 if a target is missed, 2 if pypgoutput is not installed."""
     with ExitStack() as stack:
         try:
             others = OtherImplementations(stack)
@@ -119,12 +119,12 @@ class OtherImplementations:
         return [] if self._walk is None else [c_baseline.implementation(self._walk, shape.columns)]
 
     def decoders(self, shape: Shape) -> list[Implementation]:
-        """Return the other packages' decoders to objects. pypgoutput is left out for the binary format."""
+        """Return the decoders of pypgoutput (for text format only) and of the npm package, if installed."""
         return [*([self._pypgoutput] if shape.format == "text" else []), *self._node]
 
 
 def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
-    """Return the times of all implementations for messages with one number of columns and format."""
+    """Return the times of all implementations for messages with this number of columns and format."""
     groups = {
         "columns": (BATCHES, [*others.c_baseline(shape), *columnar.implementations(shape)]),
         "objects": (1, [*objects.ours(), *objects.pure(), *others.decoders(shape)]),
@@ -140,7 +140,7 @@ def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
 
 
 def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
-    """Return the times of the column implementations and the object decoder, by length of the stream."""
+    """Return the times of the column implementations and `to objects`, by number of messages per stream."""
     implementations = [*others.c_baseline(HEADLINE), *columnar.implementations(HEADLINE), objects.ours()[0]]
     rounds: dict[int, list[Times]] = {messages: [] for messages in LENGTHS}
     for _ in range(ROUNDS["lengths"]):
@@ -152,12 +152,12 @@ def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
 
 
 def per_message(times: Times, messages: int) -> Times:
-    """Convert each implementation's seconds for all messages to nanoseconds per message."""
+    """Convert each implementation's seconds for `messages` messages to nanoseconds per message."""
     return {name: taken / messages * 1e9 for name, taken in times.items()}
 
 
 def check_targets(results: Results) -> Iterator[tuple[str, bool]]:
-    """Yield each target as text with the measured ratio, and whether it is met (True if not measured)."""
+    """Yield for each target a text with the measured ratio, and True if it is met or was not measured."""
     times = results.times(HEADLINE.columns, HEADLINE.format)
     for target in TARGETS:
         text = f"{target.numerator} / {target.denominator}: {target.limit}"

@@ -17,7 +17,7 @@ Read: TypeAlias = Callable[[Tuples], pa.RecordBatch]
 
 
 def implementations(shape: Shape) -> list[Implementation]:
-    """Return three implementations for messages of a shape: `to cells`, `to types` and `from cells`."""
+    """Return three implementations for this shape of messages: `to cells`, `to types` and `from cells`."""
     read_cells = Tuples.texts if shape.format == "text" else Tuples.raw
     return [
         _decoder("to cells", "cells", shape, read_cells),
@@ -56,7 +56,7 @@ TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     bool: lambda value: "t" if value else "f",
     datetime: lambda value: f"{value:%Y-%m-%d %H:%M:%S.%f}+00",
 }
-"""Functions that convert values to the server's text, by type, to compare results of different formats."""
+"""Functions that convert a value to text format, by Python type, to compare values with expected cells."""
 
 
 def _text(cell: Any) -> Any:

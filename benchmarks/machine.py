@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parents[1] / ".venv" / "bench"
-"""Folder in which `make bench` installs other implementations and saves results."""
+"""Folder in which `make bench` installs pypgoutput and the npm package, and saves results."""
 
 COMMANDS: Final = {"cc": "cc --version", "Node": "node --version"}
 """Commands that print the version of a program in their first line, by name of the program."""

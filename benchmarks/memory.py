@@ -95,7 +95,7 @@ atexit.register(print_peak)
 from pgoutput.cli import main
 main()
 """
-"""A program that runs the command `pgoutput` and prints its peak resident memory, in bytes, at exit."""
+"""Python program that runs the command `pgoutput` and prints its peak resident memory in bytes at exit."""
 
 
 def record(server: Server, slot: str, options: list[str]) -> Measured:

@@ -29,11 +29,14 @@ PACKAGE: Final = "pg-logical-replication"
 SCRIPT: Final = Path(__file__).with_suffix(".js")
 TEXT: Final = 25
 WARM_UP: Final = 2.0
-"""Seconds to decode a batch before the measurement, so that node has compiled the JavaScript code."""
+"""Seconds for which node decodes a batch before it is timed, so that its JavaScript code is compiled."""
 
 
 def installed() -> Path | None:
-    """Install the package if necessary; return node_modules, or None without node, npm or the registry."""
+    """Install the npm package unless it is installed; return the folder `node_modules`.
+
+    Return None if node or npm is missing, or if the installation fails.
+    """
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         return None
@@ -75,7 +78,7 @@ class Node:
         self._process, self._path, self._strings = process, path, strings
 
     def prepare(self, batch: Batch) -> Run:
-        """Load a batch, warm node up, and return a function that decodes the batch and returns seconds."""
+        """Load a batch and warm node up; return a function that decodes it and returns the seconds taken."""
         self._load(batch, self._strings)
         elapsed = 0.0
         while elapsed < WARM_UP:
@@ -83,7 +86,7 @@ class Node:
         return lambda: float(self._ask("run"))
 
     def result(self, batch: Batch) -> list[Row]:
-        """Return the cells of each tuple of a batch, as the package decodes them."""
+        """Return for each tuple of a batch the cells that the package decodes."""
         self._load(batch, strings=True)  # JavaScript dates have no microseconds
         return [tuple(map(_cell, cells)) for cells in self._ask("read")]
 

@@ -70,7 +70,7 @@ def _encoder(name: str, encode: Callable[[m.Message], bytes]) -> Implementation:
 
 
 def _call_for_each(function: Callable[[Any], object], arguments: Iterable[Any]) -> Run:
-    """Return a timed loop that calls the function with each argument and drops the results."""
+    """Return a function that calls `function` with each argument and returns the seconds that this took."""
 
     def work() -> None:
         for one in arguments:

@@ -1,7 +1,7 @@
-"""Benchmark of the memory to read a stream of a given length: `python -m benchmarks.peak_memory 1000000`.
+"""Benchmark of the memory for reading a stream of a given length: `python -m benchmarks.peak_memory 1000000`.
 
-The argument is the number of messages. The command makes a stream of this length batch by batch, reads it,
-and prints its own peak resident memory in bytes.
+The argument is the number of messages. The command makes a stream of this length batch by batch, reads the
+stream, and prints the peak resident memory of its process in bytes.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from benchmarks.results import Results
 README: Final = Path(__file__).with_name("README.md")
 PICTURE: Final = Path(__file__).with_name("codec.svg")
 BLOCK: Final = re.compile("(?<=<!-- codec -->\n).*(?=<!-- end -->)", re.DOTALL)
-"""Pattern that matches the part of README.md with the benchmark's report."""
+"""Pattern that matches the part of benchmarks/README.md that contains the codec benchmark's report."""
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pgoutput import compiled
 from tests.server import Server
 
 ROWS = 6_000_000
-"""Number of rows to record, large enough that half a second of imports at the start has little weight."""
+"""Number of rows to record: enough that the half second for imports at the start has little weight."""
 AT_LEAST = 0.85
 """Smallest allowed ratio of the speed of `pgoutput record` to that of pg_recvlogical."""
 
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def prepare(server: Server, slots: list[str]) -> str:
-    """Create the slots, then commit all transactions; return the LSN after the last transaction."""
+    """Create the slots and a table, insert all rows, and return the LSN after the last transaction."""
     with server.connect() as connection:
         connection.execute("CREATE TABLE t (id int8 PRIMARY KEY, a text, b text, c text, d text, e text)")
         connection.execute("CREATE PUBLICATION p FOR TABLE t")

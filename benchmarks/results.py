@@ -15,7 +15,7 @@ Times: TypeAlias = dict[str, float]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Times of all implementations for messages with one number of columns and format."""
+    """Times of all implementations for messages with `columns` columns in the format `format`."""
 
     columns: int
     format: Format
@@ -30,7 +30,7 @@ class Results(msgspec.Struct, frozen=True):
     machine: str
     shapes: list[Measured]
     lengths: dict[int, Times]
-    """Times of the implementations, by number of messages in the stream."""
+    """Nanoseconds per message of each implementation, by number of messages in the stream."""
     memory: dict[int, int]
     """Peak resident memory in bytes, by number of messages in the stream."""
 
@@ -44,7 +44,7 @@ class Results(msgspec.Struct, frozen=True):
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def times(self, columns: int, format_: Format) -> Times:
-        """Return the times for messages with this number of columns and format."""
+        """Return all implementations' times for messages with this number of columns and format."""
         (times,) = (one.times for one in self.shapes if (one.columns, one.format) == (columns, format_))
         return times
 
@@ -62,7 +62,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def _table(heads: list[str], rows: list[tuple[list[str], Times]]) -> Iterator[str]:
-    """Yield the lines of a text table. Each row has descriptive cells, then the implementations' times."""
+    """Yield the lines of a text table. Each of `rows` is text for the columns `heads`, then the times."""
     names = list(dict.fromkeys(name for _, times in rows for name in times))
     lines = [heads + names]
     lines += [cells + [_shown(times.get(name)) for name in names] for cells, times in rows]

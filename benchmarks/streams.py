@@ -52,12 +52,12 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> list[Type]:
-        """Types of the table's columns."""
+        """Types of the columns of the table, in order."""
         return [TYPES[i % len(TYPES)] for i in range(self.columns)]
 
     @property
     def batch_size(self) -> int:
-        """Number of messages per batch: as in a row group of a segment, but at most about 4 MB."""
+        """Number of messages per batch: as many as in a segment's row group, but at most about 4 MB."""
         return min(16_300, 300_000 // self.columns)
 
 
@@ -66,12 +66,12 @@ class Part(msgspec.Struct, frozen=True):
 
     kind: Kind
     numbers: Numbers
-    """Numbers of these messages within the stream."""
+    """Number of each of the part's messages within the stream, counted from 0."""
     new: Columns | None = None
     key: Columns | None = None
 
     def encode(self) -> pa.BinaryArray:
-        """Return the messages of this part in encoded form."""
+        """Return the encoded messages of this part."""
         match self.kind:
             case "Begin":
                 lsns = self.numbers + len(TRANSACTION) - 1
@@ -91,7 +91,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     shape: Shape
     start: int
-    """Number of the batch's first message within the stream."""
+    """Number of the batch's first message within the stream, counted from 0."""
     parts: list[Part]
     data: pa.BinaryArray
 
@@ -101,7 +101,7 @@ class Batch(msgspec.Struct, frozen=True):
         return float(pc.mean(pc.binary_length(self.data)).as_py())
 
     def joined(self, encoded: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-        """Return the messages of all parts, which are passed as `encoded`, in stream order."""
+        """Return all messages of the batch in stream order. `encoded` has the messages of each part."""
         order = np.argsort(np.concatenate([part.numbers for part in self.parts]))
         return pa.concat_arrays(encoded).take(pa.array(order))
 
@@ -118,7 +118,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def stream(shape: Shape, messages: int) -> Iterator[Batch]:
-    """Yield the batches of a stream.
+    """Yield a stream of messages as batches.
 
     Args:
         shape: Shape of the messages.
@@ -129,7 +129,7 @@ def stream(shape: Shape, messages: int) -> Iterator[Batch]:
 
 
 def batch(shape: Shape, start: int, messages: int) -> Batch:
-    """Return a batch of consecutive messages of a stream, from number `start` on, in whole transactions."""
+    """Return a batch of whole transactions: `messages` messages of a stream, from message `start` on."""
     kinds = np.tile(np.array(TRANSACTION), messages // len(TRANSACTION))
     numbers = np.arange(start, start + messages)
     parts = [_part(shape, kind, numbers[kinds == kind]) for kind in dict.fromkeys(TRANSACTION)]
@@ -176,7 +176,7 @@ def _int8_binary(numbers: Numbers) -> pa.BinaryArray:
 
 
 def _numerics(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Return for each message number the digits before and after the decimal point. Neither part is 0."""
+    """Return for each message number a numeric's digits before and those after the decimal point, not 0."""
     return 1_000 + numbers % 8_999, 1 + numbers % 99
 
 
@@ -197,7 +197,7 @@ def _numeric_binary(numbers: Numbers) -> pa.BinaryArray:
 
 
 def _microseconds(numbers: Numbers) -> Numbers:
-    """Return microseconds since 2000, in 2026 and later; the last of the six fractional digits is not 0."""
+    """Return for each message number a time in or after 2026: microseconds since 2000, not ending in 0."""
     return 825_588_000_000_000 + numbers * 12_345_670 + 1 + numbers % 9
 
 
@@ -252,4 +252,4 @@ TYPES: Final = (
     Type(16, -1, _bool_text, _bool_binary),
     Type(25, -1, _state, _as_binary(_state)),
 )
-"""Types of a table's columns in order, repeated: int8, text, numeric(12,2), timestamptz, boolean, text."""
+"""Types of six columns in order: int8, text, numeric(12,2), timestamptz, boolean, text. More repeat them."""

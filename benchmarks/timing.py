@@ -21,7 +21,7 @@ ResultKind: TypeAlias = Literal["cells", "texts", "messages"]
 """Kind of a result: each tuple's cells, each tuple's cells converted to text format, or encoded messages."""
 
 Prepared: TypeAlias = Mapping[str, Run]
-"""For one batch: each implementation's prepared and timed function, by name of the implementation."""
+"""For one batch: the function to time of each implementation, by name of the implementation."""
 
 
 class Implementation(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Implementation(msgspec.Struct, frozen=True):
 
     name: str
     prepare: Callable[[Batch], Run]
-    """A function that prepares the input of a batch, untimed, and returns the timed function."""
+    """A function that prepares a batch as input, which is not timed, and returns the function to time."""
     result: Callable[[Batch], list[Any]]
     """A function that returns the decoded or encoded batch, for comparison with the expected result."""
     result_kind: ResultKind = "cells"
@@ -50,7 +50,7 @@ def check_results(implementations: Sequence[Implementation], batch: Batch) -> No
     """Check that all implementations return the expected result for a batch.
 
     Raises:
-        SystemExit: A result differs; the text names implementation and position.
+        SystemExit: A result is not as expected; the text names the implementation and the first wrong item.
     """
     as_text = msgspec.structs.replace(batch.shape, format="text")
     expected = {
@@ -67,7 +67,7 @@ def check_results(implementations: Sequence[Implementation], batch: Batch) -> No
 
 
 def prepare(implementations: Sequence[Implementation], batches: Iterable[Batch]) -> Iterator[Prepared]:
-    """Yield for each batch the prepared and timed functions of all implementations, by name."""
+    """Yield for each batch the function to time of each implementation, by name of the implementation."""
     for batch in batches:
         yield {one.name: one.prepare(batch) for one in implementations}
 
@@ -76,9 +76,9 @@ def run_in_turns(batches: Iterable[Prepared], first: int = 0) -> dict[str, float
     """Run all implementations on all batches; return the total seconds of each implementation, by name.
 
     Args:
-        batches: For each batch, the prepared functions of the implementations, by name.
-        first: Index of the implementation that runs first on the first batch. The next one starts on each
-            following batch.
+        batches: For each batch, the function to time of each implementation, by name of the implementation.
+        first: Index of the implementation that runs first on the first batch. On each further batch, the
+            next implementation runs first.
     """
     totals: dict[str, float] = {}
     gc.collect()
@@ -95,5 +95,5 @@ def run_in_turns(batches: Iterable[Prepared], first: int = 0) -> dict[str, float
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each implementation's seconds over all rounds, by name."""
+    """Return each implementation's median of its seconds in all rounds, by name of the implementation."""
     return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}

@@ -1,8 +1,8 @@
-"""Benchmark of the views in Spark, against a `mapInArrow` that returns the same messages unchanged.
+"""Benchmark of the views in Spark, against a `mapInArrow` that returns a recording's messages unchanged.
 
-A SegmentWriter makes the recordings without a server: six columns, 110 bytes per message, segments of 8 MB.
-Times are those of whole queries with the sink `noop`, in one session with two cores. Memory is the resident
-memory of the largest Python worker, and of the Java virtual machine with a heap of 1 GB.
+A SegmentWriter writes the recordings, without a server: six columns, 110 bytes per message, segments of 8 MB.
+Times are those of whole queries with the sink `noop`, in one Spark session with two cores. Memory is the
+resident memory of the largest Python worker, and of the Java virtual machine with a heap of 1 GB.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def show_rates(session: SparkSession, recordings: dict[int, Path]) -> bool:
-    """Measure all views; print speed, ratio to `mapInArrow` and memory. Return whether targets are met."""
+    """Measure all views; print speed, ratio to `mapInArrow`, and memory; return whether targets are met."""
     met = True
     small, large = recordings
     for view in VIEW_OPTIONS:
@@ -154,7 +154,7 @@ def seconds(work: Callable[..., None], *arguments: Any) -> float:
 
 @contextmanager
 def peak_memory() -> Iterator[dict[str, int]]:
-    """Yield a dict that has, after the block, the peak memory in MB of driver, java and python (a worker)."""
+    """Yield a dict that after the `with` block has the peak memory in MB by kind: driver, java, python."""
     peak = {"driver": 0, "java": 0, "python": 0}
     ended = threading.Event()
 
@@ -173,7 +173,7 @@ def peak_memory() -> Iterator[dict[str, int]]:
 
 
 def resident_memory(driver: int) -> Iterator[tuple[str, int]]:
-    """Yield kind (driver, java, python) and resident memory in MB of the driver and of each descendant."""
+    """Yield kind (driver, java, python) and memory in MB of the process `driver` and of each descendant."""
     parents, processes = {driver}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -212,7 +212,7 @@ def write(folder: Path, stream: Iterable[Message]) -> None:
 
 
 def ordinary(size: int) -> Iterator[Message]:
-    """Yield `size` changes in transactions of 1,000, a quarter updates, and the Relation message once."""
+    """Yield `size` changes, a quarter of them Updates, in transactions of 1,000 changes, and one Relation."""
     for start in range(0, size, 1_000):
         lsn = 1_000 + start
         yield m.Begin(lsn + 100, 0, 700 + start // 1_000)

@@ -94,7 +94,7 @@ def _stale(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Run the command. Print an expected error, such as one in the spec, and exit with code 1."""
+    """Run the command; print an expected error, such as one in the spec, and exit with code 1 after it."""
     try:
         app()
     except (SpecError, Refused, RenderError, files.NotGenerated) as error:

@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def wire_form(view: View) -> WireForm:
-    """Return the wire form of one version: a text for each field, by message name and field name."""
+    """Return the wire form of one version: a description of each field, by message name and field name."""
     return {message.name: dict(_message_form(message)) for message in view.messages}
 
 
@@ -111,7 +111,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def released(spec: Spec) -> dict[str, WireForm]:
-    """Return the wire forms of released versions and of the protocol without versions, by label (`v4`)."""
+    """Return the wire forms of the released versions (label `v4`) and of the envelopes, by label."""
     unreleased = {f"v{number}" for number, version in spec.versions.items() if not version.released}
     return {label: form for label, form in _forms(spec).items() if label not in unreleased}
 
@@ -123,7 +123,7 @@ def _forms(spec: Spec) -> dict[str, WireForm]:
 
 
 def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
-    """Return the changes from `old` to `new` as texts, and as texts those that break a rule for releases."""
+    """Return two lists of texts: all changes from `old` to `new`, and those that releases forbid."""
     before, after = _forms(old), _forms(new)
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}
@@ -137,7 +137,7 @@ def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
 
 
 def broken(locked: Mapping[str, WireForm], spec: Spec) -> list[str]:
-    """Return as texts the forbidden changes of `spec` from the released wire forms `locked` (by label)."""
+    """Return a text for each forbidden difference between `spec` and the released wire forms, `locked`."""
     now = released(spec)
     return [text for label, form in locked.items() for text in _broken(label, form, now)]
 

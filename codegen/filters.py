@@ -16,15 +16,15 @@ WIDTH = 110
 """Maximum length of a line in a generated module, in characters."""
 
 _ORDER = ("text", "null", "unchanged", "binary")
-"""Forms of a cell, the most frequent first. A decoder compares the tag of a cell in this order."""
+"""Forms of a cell, the most frequent first: the order in which a decoder tests a cell for each form."""
 
 _LOCALS = frozenset({"data", "pos", "tag", "messages", "in_stream", "streaming"})
-"""Names of the Python decoders' own variables. A field of such a name is read into `name_`."""
+"""Names of the Python decoders' own variables. A field of such a name gets a variable such as `tag_`."""
 
 _C_LOCALS = frozenset(
     {"data", "tag", "in_stream", "streaming", "i", "cdef", "cimport", "cpdef", "ctypedef", "include"}
 )
-"""Names of the compiled decoders' own variables, and Cython's keywords. Such a field is read into `name_`."""
+"""Variables of the compiled decoders, and Cython keywords. A field of such a name gets `tag_` or the like."""
 
 _CONVERTED = ("enum", "bool", "flags")
 """Kinds of fields whose integer, as read by `struct`, is then checked or converted to a Python value."""
@@ -36,7 +36,10 @@ def header(title: str) -> str:
 
 
 def wrap(text: str, indent: int, first: int = 0) -> str:
-    """Return text wrapped to WIDTH and indented. `first` characters already precede its first line."""
+    """Return text wrapped to WIDTH, with all lines but the first indented by `indent` spaces.
+
+    The first line leaves room for `first` characters that precede the text.
+    """
     lines = textwrap.wrap(
         text,
         WIDTH - indent,
@@ -48,7 +51,10 @@ def wrap(text: str, indent: int, first: int = 0) -> str:
 
 
 def doc(text: str, indent: int, *more: str) -> str:
-    """Return text as the content of a docstring: one line if it fits, else a summary and paragraphs."""
+    """Return text as the content of a docstring: one line if it fits, else a summary and paragraphs.
+
+    `more` are texts of further paragraphs.
+    """
     text = _escaped(text)
     if not more and len(text) <= WIDTH - indent - 6 and not text.endswith('"'):
         return text
@@ -78,7 +84,7 @@ def byte(tag: str) -> str:
 
 
 def bounds(wire: str) -> str:
-    """Return the minimum and maximum of an integer wire type as Python expressions."""
+    """Return minimum and maximum of an integer wire type as Python code, such as `0, 2**16 - 1`."""
     bits = SIZES[wire] * 8
     return f"-(2**{bits - 1}), 2**{bits - 1} - 1" if wire.startswith("int") else f"0, 2**{bits} - 1"
 
@@ -114,7 +120,7 @@ def count_struct(field: Field) -> str:
 
 
 def cell_structs(tuples: Mapping[str, Field]) -> list[tuple[str, str]]:
-    """Return name and format of each `struct.Struct` that reads the counts, lengths and cells of tuples."""
+    """Return name and format of each `struct.Struct` that reads a count, length or cell of a tuple."""
     structs = {}
     for field in tuples.values():
         structs[count_struct(field)] = f">{FORMATS[field.size, False]}"
@@ -148,7 +154,7 @@ def positional(form: Form) -> str:
 
 
 def contexts(view: View) -> bool:
-    """Return whether any field is sent only under a condition: in a stream block, or with an option."""
+    """Return whether `view` has a field that is sent only in a stream block, or only with an option."""
     return any(field.when for message in view.messages for field in message.fields)
 
 
@@ -180,7 +186,7 @@ def arguments(fields: tuple[Field, ...]) -> str:
 
 
 def alternatives(message: MessageView) -> list[list[Field]]:
-    """Return the field lists that a message object can have: one for each combination of choices."""
+    """Return each list of fields that a message object can have: an Update has `key`, `old` or neither."""
     ways: list[list[tuple[Field, ...]]] = []
     for field in message.fields:
         if field.kind == "choice":
@@ -216,7 +222,7 @@ def attribute(field: Field, spec: Spec) -> str:
     elif not field.required and field.since > 1:
         notes.append(f"Since protocol version {field.since}; None before.")
     elif not field.required:
-        notes.append("None where it is not sent.")
+        notes.append("None if the message does not contain it.")
     if field.kind == "flags":
         notes.append(f"Bits of `{field.type}`.")
     elif field.kind not in ("list", "tuple", "enum"):

@@ -67,7 +67,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def fixed(self) -> Run | None:
-        """The only step, if all fields have fixed width and no condition; else None."""
+        """The layout's only run, if all fields have fixed width and no condition; else None."""
         match self.steps:
             case (Run() as run,):
                 return run
@@ -111,7 +111,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """The content of one version's codec, as the template of Python codecs needs it."""
+    """Values from which a template generates the Python codec of one version."""
 
     structs: dict[str, str]
     """Formats of the `struct.Struct` objects for runs of fixed-width fields, by name."""
@@ -121,11 +121,11 @@ class Codec(msgspec.Struct, frozen=True):
     """Structs that repeat inside messages, by name."""
     messages: tuple[tuple[MessageView, Layout], ...]
     absent: dict[str, tuple[str, ...]]
-    """Names of the fields that a class has but this version does not send, by message or struct."""
+    """Names of a class's fields that this version does not send, by name of the message or struct."""
 
 
 def codec(view: View, union: View) -> Codec:
-    """Return the codec of the version `view`. The view `union` has the fields of all versions."""
+    """Return the template values of the version `view`. The view `union` has the fields of all versions."""
     messages = tuple((message, layout(message.name, message.fields)) for message in view.messages)
     structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
@@ -163,14 +163,14 @@ class Form(msgspec.Struct, frozen=True):
     tag: str
     """First byte of the message; empty for a struct."""
     fields: tuple[Field, ...]
-    """Fields of the message object that these versions send."""
+    """Fields of the class that the versions with this layout send. Counts and lengths are not among them."""
     layout: Layout
     members: tuple[str, ...]
     """Names of all fields of the class, in the order of its constructor's arguments."""
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Names of the fields of the class that these versions do not send."""
+        """Names of the class's fields that the versions with this layout do not send."""
         here = {field.name for field in self.fields}
         return tuple(name for name in self.members if name not in here)
 
@@ -223,6 +223,6 @@ def _key(name: str, fields: tuple[Field, ...]) -> bytes:
 
 
 def _bare(field: Field) -> Field:
-    """Return a copy of a field without `doc` and the like, which affect neither its bytes nor its object."""
+    """Return a copy of a field without attributes that do not affect its bytes or value, such as `doc`."""
     inner = tuple(map(_bare, field.fields))
     return msgspec.structs.replace(field, doc="", since=0, server="", source="", option=None, fields=inner)

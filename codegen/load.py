@@ -28,7 +28,7 @@ _HEAD = ("protocol", "title", "doc", "source")
 
 
 class Places:
-    """The file that defines each entry of the spec, so that errors name file and line."""
+    """Mapping from each entry of the spec to the file that defines it, so that errors name file and line."""
 
     def __init__(self) -> None:
         self._files: dict[Place, YamlFile] = {}
@@ -42,7 +42,7 @@ class Places:
         self._files[place] = file
 
     def error(self, place: Place, text: str) -> SpecError:
-        """Return an error with the file and line of `place`, or with the first file if none defines it."""
+        """Return an error with file and line of `place`, or in the first file if no file defines `place`."""
         file = self._files.get(place[:2]) or next(iter(self._files.values()))
         return file.error(place, text)
 
@@ -90,7 +90,7 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
 
 
 def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
-    """Return the entries of one file, by section and name, as the types of `model`."""
+    """Return the entries of one file, by section and name, as instances of the classes in `model`."""
     result: dict[str, dict[Any, Any]] = {section: {} for section in SECTIONS}
     for section, entries in file.data.items():
         if section in _HEAD:
@@ -132,7 +132,7 @@ def _fails(data: Any, record: type[Any]) -> bool:
 
 
 def _below(path: str, data: Any, fails: Callable[[Any], bool]) -> Place:
-    """Return the place that the path in a msgspec error names.
+    """Return the place in `data` that the path in a msgspec error names.
 
     msgspec writes `[...]` instead of a mapping's key. That key is found by checking the entries one by one.
     """

@@ -1,4 +1,4 @@
-"""Types of the entries in the spec's YAML files. `spec/README.md` documents them.
+"""Types of the entries in the spec's YAML files. `spec/README.md` documents the entries.
 
 msgspec refuses unknown keys, missing keys and wrong types. The package `rules` checks everything else.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """A gate: a range of protocol or server versions, both ends included. `last` is None if it has no end."""
+    """A gate: a range of protocol or server versions, `first` to `last`; without end if `last` is None."""
 
     first: int
     last: int | None = None
@@ -21,7 +21,7 @@ class Gate(msgspec.Struct, frozen=True):
         return self.first <= version and (self.last is None or version <= self.last)
 
     def within(self, other: Gate) -> bool:
-        """Return whether every version of this gate is also in `other`."""
+        """Return whether every version of this gate is also in the gate `other`."""
         if self.first < other.first:
             return False
         return other.last is None or (self.last is not None and self.last <= other.last)
@@ -36,7 +36,7 @@ class Gate(msgspec.Struct, frozen=True):
         """Return the gate written as `2+`, `2-3` or `2`.
 
         Raises:
-            ValueError: The text has another form, or the range ends before it begins.
+            ValueError: The text has none of these forms, or the range ends before it begins.
         """
         match = re.fullmatch(r"([1-9][0-9]*)(?:(\+)|-([1-9][0-9]*))?", text)
         if match is None:
@@ -49,7 +49,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 PROTOCOLS = ("pgoutput", "replication")
-"""Names of the protocols. The messages of the first have protocol versions, those of the second do not."""
+"""Names of the protocols. Messages of `pgoutput` have protocol versions, messages of `replication` do not."""
 
 GateText = str
 Wire = Literal["uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"]
@@ -134,7 +134,7 @@ class Cell(_Record, frozen=True, kw_only=True):
 
 
 class Tuple(_Record, frozen=True, kw_only=True):
-    """A tuple: a count, then that number of cells."""
+    """The wire form of a tuple: the number of cells, then the cells."""
 
     source: str
     count: str
@@ -142,7 +142,7 @@ class Tuple(_Record, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An entry of a field list. Its keys decide whether it is a field, a count, a length or a choice."""
+    """An entry of a message's field list: a field, count, length or choice, depending on the keys it has."""
 
     doc: str | None = None
     name: str | None = None

@@ -1,7 +1,7 @@
 """Render the templates: the contents of all generated files, in memory.
 
-All files are rendered and formatted before the first is written. So `generated/` stays unchanged if a
-template is broken or a spec yields invalid Python.
+All files are rendered and formatted before the first file is written, so that `generated/` stays unchanged
+if a template is broken or a spec yields invalid Python.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def render(spec: Spec) -> dict[str, str]:
     files = {
         f"pgoutput/v{number}.py": _codec(
             env,
-            f"Logical replication messages, protocol version {number}: bytes to objects and back.",
+            f"Codec of logical replication messages, protocol version {number}: bytes to objects and back.",
             view,
             union,
             f"V{number}",
@@ -86,7 +86,7 @@ def render(spec: Spec) -> dict[str, str]:
     }
     files["pgoutput/envelope.py"] = _codec(
         env,
-        "Streaming replication messages, what CopyData holds: bytes to objects and back.",
+        "Codec of streaming replication messages (the content of CopyData): bytes to objects and back.",
         envelope,
         envelope,
         "ENVELOPE",
@@ -124,7 +124,7 @@ def _codec(env: jinja2.Environment, title: str, view: View, union: View, layout_
 
 
 def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tuple[int | None, str], str]]:
-    """Return name and layout of each distinct message layout, and the names by version and message."""
+    """Return the distinct message layouts with a name each, and these names by version and message name."""
     names: dict[bytes, str] = {}
     variants: dict[str, int] = {}
     by_version: dict[tuple[int | None, str], str] = {}
@@ -141,7 +141,7 @@ def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tu
 
 
 def _columns(union: View) -> list[Field]:
-    """Return the fields of all messages. Of the fields with one name, only the first is returned."""
+    """Return the fields of all messages. A field name that several messages have is returned only once."""
     columns: dict[str, Field] = {}
     for message in union.messages:
         for field in message.members:
@@ -157,7 +157,7 @@ def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
-    """Return variables for a codec's template: names to import from `pgoutput.wire`, and `uses_bool`."""
+    """Return variables for a codec's template: `wire_imports` (names in `pgoutput.wire`) and `uses_bool`."""
     fields = [f for m, _ in codec.messages for f in (*m.members, *m.fields)]
     fields += [f for part in codec.parts.values() for f in part.fields]
     kinds = {field.kind for field in fields}

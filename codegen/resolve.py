@@ -1,8 +1,8 @@
-"""Views: the messages and fields of one protocol version.
+"""Views of the spec (not of a recording): the messages and fields of one protocol version.
 
 A view has inherited gates filled in and type names replaced by their definitions, so that `layout` and the
-templates do not need the spec. A view with `version=None` has the messages and fields of all versions. The
-message classes are generated from such a view.
+templates do not need the spec. The message classes are generated from a view with `version=None`, which has
+the messages and fields of all versions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A field on the wire. `fields` holds the sides of a choice, or the fields of a list's elements."""
+    """A field on the wire. `fields` has the alternatives of a choice, or the fields of a list's elements."""
 
     name: str
     kind: str
@@ -90,7 +90,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def members(self) -> tuple[Field, ...]:
-        """Fields of the message object in wire order. A choice is replaced by its sides."""
+        """Fields of the message object in wire order, with all alternatives of each choice."""
         sides = [s for f in self.fields for s in (f.fields if f.kind == "choice" else (f,))]
         return tuple(f for f in sides if f.in_object)
 

@@ -6,7 +6,7 @@ ARROW_OF_WIRE = {
     "uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64", "int32": "int32",
     "int64": "int64", "bool": "bool", "cstring": "string", "bytes": "binary", "rest": "binary",
 }  # fmt: skip
-"""Maps each wire type to the narrowest signed Arrow type. A scalar of int64 may be a timestamp instead."""
+"""Maps each wire type to its Arrow type; integers are signed. An int64 may have a timestamp type instead."""
 
 SPARK_OF_ARROW = {
     "bool": "BooleanType", "int16": "ShortType", "int32": "IntegerType", "int64": "LongType",

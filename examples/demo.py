@@ -1,9 +1,9 @@
 """A tour of pgoutput in a minute: record a running PostgreSQL 18, replicate it with Spark, and compare.
 
-The demo starts a server with the database of a small shop, and records it while the shop is at work: first a
-snapshot of the tables, then the stream of changes, with streamed and prepared transactions. Spark reads the
-recording and keeps one Delta table per table of the shop. In the end each Delta table is compared with the
-server's table. Exit code 0 means that all tables are equal.
+The demo starts a server with the database of a small shop, and records it while SQL statements change it:
+first a snapshot of the tables, then the stream of changes, with streamed and prepared transactions. Spark
+reads the recording and keeps one Delta table per table of the shop. In the end the demo compares each Delta
+table with the server's table. Exit code 0 means that all tables are equal.
 
 The output is plain ASCII and fits into 60 columns.
 """
@@ -95,7 +95,7 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def record(server: Server, folder: Path) -> None:
-    """Record a snapshot and the shop's workload; then record the remaining changes in a second session."""
+    """Record a snapshot and the shop's workload in one session, and the remaining changes in a second one."""
     arguments = (server.dsn, "shop", ["shop"], folder)
     options = RecorderOptions(two_phase=True, messages=True)
     with running_recorder(*arguments, options=options, snapshot=True), server.connect() as connection:
@@ -107,7 +107,7 @@ def record(server: Server, folder: Path) -> None:
 
 @contextmanager
 def running_recorder(*arguments: Any, **options: Any) -> Iterator[None]:
-    """Run a recorder in a thread. The context begins when the stream has started; its end ends the thread."""
+    """Run a recorder in a thread. The `with` block starts after the stream; its end stops the recorder."""
     is_ready = threading.Event()
 
     def run() -> None:

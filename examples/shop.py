@@ -1,4 +1,4 @@
-"""The database of a small shop: its tables, their rows, and the statements that run while it is recorded."""
+"""The database of a small shop: tables, rows, and the SQL statements that run while it is recorded."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ WORKLOAD: Final = {
         INSERT INTO baskets VALUES ('00000000-0000-0000-0000-000000000001', 1, 'infinity');
     """,
 }
-"""SQL statements by a description of them. Outside BEGIN … COMMIT, each statement is its own transaction."""
+"""SQL statements, by their description. Outside BEGIN … COMMIT, each statement is a transaction."""
 
 
 def open_shop(server: Server) -> None:

@@ -1,7 +1,7 @@
-"""Rules that a spec must satisfy beyond its types. Checking stops at the first violation.
+"""Rules that a spec must satisfy beyond the types of its entries. Checking stops at the first violation.
 
-A rule is a function that yields problems: a place in the spec, and a description. The rules run in the order
-of `RULES`, so that a rule may rely on earlier ones.
+A rule is a function that yields problems, each as a place in the spec and a description. The rules run in the
+order of `RULES`, so that a rule may rely on earlier rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Places(Protocol):
 
 
 def check(spec: Spec, places: _Places) -> None:
-    """Check the spec against all rules, and raise the first problem.
+    """Check the spec against all rules, and raise the first problem as an error with file and line.
 
     Raises:
         SpecError: The spec violates a rule.

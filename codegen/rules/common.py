@@ -24,14 +24,14 @@ def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
 
 
 def walk(fields: list[Entry], place: Place) -> Iterator[tuple[Place, Entry]]:
-    """Yield place and entry for each entry of a field list. A choice is followed by its sides."""
+    """Yield place and entry for each entry of a field list. After a choice come its alternatives."""
     for i, entry in enumerate(fields):
         yield (*place, i), entry
         yield from walk(entry.one_of or [], (*place, i, "one_of"))
 
 
 def entries(spec: Spec) -> Iterator[tuple[Place, Entry, str]]:
-    """Yield place, entry and name in error messages for each entry of all field lists."""
+    """Yield each entry of all field lists: its place, the entry, and its name for error messages."""
     for place, owner, fields in field_lists(spec):
         for below, entry in walk(fields, place):
             yield below, entry, f"{owner}.{label(entry)}"
@@ -54,7 +54,7 @@ def wire(spec: Spec, entry: Entry) -> str:
 
 
 def tags(place: Place, tags: dict[str, str], what: str) -> Iterator[Problem]:
-    """Check that each text of `tags` is one ASCII character and occurs once. Errors call the texts `what`."""
+    """Check that each value of `tags` is one ASCII character and occurs once. Errors call a value `what`."""
     seen: dict[str, str] = {}
     for name, tag in tags.items():
         if not is_tag(tag):

@@ -93,7 +93,7 @@ def conditions(spec: Spec) -> Iterator[Problem]:
 
 
 def order(spec: Spec) -> Iterator[Problem]:
-    """Check that each list follows its count, each field of bytes its length, and `rest` is last."""
+    """Check that each list is after its count, each `bytes` field after its length, and `rest` at the end."""
     for place, owner, fields in field_lists(spec):
         seen: set[str] = set()
         pending: dict[tuple[str, str], int] = {}
@@ -133,7 +133,7 @@ def _needs(spec: Spec, entry: Entry) -> str:
 
 
 def choices(spec: Spec) -> Iterator[Problem]:
-    """Check that the tag shows which side of a choice is sent, or that an optional choice is absent."""
+    """Check that tags tell which alternative of a choice is sent, and whether an optional choice is sent."""
     for place, owner, fields in field_lists(spec):
         for i, entry in enumerate(fields):
             if entry.one_of is None:
@@ -167,7 +167,7 @@ def _absence_is_visible(fields: list[Entry], i: int, tags: set[str | None]) -> b
 
 
 def structs(spec: Spec) -> Iterator[Problem]:
-    """Check that a struct has only scalar fields, of which at least one is in all versions."""
+    """Check that a struct has no lists, tuples or conditions, and at least one field in all versions."""
     for name, struct in spec.structs.items():
         place = ("structs", name, "fields")
         for i, entry in enumerate(struct.fields):
@@ -181,7 +181,7 @@ def structs(spec: Spec) -> Iterator[Problem]:
 
 
 def columns(spec: Spec) -> Iterator[Problem]:
-    """Check that fields of one name have one type in a protocol, because its messages share a table."""
+    """Check that fields of a protocol with equal names have equal types: tables have one column for them."""
     for protocol in spec.protocols.values():
         seen: dict[str, tuple[str, str]] = {}
         for name, message in protocol.messages.items():

@@ -43,7 +43,7 @@ def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
-    """Check that versions count from 1 without a gap, released ones first, at least one released."""
+    """Check that versions are numbered 1, 2, 3 …, and that the released ones, at least one, come first."""
     before = True
     for position, (number, version) in enumerate(spec.versions.items(), start=1):
         place = ("versions", number)
@@ -107,7 +107,7 @@ def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> It
 
 
 def _conditions(spec: Spec, entry: Entry) -> Iterator[tuple[str, Gate]]:
-    """Yield the context or option value that `when` names, with its gate. Unknown names are skipped."""
+    """Yield name and gate of the context or option value in the entry's `when`. Unknown names are skipped."""
     if isinstance(entry.when, str):
         if entry.when in spec.contexts:
             yield f"the context {entry.when}", Gate.parse(spec.contexts[entry.when].versions)

@@ -36,7 +36,7 @@ _NOT_FOR_FIELDS = {
 
 
 def styles(spec: Spec) -> Iterator[Problem]:
-    """Check that types and messages are CamelCase, fields and scalars snake_case, values CAPITALS."""
+    """Check styles of names: CamelCase for types and messages, snake_case for fields, CAPITALS for values."""
     for place, style, what in _named(spec):
         if not _STYLES[style].fullmatch(str(place[-1])):
             yield place, f"`{place[-1]}`: {what} is named in {style}"
@@ -76,7 +76,7 @@ def _named(spec: Spec) -> Iterator[tuple[Place, str, str]]:
 
 
 def unique(spec: Spec) -> Iterator[Problem]:
-    """Check that types and messages have distinct names, also as snake_case, and no reserved name."""
+    """Check that no two types or messages have the same name in snake_case, and none has a reserved name."""
     seen: dict[str, Place] = {}
     for place, _, what in _named(spec):
         if len(place) > 2 or place[0] == "options":
@@ -108,7 +108,7 @@ def summaries(spec: Spec) -> Iterator[Problem]:
 
 
 def message_tags(spec: Spec) -> Iterator[Problem]:
-    """Check that each tag is one character and belongs to one message of a protocol in all versions."""
+    """Check that a message tag is one character and that no two messages of a protocol have the same tag."""
     for protocol in spec.protocols.values():
         messages = {name: message.tag for name, message in protocol.messages.items()}
         yield from tags(("messages",), messages, "tag")

@@ -19,7 +19,7 @@ def protocols(spec: Spec) -> Iterator[Problem]:
 
 
 def types_of_tables(spec: Spec) -> Iterator[Problem]:
-    """Check that each Arrow type has the equal Spark type, and that a scalar's holds its wire type."""
+    """Check that the Arrow and Spark type of an entry are equal and, for a scalar, can hold its wire type."""
     for section, records in (("scalars", spec.scalars), ("types", spec.types)):
         for name, record in records.items():
             if SPARK_OF_ARROW.get(record.arrow) != record.spark:
@@ -35,7 +35,7 @@ def types_of_tables(spec: Spec) -> Iterator[Problem]:
 
 
 def oids(spec: Spec) -> Iterator[Problem]:
-    """Check that each OID belongs to one built-in type, or to the array type of one."""
+    """Check that each OID belongs to only one built-in type or array type."""
     seen: dict[int, str] = {}
     for name, builtin in spec.types.items():
         for key, oid in (("oid", builtin.oid), ("array_oid", builtin.array_oid)):

@@ -1,7 +1,7 @@
-"""Run the pipeline on a recording: python -m examples.pipeline.run RECORDING OUT.
+"""Run one of the example pipelines on a recording: python -m examples.pipeline.run RECORDING OUT.
 
-This module starts `spark-pipelines` with an installed Java, or with the one from PyPI. The output folder OUT
-keeps the catalog and the checkpoints, so the next run reads only new segments.
+This module starts `spark-pipelines` with an installed Java, or with a Java from PyPI. The output folder OUT
+keeps Spark's catalog and checkpoints, so that the next run reads only new segments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the pipeline; return the exit code of `spark-pipelines`."""
+    """Run the pipeline that the arguments choose; return the exit code of `spark-pipelines`."""
     parser = argparse.ArgumentParser(description="Run the pipeline on a recording.")
     parser.add_argument("recording", type=Path, help="the folder of a recording")
     parser.add_argument("out", type=Path, help="the folder for the tables and all other output")
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
-    """Copy a pipeline to the output folder; return the path of its specification with this configuration."""
+    """Copy a pipeline to the output folder; return the path of its specification with `configuration`."""
     pipeline = out / ("merge" if "pgoutput.table" in configuration else "pipeline")
     shutil.copytree(source / "transformations", pipeline / "transformations", dirs_exist_ok=True)
     spec = yaml.safe_load((source / "spark-pipeline.yml").read_text())
@@ -63,7 +63,7 @@ def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
 
 
 def settings(out: Path) -> dict[str, str]:
-    """Return the Spark settings that keep the catalog and the tables in the output folder."""
+    """Return the Spark settings that keep Spark's catalog and the tables in the output folder."""
     catalog = out / "catalog"
     return {
         "spark.driver.bindAddress": LOOPBACK,

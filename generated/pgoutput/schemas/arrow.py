@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def _list(element: pa.DataType) -> pa.ListType:
-    """Return the list type that Spark uses: its element is named `element` and is never NULL."""
+    """Return a list type as Spark defines it: elements are called `element` and are never NULL."""
     return pa.list_(pa.field("element", element, nullable=False))
 
 
@@ -23,7 +23,7 @@ CELL: Final = pa.struct(
         pa.field("binary", pa.binary()),
     ]
 )
-"""The value of a column."""
+"""Type of a cell: `kind` is the cell's tag, and `text` or `binary` is its value."""
 
 TUPLE_DATA: Final = _list(CELL)
 
@@ -233,7 +233,7 @@ BY_MESSAGE: Final[Mapping[str, pa.Schema]] = {
         ]
     ),
 }
-"""The schema of each message by its name, with the fields of the message class."""
+"""The schema of each message, with the fields of the message class, by name of the message."""
 
 MESSAGES: Final = pa.schema(
     [
@@ -272,4 +272,4 @@ MESSAGES: Final = pa.schema(
         pa.field("_rescued_data", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""One row per message of any kind: all fields side by side, NULL where a message lacks them."""
+"""Schema of a table with a row for each message of any kind. Fields that a message lacks are NULL."""
