@@ -226,7 +226,7 @@ def ordinary(size: int) -> Iterator[Message]:
 def one_streamed(size: int) -> Iterator[Message]:
     """Yield one streamed transaction with `size` Inserts, in stream blocks of 10,000 Inserts."""
     for start in range(0, size, 10_000):
-        yield m.StreamStart(7, first_segment=not start)
+        yield m.StreamStart(7, first_stream_segment=not start)
         if not start:
             yield replace(ORDERS, xid=7)
         yield from (m.Insert(OID, row(i), 7) for i in range(start, start + 10_000))

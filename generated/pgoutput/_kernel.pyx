@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "b25fb7aa7457682a":
+if _protocols.KERNEL != "a832a6bc174ab035":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -690,10 +690,10 @@ cdef object decode_truncate_v2(Input* data, object in_stream, object streaming):
 cdef object decode_stream_start_v2(Input* data, object in_stream, object streaming):
     need(data, 5)
     cdef uint32_t xid = read_uint32(data)
-    first_segment = read_bool(data)
+    first_stream_segment = read_bool(data)
     if data.at != data.end:
         raise ValueError
-    return StreamStart(xid, first_segment)
+    return StreamStart(xid, first_stream_segment)
 
 
 cdef object decode_stream_stop_v2(Input* data, object in_stream, object streaming):
@@ -1595,9 +1595,9 @@ cdef int encode_stream_start_v2(Output* out, object item) except -1:
     want(out, 1)
     write_uint8(out, 0x53)  # S
     want(out, 5)
-    first_segment = BOOL[item.first_segment]
+    first_stream_segment = BOOL[item.first_stream_segment]
     write_uint32(out, PyNumber_Index(item.xid))
-    write_uint8(out, PyNumber_Index(first_segment))
+    write_uint8(out, PyNumber_Index(first_stream_segment))
     return 0
 
 
@@ -2051,7 +2051,7 @@ cdef enum:
     _OF_OLD = 23
     _OF_OLD_SIZE = 24
     _OF_OPTIONS = 25
-    _OF_FIRST_SEGMENT = 26
+    _OF_FIRST_STREAM_SEGMENT = 26
     _OF_SUBXID = 27
     _OF_ABORT_LSN = 28
     _OF_ABORT_TIME = 29
@@ -2091,7 +2091,7 @@ _SLOT_NAMES = (
     "old",
     "old_size",
     "options",
-    "first_segment",
+    "first_stream_segment",
     "subxid",
     "abort_lsn",
     "abort_time",
@@ -2833,7 +2833,7 @@ cdef bint _index_stream_start_v2(Index index, Py_ssize_t row, const uint8_t* at,
         return False
     if at[4] > 1:
         return False
-    if not _keep(index, row, _OF_FIRST_SEGMENT, <int64_t>at[4]):
+    if not _keep(index, row, _OF_FIRST_STREAM_SEGMENT, <int64_t>at[4]):
         return False
     at += 5
     return at == end

@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "b25fb7aa7457682a"
+KERNEL: Final = "a832a6bc174ab035"
 """Digest of the kernel's source. A compiled kernel with another digest refuses to be imported."""
 
 _TUPLE_DATA = (
@@ -1309,7 +1309,7 @@ _STREAM_START: Final = Message(
             size=4,
         ),
         Field(
-            name="first_segment",
+            name="first_stream_segment",
             kind="bool",
             type="bool",
             notation="Int8",

@@ -416,7 +416,7 @@ class StreamStart(Message, frozen=True, gc=False, repr_omit_defaults=True):
     xid: int
     """Xid of the top-level transaction. Transaction id, unsigned 32 bits. `Int32 (TransactionId)`."""
 
-    first_segment: bool
+    first_stream_segment: bool
     """Whether this is the first block of this xid. 8 bits: 1 is true, 0 is false. `Int8`."""
 
 

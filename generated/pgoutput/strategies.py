@@ -244,7 +244,7 @@ def v2(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
         "StreamStart": st.builds(
             messages.StreamStart,
             xid=XID,
-            first_segment=BOOL,
+            first_stream_segment=BOOL,
         ),
         "StreamStop": st.builds(
             messages.StreamStop,
@@ -366,7 +366,7 @@ def v3(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
         "StreamStart": st.builds(
             messages.StreamStart,
             xid=XID,
-            first_segment=BOOL,
+            first_stream_segment=BOOL,
         ),
         "StreamStop": st.builds(
             messages.StreamStop,
@@ -529,7 +529,7 @@ def v4(in_stream: bool = False, streaming: messages.Streaming = "off") -> Messag
         "StreamStart": st.builds(
             messages.StreamStart,
             xid=XID,
-            first_segment=BOOL,
+            first_stream_segment=BOOL,
         ),
         "StreamStop": st.builds(
             messages.StreamStop,

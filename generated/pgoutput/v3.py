@@ -467,12 +467,12 @@ def _encode_truncate(message: messages.Truncate) -> bytes:
 def _decode_stream_start(data: bytes, in_stream: bool, streaming: messages.Streaming) -> messages.StreamStart:
     if len(data) != 6:
         raise ValueError
-    xid, first_segment = _RUN_XID_BOOL.unpack_from(data, 1)
-    return messages.StreamStart(xid, _BOOL[first_segment])
+    xid, first_stream_segment = _RUN_XID_BOOL.unpack_from(data, 1)
+    return messages.StreamStart(xid, _BOOL[first_stream_segment])
 
 
 def _encode_stream_start(message: messages.StreamStart) -> bytes:
-    return b"S" + _RUN_XID_BOOL.pack(message.xid, _BOOL[message.first_segment])
+    return b"S" + _RUN_XID_BOOL.pack(message.xid, _BOOL[message.first_stream_segment])
 
 
 def _decode_stream_stop(data: bytes, in_stream: bool, streaming: messages.Streaming) -> messages.StreamStop:
@@ -691,7 +691,7 @@ _ENCODERS: dict[type[messages.Message], Callable[[Any], bytes]] = {
 
 pure_decode: Final = decode
 pure_encode: Final = encode
-"""`encode` in Python. Unlike `encode`, it is not the compiled kernel's function if the kernel is installed."""
+"""`encode` in Python; unlike `encode`, it is never the compiled kernel's function."""
 
 if kernel is not None:
     decode = update_wrapper(kernel.decode_v3, pure_decode)

@@ -229,7 +229,7 @@ def _other_streamed_transaction(stream: Stream, number: int, message: m.StreamSt
 
     All xids in the block must be possible new subtransactions of that other transaction.
     """
-    if message.xid not in stream.places[number].streamed or message.first_segment:
+    if message.xid not in stream.places[number].streamed or message.first_stream_segment:
         return None
     before = {getattr(place.message, "xid", None) for place in stream.places[: number + 1]}
     for place in stream.places[number + 1 :]:

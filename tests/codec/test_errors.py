@@ -99,12 +99,12 @@ ENCODE: list[tuple[Codec, Message, str]] = [
     (
         v4,
         m.StreamStart(1, changed(BEGIN)),
-        "StreamStart.first_segment: True or False is expected, not Begin(",
+        "StreamStart.first_stream_segment: True or False is expected, not Begin(",
     ),
     (
         v4,
-        changed(m.StreamStart(1, True), first_segment=2),
-        "StreamStart.first_segment: True or False is expected, not 2",
+        changed(m.StreamStart(1, True), first_stream_segment=2),
+        "StreamStart.first_stream_segment: True or False is expected, not 2",
     ),
     (
         envelope,
@@ -345,9 +345,9 @@ DECODE: list[tuple[Codec, bool, m.Streaming, str, str, str | None, str | None, i
         False,
         "on",
         "53 00000001 02",
-        "StreamStart.first_segment at byte 5: 0 or 1 is expected, 2 is there",
+        "StreamStart.first_stream_segment at byte 5: 0 or 1 is expected, 2 is there",
         "StreamStart",
-        "first_segment",
+        "first_stream_segment",
         5,
     ),
     (

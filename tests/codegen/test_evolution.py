@@ -16,7 +16,9 @@ from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 NOTHING = (0, "nothing changed on the wire\n", "")
 COMMIT_LSN = "      - {name: commit_lsn, type: lsn, doc: The LSN of the commit record.}\n"
-SEGMENT = "      - {name: first_segment, type: bool, doc: Whether this is the first block of this xid.}\n"
+SEGMENT = (
+    "      - {name: first_stream_segment, type: bool, doc: Whether this is the first block of this xid.}\n"
+)
 STREAM_XID = "      - {name: xid, type: xid, doc: Xid of the top-level transaction.}\n"
 PING = "  Ping: {tag: '!', title: Ping, source: x, doc: X., fields: []}\n"
 VERSION_5 = "  5: {server: 20+, released: false, doc: The next one.}\n"
@@ -85,8 +87,8 @@ VIOLATIONS = [
     ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
     ("released-field-removed", "  Commit:", COMMIT_LSN, "", "v1 is released: Commit.commit_lsn is gone (was Int64 (XLogRecPtr), unsigned)"),
     ("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "v1 is released: Commit.added is new: Int64 (XLogRecPtr), unsigned"),
-    ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_segment was Int8, is Int8, unsigned"),
-    ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_segment, xid"),
+    ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_stream_segment was Int8, is Int8, unsigned"),
+    ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_stream_segment, xid"),
     ("released-version-removed", "  4:", "    released: true", "    released: false", "v4 is released, and now gone or no longer released"),
     # Other parts of the wire format
     ("released-field-changed", "  TupleData:", "count: uint16", "count: uint32", "v1 is released: Insert.new was Byte1('N'), TupleData 2 {n null 0, u unchanged 0, t text 4, b binary 4}, is Byte1('N'), TupleData 4"),

@@ -121,7 +121,7 @@ def begin_of_each(path: Path) -> dict[int, int]:
             match one.message:
                 case m.Begin() | m.BeginPrepare():
                     current = position
-                case m.StreamStart(xid=xid, first_segment=first):
+                case m.StreamStart(xid=xid, first_stream_segment=first):
                     current = first_blocks[xid] = position if first else first_blocks[xid]
             if current is not None:
                 found[position] = current

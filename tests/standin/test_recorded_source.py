@@ -232,7 +232,7 @@ def test_a_transaction_repeated_by_a_later_session_is_sent_once(tmp_path: Path) 
         options={"streaming": "on"},
     )
     block = [
-        messages.StreamStart(xid=7, first_segment=True),
+        messages.StreamStart(xid=7, first_stream_segment=True),
         messages.Truncate(xid=7, options=messages.TruncateOption(0), relation_oids=()),
         messages.StreamStop(),
     ]

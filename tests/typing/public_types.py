@@ -65,7 +65,7 @@ def fields(message: Message) -> None:
         case messages.StreamAbort():
             assert_type(message.abort_lsn, int | None)
         case messages.StreamStart():
-            assert_type(message.first_segment, bool)
+            assert_type(message.first_stream_segment, bool)
         case messages.LogicalMessage():
             assert_type(message.content, bytes)
 

@@ -58,7 +58,7 @@ class Stream:
         """Yield a streamed transaction; a savepoint or the whole transaction may be rolled back."""
         xid = 700 + number
         for block in range(2):
-            yield m.StreamStart(xid, first_segment=not block)
+            yield m.StreamStart(xid, first_stream_segment=not block)
             yield from self._changes(xid)
             yield from self._changes(xid + 10_000)
             yield m.StreamStop()

@@ -120,7 +120,7 @@ BY_MESSAGE: Final[Mapping[str, pa.Schema]] = {
     "StreamStart": pa.schema(
         [
             pa.field("xid", pa.int64(), nullable=False),
-            pa.field("first_segment", pa.bool_(), nullable=False),
+            pa.field("first_stream_segment", pa.bool_(), nullable=False),
         ]
     ),
     "StreamStop": pa.schema([]),
@@ -259,7 +259,7 @@ MESSAGES: Final = pa.schema(
         pa.field("old", TUPLE_DATA),
         pa.field("options", pa.int16()),
         pa.field("relation_oids", _list(pa.int64())),
-        pa.field("first_segment", pa.bool_()),
+        pa.field("first_stream_segment", pa.bool_()),
         pa.field("subxid", pa.int64()),
         pa.field("abort_lsn", pa.int64()),
         pa.field("abort_time", pa.timestamp("us", tz="UTC")),

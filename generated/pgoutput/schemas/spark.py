@@ -266,7 +266,7 @@ BY_MESSAGE: Final[Mapping[str, StructType]] = {
         [
             StructField("xid", LongType(), False, {"comment": "Xid of the top-level transaction."}),
             StructField(
-                "first_segment",
+                "first_stream_segment",
                 BooleanType(),
                 False,
                 {"comment": "Whether this is the first block of this xid."},
@@ -651,7 +651,9 @@ MESSAGES: Final = StructType(
             True,
             {"comment": "OIDs of the truncated relations."},
         ),
-        StructField("first_segment", BooleanType(), True, {"comment": "8 bits: 1 is true, 0 is false."}),
+        StructField(
+            "first_stream_segment", BooleanType(), True, {"comment": "8 bits: 1 is true, 0 is false."}
+        ),
         StructField("subxid", LongType(), True, {"comment": "Transaction id, unsigned 32 bits."}),
         StructField(
             "abort_lsn",

@@ -265,7 +265,7 @@ class StreamState:
 
     def _stream_start(self, message: messages.StreamStart) -> Message:
         self._require_none_open(message)
-        if message.first_segment:
+        if message.first_stream_segment:
             self._streamed[message.xid] = OpenTransaction(message.xid, self._position, message)
         self._enter(self._streamed_transaction(message))
         return message

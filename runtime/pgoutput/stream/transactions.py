@@ -141,7 +141,7 @@ class Transactions:
         self._prepared[message.gid] = self._close(message, messages.BeginPrepare)
 
     def _stream_start(self, message: messages.StreamStart) -> None:
-        if not message.first_segment:
+        if not message.first_stream_segment:
             self._open(self._streamed_transaction(message), message)
         elif message.xid in self._streamed:
             raise StreamError.at(message, f"transaction {message.xid} has had its first block already")

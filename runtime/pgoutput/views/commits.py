@@ -130,7 +130,7 @@ class CommitTracker:
         begins = np.where(_OPENS[tags], positions, _NEVER)
         continued = begins < 0  # opened again by the keyframe
         if (streams := tags == _STREAM_START).any():
-            continued |= streams & (index.field("first_segment").values[rows] == 0)
+            continued |= streams & (index.field("first_stream_segment").values[rows] == 0)
         for border in np.flatnonzero(streams | continued).tolist():
             xid = int(xids[border])
             if continued[border]:

@@ -181,7 +181,7 @@ class _Indexer:
 
     def _stream_start(self, message: messages.StreamStart) -> None:
         self._open_position, self._is_block = self._position, True
-        if message.first_segment:
+        if message.first_stream_segment:
             self._streamed[message.xid] = self._position
 
     def _stream_stop(self, message: messages.StreamStop) -> None:

@@ -134,7 +134,7 @@ class _Resumption:
         return not skipped
 
     def _stream_start(self, message: messages.StreamStart) -> bool:
-        if message.first_segment:
+        if message.first_stream_segment:
             self._streamed[message.xid] = self._index.end_lsns.get(self._position, _NEVER) < self._after_lsn
         self.skipping = self._streamed.get(message.xid, False)
         return not self.skipping

@@ -209,7 +209,7 @@ class StreamState:
     def _stream_start(self, message: m.StreamStart) -> None:
         if message.xid not in self.streamed:
             self.streamed[message.xid] = StreamedTransaction(message.xid)
-            if not message.first_segment:
+            if not message.first_stream_segment:
                 self.opener_missing = False
         self.open = OpenTransaction(message, self.streamed[message.xid])
 

@@ -20,12 +20,12 @@ def _stop_without_start(state: StreamState, message: m.StreamStop) -> Breach | N
     return None
 
 
-def _first_segment(state: StreamState, message: m.StreamStart) -> Breach | None:
-    if message.first_segment:
+def _first_stream_segment(state: StreamState, message: m.StreamStart) -> Breach | None:
+    if message.first_stream_segment:
         if message.xid in state.streamed:
-            return "first_segment", f"transaction {message.xid} has had its first block already"
+            return "first_stream_segment", f"transaction {message.xid} has had its first block already"
     elif message.xid not in state.streamed and not state.opener_missing:
-        return "first_segment", f"transaction {message.xid} has not had its first block"
+        return "first_stream_segment", f"transaction {message.xid} has not had its first block"
     return None
 
 
@@ -70,7 +70,7 @@ RULES: Final = (
         doc="The first Stream Start of a transaction is marked as the first, and no later one is.",
         source="pgoutput_stream_start (rbtxn_is_streamed)",
         on=(m.StreamStart,),
-        check=_first_segment,
+        check=_first_stream_segment,
         legal=(*s.BLOCK, s.NEXT, s.STREAMED, s.STOP, s.STREAM_COMMIT),
         illegal=(*s.BLOCK, s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
     ),

@@ -96,7 +96,7 @@ def _misplaced_origin(state: StreamState, message: m.Origin) -> Breach | None:
     opener = state.open.opener
     if opener is not None and state.open.messages:
         return "tag", "Origin must directly follow the message that opens the transaction"
-    if isinstance(opener, m.StreamStart) and not opener.first_segment:
+    if isinstance(opener, m.StreamStart) and not opener.first_stream_segment:
         return "tag", "Origin occurs only in the first stream block of a transaction"
     return None
 

@@ -74,18 +74,18 @@ def _prepare_fields(stream: Stream, position: int) -> Messages | None:
     return _increase(stream, position, m.Prepare, fields[position % len(fields)])
 
 
-def _first_segment(stream: Stream, position: int) -> Messages | None:
+def _first_stream_segment(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
     if not isinstance(message, m.StreamStart):
         return None
-    return stream.with_fields(position, first_segment=not message.first_segment)
+    return stream.with_fields(position, first_stream_segment=not message.first_stream_segment)
 
 
 def _unknown_xid(stream: Stream, position: int) -> Messages | None:
     """Set the xid of Stream Start, Commit, Prepare or Abort to an xid of no open streamed transaction."""
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in stream.places[position].streamed)
     match stream.places[position].message:
-        case m.StreamStart(first_segment=False) | m.StreamCommit() | m.StreamPrepare():
+        case m.StreamStart(first_stream_segment=False) | m.StreamCommit() | m.StreamPrepare():
             return stream.with_fields(position, xid=xid)
         case m.StreamAbort():
             return stream.with_fields(position, xid=xid, subxid=xid)
@@ -228,7 +228,7 @@ FAULTS: Final = (
     Fault(
         name="first-segment",
         doc="The flag for the first block of a transaction is wrong.",
-        apply=_first_segment,
+        apply=_first_stream_segment,
     ),
     Fault(name="xid-unknown", doc="The xid is not that of a streamed transaction.", apply=_unknown_xid),
     Fault(name="xid-zero", doc="A transaction has the xid 0.", apply=_xid_zero),
