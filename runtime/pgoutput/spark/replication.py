@@ -124,7 +124,7 @@ class _Batch(msgspec.Struct, frozen=True):
     checkpoint: str
 
     def as_missed(self, session: SparkSession) -> MissedBatch:
-        """Return a record of this micro-batch, with its segments, for the failed tables that missed it."""
+        """Return a record of this micro-batch, with its segments, for failed tables that have missed it."""
         before = _read_offset(session, self.checkpoint, self.number - 1) if self.number else _Offset()
         last = _read_offset(session, self.checkpoint, self.number).segment
         return MissedBatch(self.number, before.segment + 1, last)
