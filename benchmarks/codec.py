@@ -74,7 +74,7 @@ ROUNDS: Final = {"columns": 31, "objects": 7, "lengths": 3}
 
 
 def main() -> int:
-    """Run the benchmark; return the exit code: 1 if a target is missed, 2 if pypgoutput is not installed."""
+    """Run the benchmark; return 0, or 1 if a target is missed, or 2 if pypgoutput is not installed."""
     with ExitStack() as stack:
         try:
             others = OtherImplementations(stack)

@@ -56,7 +56,7 @@ TEXTS: Final[dict[type, Callable[[Any], str]]] = {
     bool: lambda value: "t" if value else "f",
     datetime: lambda value: f"{value:%Y-%m-%d %H:%M:%S.%f}+00",
 }
-"""Functions that convert a value to text format, by Python type, to compare values with expected cells."""
+"""Functions that convert a value to PostgreSQL's text format, by Python type of the value."""
 
 
 def _text(cell: Any) -> Any:

@@ -62,7 +62,7 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def _table(heads: list[str], rows: list[tuple[list[str], Times]]) -> Iterator[str]:
-    """Yield the lines of a text table. Each of `rows` is text for the columns `heads`, then the times."""
+    """Yield the lines of a text table: the text columns `heads`, then each implementation's times."""
     names = list(dict.fromkeys(name for _, times in rows for name in times))
     lines = [heads + names]
     lines += [cells + [_shown(times.get(name)) for name in names] for cells, times in rows]

@@ -176,7 +176,7 @@ def _int8_binary(numbers: Numbers) -> pa.BinaryArray:
 
 
 def _numerics(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Return for each message number a numeric's digits before and those after the decimal point, not 0."""
+    """Return a numeric for each message number in two parts, before and after the decimal point, never 0."""
     return 1_000 + numbers % 8_999, 1 + numbers % 99
 
 
@@ -197,7 +197,7 @@ def _numeric_binary(numbers: Numbers) -> pa.BinaryArray:
 
 
 def _microseconds(numbers: Numbers) -> Numbers:
-    """Return for each message number a time in or after 2026: microseconds since 2000, not ending in 0."""
+    """Return a time after 2025 for each message number: microseconds since 2000, the last digit not 0."""
     return 825_588_000_000_000 + numbers * 12_345_670 + 1 + numbers % 9
 
 
@@ -252,4 +252,4 @@ TYPES: Final = (
     Type(16, -1, _bool_text, _bool_binary),
     Type(25, -1, _state, _as_binary(_state)),
 )
-"""Types of six columns in order: int8, text, numeric(12,2), timestamptz, boolean, text. More repeat them."""
+"""Types of a table's columns, repeated after six: int8, text, numeric(12,2), timestamptz, boolean, text."""

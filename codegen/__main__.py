@@ -94,7 +94,7 @@ def _stale(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Run the command; print an expected error, such as one in the spec, and exit with code 1 after it."""
+    """Run the command. On an expected error, such as one in the spec, print it and exit with code 1."""
     try:
         app()
     except (SpecError, Refused, RenderError, files.NotGenerated) as error:

@@ -111,7 +111,7 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def released(spec: Spec) -> dict[str, WireForm]:
-    """Return the wire forms of the released versions (label `v4`) and of the envelopes, by label."""
+    """Return the wire forms by label: `v4` and so on for released versions, `replication` for envelopes."""
     unreleased = {f"v{number}" for number, version in spec.versions.items() if not version.released}
     return {label: form for label, form in _forms(spec).items() if label not in unreleased}
 
@@ -123,7 +123,7 @@ def _forms(spec: Spec) -> dict[str, WireForm]:
 
 
 def compare(old: Spec, new: Spec) -> tuple[list[str], list[str]]:
-    """Return two lists of texts: all changes from `old` to `new`, and those that releases forbid."""
+    """Return two lists of texts: all changes from `old` to `new`, and those that released versions forbid."""
     before, after = _forms(old), _forms(new)
     words = [f"{label} is gone" for label in before if label not in after]
     previous: WireForm = {}

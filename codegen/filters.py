@@ -19,12 +19,12 @@ _ORDER = ("text", "null", "unchanged", "binary")
 """Forms of a cell, the most frequent first: the order in which a decoder tests a cell for each form."""
 
 _LOCALS = frozenset({"data", "pos", "tag", "messages", "in_stream", "streaming"})
-"""Names of the Python decoders' own variables. A field of such a name gets a variable such as `tag_`."""
+"""Names of the Python decoders' own variables. A field named `tag` is read into `tag_`."""
 
 _C_LOCALS = frozenset(
     {"data", "tag", "in_stream", "streaming", "i", "cdef", "cimport", "cpdef", "ctypedef", "include"}
 )
-"""Variables of the compiled decoders, and Cython keywords. A field of such a name gets `tag_` or the like."""
+"""Variables of the compiled decoders, and Cython keywords. A field named `tag` is read into `tag_`."""
 
 _CONVERTED = ("enum", "bool", "flags")
 """Kinds of fields whose integer, as read by `struct`, is then checked or converted to a Python value."""

@@ -1,8 +1,8 @@
 """Views of the spec (not of a recording): the messages and fields of one protocol version.
 
-A view has inherited gates filled in and type names replaced by their definitions, so that `layout` and the
-templates do not need the spec. The message classes are generated from a view with `version=None`, which has
-the messages and fields of all versions.
+A view has inherited gates (version ranges) filled in and type names replaced by their definitions, so that
+`layout` and the templates do not need the spec. The message classes are generated from a view with
+`version=None`, which has the messages and fields of all versions.
 """
 
 from __future__ import annotations

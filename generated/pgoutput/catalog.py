@@ -28,9 +28,9 @@ class BuiltinType(msgspec.Struct, frozen=True):
     modifier: Literal["none", "length", "bits", "precision", "numeric", "interval"]
     """Meaning of a column's type modifier, `pg_attribute.atttypmod`, for this type."""
     arrow: str
-    """Name of the Arrow type of the values. A numeric column with a type modifier has a decimal instead."""
+    """Name of the Arrow type of the values. A numeric column with a type modifier can have a decimal."""
     spark: str
-    """Name of the Spark type of the values. A numeric column with a type modifier has a decimal instead."""
+    """Name of the Spark type of the values. A numeric column with a type modifier can have a decimal."""
     output: str
     """Name of the server's C function that writes the text format."""
     send: str

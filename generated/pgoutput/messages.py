@@ -154,7 +154,7 @@ class LogicalMessage(Message, frozen=True, gc=False, repr_omit_defaults=True):
     content: bytes
     """The content: raw bytes, in no particular encoding.
 
-    Bytes whose number an earlier field gives. `Byten`.
+    Bytes whose length an earlier field gives. `Byten`.
     """
 
     xid: int | None = None

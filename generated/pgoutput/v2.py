@@ -546,7 +546,7 @@ _ENCODERS: dict[type[messages.Message], Callable[[Any], bytes]] = {
 
 pure_decode: Final = decode
 pure_encode: Final = encode
-"""`encode` in Python; unlike `encode`, it is never the compiled kernel's function."""
+"""The function `encode` of this module in Python, even if the compiled kernel is installed."""
 
 if kernel is not None:
     decode = update_wrapper(kernel.decode_v2, pure_decode)

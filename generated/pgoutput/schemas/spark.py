@@ -572,7 +572,7 @@ MESSAGES: Final = StructType(
         StructField(
             "prefix", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}
         ),
-        StructField("content", BinaryType(), True, {"comment": "Bytes whose number an earlier field gives."}),
+        StructField("content", BinaryType(), True, {"comment": "Bytes whose length an earlier field gives."}),
         StructField(
             "commit_lsn",
             LongType(),
