@@ -140,7 +140,7 @@ def measure_shape(shape: Shape, others: OtherImplementations) -> Measured:
 
 
 def measure_lengths(others: OtherImplementations) -> dict[int, Times]:
-    """Return the times of the column implementations and `to objects`, by number of messages per stream."""
+    """Return the times of decoding to columns and to objects, by number of messages per stream."""
     implementations = [*others.c_baseline(HEADLINE), *columnar.implementations(HEADLINE), objects.ours()[0]]
     rounds: dict[int, list[Times]] = {messages: [] for messages in LENGTHS}
     for _ in range(ROUNDS["lengths"]):

@@ -53,7 +53,7 @@ def installed() -> Path | None:
 
 @contextmanager
 def implementation(modules: Path, *, strings: bool) -> Iterator[Implementation]:
-    """Yield the package in a new node process as a benchmark implementation.
+    """Yield a benchmark of the npm package pg-logical-replication, which runs in a new node process.
 
     Args:
         modules: The folder node_modules that contains the package.

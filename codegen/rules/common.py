@@ -24,7 +24,7 @@ def field_lists(spec: Spec) -> Iterator[tuple[Place, str, list[Entry]]]:
 
 
 def walk(fields: list[Entry], place: Place) -> Iterator[tuple[Place, Entry]]:
-    """Yield place and entry for each entry of a field list. After a choice come its alternatives."""
+    """Yield each entry of a field list with its path in the file; after a `one_of`, its entries."""
     for i, entry in enumerate(fields):
         yield (*place, i), entry
         yield from walk(entry.one_of or [], (*place, i, "one_of"))

@@ -1,4 +1,4 @@
-"""Rules for field lists: the kind, type and condition of each entry, the order of entries, and choices."""
+"""Checks of the spec's field lists: kind, type and condition of entries, their order, and choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for gates (ranges of versions): their syntax, the versions that they name, and their nesting."""
+"""Checks of the spec's gates (version ranges): their syntax, the versions they name, and their nesting."""
 
 from __future__ import annotations
 

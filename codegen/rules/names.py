@@ -1,4 +1,4 @@
-"""Rules for names: their style and uniqueness, names that are reserved, summaries, and tags of messages."""
+"""Checks of the spec's names: style, uniqueness, reserved names, summaries, and tags of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for protocols, scalars, enums, flags, tuples, options, contexts and built-in types."""
+"""Checks of the spec's protocols, scalars, enums, flags, tuples, options, contexts and built-in types."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TWO_PHASE = (
 
 @dataclass(frozen=True)
 class Sample:
-    """A captured message and the context needed to decode it alone."""
+    """A captured message, and the version and options needed to decode it alone."""
 
     data: bytes
     message: messages.Message
@@ -65,7 +65,7 @@ def read(name: str) -> tuple[Header, list[DecodedRecord], list[Sample]]:
 
 @cache
 def distinct_samples() -> tuple[Sample, ...]:
-    """Return the distinct pgoutput messages of all captures, with their context."""
+    """Return the distinct messages of all captures, each with the version and options that decode it."""
     return tuple(dict.fromkeys(sample for name in CAPTURES for sample in read(name)[2]))
 
 

@@ -181,7 +181,7 @@ def delete(random: Random, lab: Lab) -> None:
 
 
 def rename(random: Random, lab: Lab) -> None:
-    """Rename a segment to the name of another segment, or to the name of the next segment."""
+    """Rename a segment to the name of another segment or to a name that no segment has yet."""
     record_while(random, lab, lambda: None)
     segments = list_segments(lab.folder)
     names = [*segments, segments[-1].with_stem(f"{int(segments[-1].stem) + 1:010}")]

@@ -91,7 +91,7 @@ def test_alter_table_that_may_change_existing_rows_is_reported(
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:
-    """Return the recorded inserts of rows with this key, with NULL in the column `incomplete`."""
+    """Return the recorded inserts of rows with this key; the column `incomplete` is set to NULL."""
     changes = sorted_changes(recorded_changes(lab.folder))
     mine = [dict(row or ()).get("k") == key for row in changes["after"].to_pylist()]
     changes = changes.filter(pa.array(mine))

@@ -260,7 +260,7 @@ class _Segment:
         return room
 
     def finish(self) -> None:
-        """End the transaction, write the rest of the segment, and give the file its final name."""
+        """Write the last messages and the Commit of the snapshot's rows, and rename the file."""
         self._write(self._commit)
         types, relation = self._table.types, to_json(self._table.relation)
         version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))

@@ -106,10 +106,10 @@ class _BatchTracker:
         return True
 
     def _track_each(self, rows: _Array) -> None:
-        """Update the state one message at a time; leave out changes that an earlier session stored.
+        """Update the stream's state one message at a time; leave out changes that are stored already.
 
         Args:
-            rows: Row numbers of messages that are not changes.
+            rows: Row numbers of the messages, none of which is a change.
         """
         for row in rows.tolist():
             if self._state.skipping:
