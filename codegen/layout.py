@@ -225,4 +225,6 @@ def _key(name: str, fields: tuple[Field, ...]) -> bytes:
 def _bare(field: Field) -> Field:
     """Return a copy of a field without attributes that do not affect its bytes or value, such as `doc`."""
     inner = tuple(map(_bare, field.fields))
-    return msgspec.structs.replace(field, doc="", since=0, server="", source="", option=None, fields=inner)
+    return msgspec.structs.replace(
+        field, doc="", since=0, server="", source="", option=None, means=None, fields=inner
+    )

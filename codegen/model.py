@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from codegen.roles import Meaning, Role
+
 
 class Gate(msgspec.Struct, frozen=True):
     """A gate: a range of protocol or server versions, `first` to `last`; without end if `last` is None."""
@@ -152,6 +154,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     length: str | None = None
     literal: int | None = None
     tag: str | None = None
+    means: Meaning | None = None
     one_of: list[Entry] | None = None
     optional: bool = False
     versions: GateText | None = None
@@ -169,12 +172,13 @@ class Structure(_Record, frozen=True, kw_only=True):
 
 
 class Message(_Record, frozen=True, kw_only=True):
-    """A message: its tag and its fields."""
+    """A message: its tag, its role and its fields."""
 
     tag: str
     title: str
     source: str
     fields: list[Entry]
+    role: Role | None = None
     versions: GateText = "1+"
     server: GateText | None = None
     option: str | None = None

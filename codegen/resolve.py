@@ -46,6 +46,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     signed: bool = False
     literal: int | None = None
     tag: str | None = None
+    means: str | None = None
     of: str | None = None
     optional: bool = False
     side: bool = False
@@ -73,6 +74,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     tag: str
+    role: str | None
     doc: str
     since: int
     gate: str
@@ -125,6 +127,7 @@ def _message(spec: Spec, name: str, message: Message, version: int | None) -> Me
         name=name,
         title=message.title,
         tag=message.tag,
+        role=message.role,
         doc=message.doc,
         since=since,
         gate=message.versions,
@@ -167,6 +170,7 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
         option=option,
         when=when,
         tag=entry.tag,
+        means=entry.means,
         optional=entry.optional,
         literal=entry.literal,
         required=entry.versions is None and when is None,

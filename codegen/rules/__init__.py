@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from codegen.model import Spec
-from codegen.rules import fields, gates, names, vocabulary
+from codegen.rules import fields, gates, names, roles, vocabulary
 from codegen.rules.common import Rule
 from codegen.yamlfile import Place, SpecError
 
@@ -34,6 +34,8 @@ RULES: tuple[Rule, ...] = (
     fields.choices,
     fields.structs,
     fields.columns,
+    roles.roles,
+    roles.meanings,
 )
 
 

@@ -54,6 +54,7 @@ _BEGIN: Final = Message(
     name="Begin",
     title="Begin",
     tag="B",
+    role="begin",
     doc=(
         "A transaction begins. The server sends Begin after the commit, so LSN and time "
         "of the commit are known."
@@ -73,6 +74,7 @@ _BEGIN: Final = Message(
             server="10+",
             source="logicalrep_write_begin",
             size=8,
+            means="lsn",
         ),
         Field(
             name="commit_time",
@@ -85,6 +87,7 @@ _BEGIN: Final = Message(
             source="logicalrep_write_begin",
             size=8,
             signed=True,
+            means="time",
         ),
         Field(
             name="xid",
@@ -96,6 +99,7 @@ _BEGIN: Final = Message(
             server="10+",
             source="logicalrep_write_begin",
             size=4,
+            means="xid",
         ),
     ),
 )
@@ -104,6 +108,7 @@ _LOGICAL_MESSAGE: Final = Message(
     name="LogicalMessage",
     title="Message",
     tag="M",
+    role="payload",
     doc=(
         "A logical decoding message, written by the function pg_logical_emit_message. A "
         "message that is not transactional comes before the Begin of the transaction that"
@@ -126,6 +131,7 @@ _LOGICAL_MESSAGE: Final = Message(
             source="logicalrep_write_message",
             option="messages",
             size=1,
+            means="transactional",
             values={"1": "TRANSACTIONAL"},
         ),
         Field(
@@ -139,6 +145,7 @@ _LOGICAL_MESSAGE: Final = Message(
             source="logicalrep_write_message",
             option="messages",
             size=8,
+            means="lsn",
         ),
         Field(
             name="prefix",
@@ -182,6 +189,7 @@ _COMMIT: Final = Message(
     name="Commit",
     title="Commit",
     tag="C",
+    role="commit",
     doc="The transaction that the last Begin message opened is committed and complete.",
     since=1,
     server="10+",
@@ -210,6 +218,7 @@ _COMMIT: Final = Message(
             server="10+",
             source="logicalrep_write_commit",
             size=8,
+            means="lsn",
         ),
         Field(
             name="end_lsn",
@@ -221,6 +230,7 @@ _COMMIT: Final = Message(
             server="10+",
             source="logicalrep_write_commit",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="commit_time",
@@ -233,6 +243,7 @@ _COMMIT: Final = Message(
             source="logicalrep_write_commit",
             size=8,
             signed=True,
+            means="time",
         ),
     ),
 )
@@ -241,6 +252,7 @@ _ORIGIN: Final = Message(
     name="Origin",
     title="Origin",
     tag="O",
+    role="origin",
     doc=(
         "The transaction came from another server, its replication origin. An Origin "
         "message follows Begin, Begin Prepare or the first Stream Start of its "
@@ -261,6 +273,7 @@ _ORIGIN: Final = Message(
             server="10+",
             source="logicalrep_write_origin",
             size=8,
+            means="lsn",
         ),
         Field(
             name="name",
@@ -271,6 +284,7 @@ _ORIGIN: Final = Message(
             since=1,
             server="10+",
             source="logicalrep_write_origin",
+            means="name",
         ),
     ),
 )
@@ -279,6 +293,7 @@ _RELATION: Final = Message(
     name="Relation",
     title="Relation",
     tag="R",
+    role="relation",
     doc=(
         "A relation and its published columns. The server sends a Relation message before"
         " the first change of the relation, and may repeat it at any time. It replaces "
@@ -299,6 +314,7 @@ _RELATION: Final = Message(
             server="10+",
             source="logicalrep_write_rel",
             size=4,
+            means="oid",
         ),
         Field(
             name="namespace",
@@ -319,6 +335,7 @@ _RELATION: Final = Message(
             since=1,
             server="10+",
             source="logicalrep_write_rel",
+            means="name",
         ),
         Field(
             name="replica_identity",
@@ -408,6 +425,7 @@ _TYPE: Final = Message(
     name="Type",
     title="Type",
     tag="Y",
+    role="type",
     doc=(
         "A data type that is not built in (OID 10000 or more), sent before a Relation message that uses it."
     ),
@@ -426,6 +444,7 @@ _TYPE: Final = Message(
             server="10+",
             source="logicalrep_write_typ",
             size=4,
+            means="oid",
         ),
         Field(
             name="namespace",
@@ -446,6 +465,7 @@ _TYPE: Final = Message(
             since=1,
             server="10+",
             source="logicalrep_write_typ",
+            means="name",
         ),
     ),
 )
@@ -454,6 +474,7 @@ _INSERT: Final = Message(
     name="Insert",
     title="Insert",
     tag="I",
+    role="insert",
     doc="A row was inserted.",
     since=1,
     server="10+",
@@ -470,6 +491,7 @@ _INSERT: Final = Message(
             server="10+",
             source="logicalrep_write_insert",
             size=4,
+            means="relation",
         ),
         Field(
             name="new",
@@ -485,6 +507,7 @@ _INSERT: Final = Message(
             source="logicalrep_write_insert",
             size=2,
             tag="N",
+            means="new",
             cells=_TUPLE_DATA,
         ),
     ),
@@ -494,6 +517,7 @@ _UPDATE: Final = Message(
     name="Update",
     title="Update",
     tag="U",
+    role="update",
     doc="A row was updated.",
     since=1,
     server="10+",
@@ -510,6 +534,7 @@ _UPDATE: Final = Message(
             server="10+",
             source="logicalrep_write_update",
             size=4,
+            means="relation",
         ),
         Field(
             name="key|old",
@@ -537,6 +562,7 @@ _UPDATE: Final = Message(
                     source="logicalrep_write_update",
                     size=2,
                     tag="K",
+                    means="key",
                     cells=_TUPLE_DATA,
                 ),
                 Field(
@@ -550,6 +576,7 @@ _UPDATE: Final = Message(
                     source="logicalrep_write_update",
                     size=2,
                     tag="O",
+                    means="old",
                     cells=_TUPLE_DATA,
                 ),
             ),
@@ -565,6 +592,7 @@ _UPDATE: Final = Message(
             source="logicalrep_write_update",
             size=2,
             tag="N",
+            means="new",
             cells=_TUPLE_DATA,
         ),
     ),
@@ -574,6 +602,7 @@ _DELETE: Final = Message(
     name="Delete",
     title="Delete",
     tag="D",
+    role="delete",
     doc="A row was deleted.",
     since=1,
     server="10+",
@@ -590,6 +619,7 @@ _DELETE: Final = Message(
             server="10+",
             source="logicalrep_write_delete",
             size=4,
+            means="relation",
         ),
         Field(
             name="key|old",
@@ -615,6 +645,7 @@ _DELETE: Final = Message(
                     source="logicalrep_write_delete",
                     size=2,
                     tag="K",
+                    means="key",
                     cells=_TUPLE_DATA,
                 ),
                 Field(
@@ -628,6 +659,7 @@ _DELETE: Final = Message(
                     source="logicalrep_write_delete",
                     size=2,
                     tag="O",
+                    means="old",
                     cells=_TUPLE_DATA,
                 ),
             ),
@@ -639,6 +671,7 @@ _TRUNCATE: Final = Message(
     name="Truncate",
     title="Truncate",
     tag="T",
+    role="truncate",
     doc=("One command truncated relations, including leaf partitions and relations that CASCADE reached."),
     since=1,
     server="11+",
@@ -678,6 +711,7 @@ _TRUNCATE: Final = Message(
             since=1,
             server="11+",
             source="logicalrep_write_truncate",
+            means="relations",
             fields=(
                 Field(
                     name="",
@@ -689,6 +723,7 @@ _TRUNCATE: Final = Message(
                     server="11+",
                     source="logicalrep_write_truncate",
                     size=4,
+                    means="relations",
                 ),
             ),
         ),
@@ -699,6 +734,7 @@ _LOGICAL_MESSAGE_2: Final = Message(
     name="LogicalMessage",
     title="Message",
     tag="M",
+    role="payload",
     doc=(
         "A logical decoding message, written by the function pg_logical_emit_message. A "
         "message that is not transactional comes before the Begin of the transaction that"
@@ -726,6 +762,7 @@ _LOGICAL_MESSAGE_2: Final = Message(
             option="messages",
             when="in_stream",
             size=4,
+            means="xid",
         ),
         Field(
             name="flags",
@@ -738,6 +775,7 @@ _LOGICAL_MESSAGE_2: Final = Message(
             source="logicalrep_write_message",
             option="messages",
             size=1,
+            means="transactional",
             values={"1": "TRANSACTIONAL"},
         ),
         Field(
@@ -751,6 +789,7 @@ _LOGICAL_MESSAGE_2: Final = Message(
             source="logicalrep_write_message",
             option="messages",
             size=8,
+            means="lsn",
         ),
         Field(
             name="prefix",
@@ -794,6 +833,7 @@ _RELATION_2: Final = Message(
     name="Relation",
     title="Relation",
     tag="R",
+    role="relation",
     doc=(
         "A relation and its published columns. The server sends a Relation message before"
         " the first change of the relation, and may repeat it at any time. It replaces "
@@ -815,6 +855,7 @@ _RELATION_2: Final = Message(
             source="logicalrep_write_rel",
             when="in_stream",
             size=4,
+            means="subxid",
         ),
         Field(
             name="oid",
@@ -826,6 +867,7 @@ _RELATION_2: Final = Message(
             server="10+",
             source="logicalrep_write_rel",
             size=4,
+            means="oid",
         ),
         Field(
             name="namespace",
@@ -846,6 +888,7 @@ _RELATION_2: Final = Message(
             since=1,
             server="10+",
             source="logicalrep_write_rel",
+            means="name",
         ),
         Field(
             name="replica_identity",
@@ -935,6 +978,7 @@ _TYPE_2: Final = Message(
     name="Type",
     title="Type",
     tag="Y",
+    role="type",
     doc=(
         "A data type that is not built in (OID 10000 or more), sent before a Relation message that uses it."
     ),
@@ -954,6 +998,7 @@ _TYPE_2: Final = Message(
             source="logicalrep_write_typ",
             when="in_stream",
             size=4,
+            means="subxid",
         ),
         Field(
             name="oid",
@@ -965,6 +1010,7 @@ _TYPE_2: Final = Message(
             server="10+",
             source="logicalrep_write_typ",
             size=4,
+            means="oid",
         ),
         Field(
             name="namespace",
@@ -985,6 +1031,7 @@ _TYPE_2: Final = Message(
             since=1,
             server="10+",
             source="logicalrep_write_typ",
+            means="name",
         ),
     ),
 )
@@ -993,6 +1040,7 @@ _INSERT_2: Final = Message(
     name="Insert",
     title="Insert",
     tag="I",
+    role="insert",
     doc="A row was inserted.",
     since=1,
     server="10+",
@@ -1010,6 +1058,7 @@ _INSERT_2: Final = Message(
             source="logicalrep_write_insert",
             when="in_stream",
             size=4,
+            means="subxid",
         ),
         Field(
             name="relation_oid",
@@ -1021,6 +1070,7 @@ _INSERT_2: Final = Message(
             server="10+",
             source="logicalrep_write_insert",
             size=4,
+            means="relation",
         ),
         Field(
             name="new",
@@ -1036,6 +1086,7 @@ _INSERT_2: Final = Message(
             source="logicalrep_write_insert",
             size=2,
             tag="N",
+            means="new",
             cells=_TUPLE_DATA,
         ),
     ),
@@ -1045,6 +1096,7 @@ _UPDATE_2: Final = Message(
     name="Update",
     title="Update",
     tag="U",
+    role="update",
     doc="A row was updated.",
     since=1,
     server="10+",
@@ -1062,6 +1114,7 @@ _UPDATE_2: Final = Message(
             source="logicalrep_write_update",
             when="in_stream",
             size=4,
+            means="subxid",
         ),
         Field(
             name="relation_oid",
@@ -1073,6 +1126,7 @@ _UPDATE_2: Final = Message(
             server="10+",
             source="logicalrep_write_update",
             size=4,
+            means="relation",
         ),
         Field(
             name="key|old",
@@ -1100,6 +1154,7 @@ _UPDATE_2: Final = Message(
                     source="logicalrep_write_update",
                     size=2,
                     tag="K",
+                    means="key",
                     cells=_TUPLE_DATA,
                 ),
                 Field(
@@ -1113,6 +1168,7 @@ _UPDATE_2: Final = Message(
                     source="logicalrep_write_update",
                     size=2,
                     tag="O",
+                    means="old",
                     cells=_TUPLE_DATA,
                 ),
             ),
@@ -1128,6 +1184,7 @@ _UPDATE_2: Final = Message(
             source="logicalrep_write_update",
             size=2,
             tag="N",
+            means="new",
             cells=_TUPLE_DATA,
         ),
     ),
@@ -1137,6 +1194,7 @@ _DELETE_2: Final = Message(
     name="Delete",
     title="Delete",
     tag="D",
+    role="delete",
     doc="A row was deleted.",
     since=1,
     server="10+",
@@ -1154,6 +1212,7 @@ _DELETE_2: Final = Message(
             source="logicalrep_write_delete",
             when="in_stream",
             size=4,
+            means="subxid",
         ),
         Field(
             name="relation_oid",
@@ -1165,6 +1224,7 @@ _DELETE_2: Final = Message(
             server="10+",
             source="logicalrep_write_delete",
             size=4,
+            means="relation",
         ),
         Field(
             name="key|old",
@@ -1190,6 +1250,7 @@ _DELETE_2: Final = Message(
                     source="logicalrep_write_delete",
                     size=2,
                     tag="K",
+                    means="key",
                     cells=_TUPLE_DATA,
                 ),
                 Field(
@@ -1203,6 +1264,7 @@ _DELETE_2: Final = Message(
                     source="logicalrep_write_delete",
                     size=2,
                     tag="O",
+                    means="old",
                     cells=_TUPLE_DATA,
                 ),
             ),
@@ -1214,6 +1276,7 @@ _TRUNCATE_2: Final = Message(
     name="Truncate",
     title="Truncate",
     tag="T",
+    role="truncate",
     doc=("One command truncated relations, including leaf partitions and relations that CASCADE reached."),
     since=1,
     server="11+",
@@ -1231,6 +1294,7 @@ _TRUNCATE_2: Final = Message(
             source="logicalrep_write_truncate",
             when="in_stream",
             size=4,
+            means="subxid",
         ),
         Field(
             name="relation_oids.count",
@@ -1265,6 +1329,7 @@ _TRUNCATE_2: Final = Message(
             since=1,
             server="11+",
             source="logicalrep_write_truncate",
+            means="relations",
             fields=(
                 Field(
                     name="",
@@ -1276,6 +1341,7 @@ _TRUNCATE_2: Final = Message(
                     server="11+",
                     source="logicalrep_write_truncate",
                     size=4,
+                    means="relations",
                 ),
             ),
         ),
@@ -1286,6 +1352,7 @@ _STREAM_START: Final = Message(
     name="StreamStart",
     title="Stream Start",
     tag="S",
+    role="open_block",
     doc=(
         "A stream block begins, with changes of one transaction in progress. Stream "
         "blocks do not nest and may be empty."
@@ -1307,6 +1374,7 @@ _STREAM_START: Final = Message(
             source="logicalrep_write_stream_start",
             option="streaming",
             size=4,
+            means="xid",
         ),
         Field(
             name="first_stream_segment",
@@ -1319,6 +1387,7 @@ _STREAM_START: Final = Message(
             source="logicalrep_write_stream_start",
             option="streaming",
             size=1,
+            means="first_block",
         ),
     ),
 )
@@ -1327,6 +1396,7 @@ _STREAM_STOP: Final = Message(
     name="StreamStop",
     title="Stream Stop",
     tag="E",
+    role="close_block",
     doc=("The stream block ends that the last Stream Start began. Changes of other transactions may follow."),
     since=2,
     server="14+",
@@ -1340,6 +1410,7 @@ _STREAM_COMMIT: Final = Message(
     name="StreamCommit",
     title="Stream Commit",
     tag="c",
+    role="commit_streamed",
     doc="A streamed transaction is committed. Stream Commit comes outside stream blocks.",
     since=2,
     server="14+",
@@ -1358,6 +1429,7 @@ _STREAM_COMMIT: Final = Message(
             source="logicalrep_write_stream_commit",
             option="streaming",
             size=4,
+            means="xid",
         ),
         Field(
             name="flags",
@@ -1383,6 +1455,7 @@ _STREAM_COMMIT: Final = Message(
             source="logicalrep_write_stream_commit",
             option="streaming",
             size=8,
+            means="lsn",
         ),
         Field(
             name="end_lsn",
@@ -1395,6 +1468,7 @@ _STREAM_COMMIT: Final = Message(
             source="logicalrep_write_stream_commit",
             option="streaming",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="commit_time",
@@ -1408,6 +1482,7 @@ _STREAM_COMMIT: Final = Message(
             option="streaming",
             size=8,
             signed=True,
+            means="time",
         ),
     ),
 )
@@ -1416,6 +1491,7 @@ _STREAM_ABORT: Final = Message(
     name="StreamAbort",
     title="Stream Abort",
     tag="A",
+    role="abort_streamed",
     doc=(
         "A streamed transaction, or a subtransaction of it, is aborted. Stream Abort "
         "comes outside stream blocks. PostgreSQL's documentation says that version 4 adds"
@@ -1439,6 +1515,7 @@ _STREAM_ABORT: Final = Message(
             source="logicalrep_write_stream_abort",
             option="streaming",
             size=4,
+            means="xid",
         ),
         Field(
             name="subxid",
@@ -1451,6 +1528,7 @@ _STREAM_ABORT: Final = Message(
             source="logicalrep_write_stream_abort",
             option="streaming",
             size=4,
+            means="subxid",
         ),
     ),
 )
@@ -1459,6 +1537,7 @@ _BEGIN_PREPARE: Final = Message(
     name="BeginPrepare",
     title="Begin Prepare",
     tag="b",
+    role="begin_prepare",
     doc="A prepared transaction begins.",
     since=3,
     server="15+",
@@ -1478,6 +1557,7 @@ _BEGIN_PREPARE: Final = Message(
             source="logicalrep_write_begin_prepare",
             option="two_phase",
             size=8,
+            means="lsn",
         ),
         Field(
             name="end_lsn",
@@ -1490,6 +1570,7 @@ _BEGIN_PREPARE: Final = Message(
             source="logicalrep_write_begin_prepare",
             option="two_phase",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="prepare_time",
@@ -1503,6 +1584,7 @@ _BEGIN_PREPARE: Final = Message(
             option="two_phase",
             size=8,
             signed=True,
+            means="time",
         ),
         Field(
             name="xid",
@@ -1515,6 +1597,7 @@ _BEGIN_PREPARE: Final = Message(
             source="logicalrep_write_begin_prepare",
             option="two_phase",
             size=4,
+            means="xid",
         ),
         Field(
             name="gid",
@@ -1526,6 +1609,7 @@ _BEGIN_PREPARE: Final = Message(
             server="15+",
             source="logicalrep_write_begin_prepare",
             option="two_phase",
+            means="gid",
         ),
     ),
 )
@@ -1534,6 +1618,7 @@ _PREPARE: Final = Message(
     name="Prepare",
     title="Prepare",
     tag="P",
+    role="prepare",
     doc=(
         "The transaction of the last Begin Prepare is prepared. It is committed or rolled"
         " back later, by its gid."
@@ -1569,6 +1654,7 @@ _PREPARE: Final = Message(
             source="logicalrep_write_prepare",
             option="two_phase",
             size=8,
+            means="lsn",
         ),
         Field(
             name="end_lsn",
@@ -1581,6 +1667,7 @@ _PREPARE: Final = Message(
             source="logicalrep_write_prepare",
             option="two_phase",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="prepare_time",
@@ -1594,6 +1681,7 @@ _PREPARE: Final = Message(
             option="two_phase",
             size=8,
             signed=True,
+            means="time",
         ),
         Field(
             name="xid",
@@ -1606,6 +1694,7 @@ _PREPARE: Final = Message(
             source="logicalrep_write_prepare",
             option="two_phase",
             size=4,
+            means="xid",
         ),
         Field(
             name="gid",
@@ -1617,6 +1706,7 @@ _PREPARE: Final = Message(
             server="15+",
             source="logicalrep_write_prepare",
             option="two_phase",
+            means="gid",
         ),
     ),
 )
@@ -1625,6 +1715,7 @@ _COMMIT_PREPARED: Final = Message(
     name="CommitPrepared",
     title="Commit Prepared",
     tag="K",
+    role="commit_prepared",
     doc="A prepared transaction is committed.",
     since=3,
     server="15+",
@@ -1657,6 +1748,7 @@ _COMMIT_PREPARED: Final = Message(
             source="logicalrep_write_commit_prepared",
             option="two_phase",
             size=8,
+            means="lsn",
         ),
         Field(
             name="end_lsn",
@@ -1669,6 +1761,7 @@ _COMMIT_PREPARED: Final = Message(
             source="logicalrep_write_commit_prepared",
             option="two_phase",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="commit_time",
@@ -1682,6 +1775,7 @@ _COMMIT_PREPARED: Final = Message(
             option="two_phase",
             size=8,
             signed=True,
+            means="time",
         ),
         Field(
             name="xid",
@@ -1694,6 +1788,7 @@ _COMMIT_PREPARED: Final = Message(
             source="logicalrep_write_commit_prepared",
             option="two_phase",
             size=4,
+            means="xid",
         ),
         Field(
             name="gid",
@@ -1705,6 +1800,7 @@ _COMMIT_PREPARED: Final = Message(
             server="15+",
             source="logicalrep_write_commit_prepared",
             option="two_phase",
+            means="gid",
         ),
     ),
 )
@@ -1713,6 +1809,7 @@ _ROLLBACK_PREPARED: Final = Message(
     name="RollbackPrepared",
     title="Rollback Prepared",
     tag="r",
+    role="rollback_prepared",
     doc="A prepared transaction is rolled back.",
     since=3,
     server="15+",
@@ -1745,6 +1842,7 @@ _ROLLBACK_PREPARED: Final = Message(
             source="logicalrep_write_rollback_prepared",
             option="two_phase",
             size=8,
+            means="prepare_end_lsn",
         ),
         Field(
             name="rollback_end_lsn",
@@ -1757,6 +1855,7 @@ _ROLLBACK_PREPARED: Final = Message(
             source="logicalrep_write_rollback_prepared",
             option="two_phase",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="prepare_time",
@@ -1770,6 +1869,7 @@ _ROLLBACK_PREPARED: Final = Message(
             option="two_phase",
             size=8,
             signed=True,
+            means="prepare_time",
         ),
         Field(
             name="rollback_time",
@@ -1783,6 +1883,7 @@ _ROLLBACK_PREPARED: Final = Message(
             option="two_phase",
             size=8,
             signed=True,
+            means="time",
         ),
         Field(
             name="xid",
@@ -1795,6 +1896,7 @@ _ROLLBACK_PREPARED: Final = Message(
             source="logicalrep_write_rollback_prepared",
             option="two_phase",
             size=4,
+            means="xid",
         ),
         Field(
             name="gid",
@@ -1806,6 +1908,7 @@ _ROLLBACK_PREPARED: Final = Message(
             server="15+",
             source="logicalrep_write_rollback_prepared",
             option="two_phase",
+            means="gid",
         ),
     ),
 )
@@ -1814,6 +1917,7 @@ _STREAM_PREPARE: Final = Message(
     name="StreamPrepare",
     title="Stream Prepare",
     tag="p",
+    role="prepare_streamed",
     doc=(
         "A streamed transaction is prepared. It is committed or rolled back later, by its"
         " gid. Stream Prepare comes outside stream blocks, and only if the client gave "
@@ -1850,6 +1954,7 @@ _STREAM_PREPARE: Final = Message(
             source="logicalrep_write_stream_prepare",
             option="two_phase",
             size=8,
+            means="lsn",
         ),
         Field(
             name="end_lsn",
@@ -1862,6 +1967,7 @@ _STREAM_PREPARE: Final = Message(
             source="logicalrep_write_stream_prepare",
             option="two_phase",
             size=8,
+            means="end_lsn",
         ),
         Field(
             name="prepare_time",
@@ -1875,6 +1981,7 @@ _STREAM_PREPARE: Final = Message(
             option="two_phase",
             size=8,
             signed=True,
+            means="time",
         ),
         Field(
             name="xid",
@@ -1887,6 +1994,7 @@ _STREAM_PREPARE: Final = Message(
             source="logicalrep_write_stream_prepare",
             option="two_phase",
             size=4,
+            means="xid",
         ),
         Field(
             name="gid",
@@ -1898,6 +2006,7 @@ _STREAM_PREPARE: Final = Message(
             server="15+",
             source="logicalrep_write_stream_prepare",
             option="two_phase",
+            means="gid",
         ),
     ),
 )
@@ -1906,6 +2015,7 @@ _STREAM_ABORT_2: Final = Message(
     name="StreamAbort",
     title="Stream Abort",
     tag="A",
+    role="abort_streamed",
     doc=(
         "A streamed transaction, or a subtransaction of it, is aborted. Stream Abort "
         "comes outside stream blocks. PostgreSQL's documentation says that version 4 adds"
@@ -1929,6 +2039,7 @@ _STREAM_ABORT_2: Final = Message(
             source="logicalrep_write_stream_abort",
             option="streaming",
             size=4,
+            means="xid",
         ),
         Field(
             name="subxid",
@@ -1941,6 +2052,7 @@ _STREAM_ABORT_2: Final = Message(
             source="logicalrep_write_stream_abort",
             option="streaming",
             size=4,
+            means="subxid",
         ),
         Field(
             name="abort_lsn",
@@ -1954,6 +2066,7 @@ _STREAM_ABORT_2: Final = Message(
             option="streaming",
             when="streaming = parallel",
             size=8,
+            means="lsn",
         ),
         Field(
             name="abort_time",
@@ -1968,6 +2081,7 @@ _STREAM_ABORT_2: Final = Message(
             when="streaming = parallel",
             size=8,
             signed=True,
+            means="time",
         ),
     ),
 )

@@ -56,6 +56,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """The only valid value of a field of kind `literal`; None for other kinds."""
     tag: str | None = None
     """Tag byte that precedes a tuple on the wire, as a character; None if the field is not a tuple."""
+    means: str | None = None
+    """What the field tells about the transaction, row or relation, such as `xid` or `end_lsn`; None if the
+    runtime does not use the field."""
     of: str | None = None
     """If this field is a count or length: name of the field that is counted or measured; otherwise None."""
     optional: bool = False
@@ -93,6 +96,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     sender: Literal["server", "client"]
     fields: tuple[Field, ...]
+    role: str | None = None
+    """What the message does in a stream, such as `begin` or `insert`; None for an envelope."""
     option: str | None = None
     any_version: bool = False
     """Whether servers also send the message to clients of earlier protocol versions, if `option` is set in

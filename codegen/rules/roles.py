@@ -1,0 +1,56 @@
+"""Checks of the spec's roles and meanings: each message has a role, and the fields that the role needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.model import Message, Spec
+from codegen.roles import MEANINGS
+from codegen.rules.common import Problem, label, walk
+
+
+def roles(spec: Spec) -> Iterator[Problem]:
+    """Check that messages of the output plugin have a role, and that no envelope has one."""
+    for protocol in spec.protocols.values():
+        for name, message in protocol.messages.items():
+            place = ("messages", name)
+            if protocol.name != "pgoutput" and message.role is not None:
+                yield (*place, "role"), f"{name}: only messages of the protocol pgoutput have a `role`"
+            elif protocol.name == "pgoutput" and message.role is None:
+                yield place, f"{name}: `role` is missing; the roles are {', '.join(MEANINGS)}"
+    for name, struct in spec.structs.items():
+        for i, entry in enumerate(struct.fields):
+            if entry.means is not None:
+                yield (
+                    ("structs", name, "fields", i, "means"),
+                    f"{name}.{label(entry)}: a struct has no `means`",
+                )
+
+
+def meanings(spec: Spec) -> Iterator[Problem]:
+    """Check that the fields of a message have the meanings that its role requires, and no others."""
+    for name, message in spec.protocols["pgoutput"].messages.items():
+        yield from _meanings(name, message)
+
+
+def _meanings(name: str, message: Message) -> Iterator[Problem]:
+    assert message.role is not None  # checked by `roles`
+    required, optional = MEANINGS[message.role]
+    found: dict[str, str] = {}
+    for place, entry in walk(message.fields, ("messages", name, "fields")):
+        meaning = entry.means
+        if meaning is None:
+            continue
+        at = (*place, "means")
+        if entry.name is None or entry.literal is not None:
+            yield at, f"{name}.{label(entry)}: only a field of message objects has `means`"
+        elif meaning not in (*required, *optional):
+            known = ", ".join((*required, *optional)) or "none"
+            yield at, f"{name}.{entry.name}: the role `{message.role}` has no `{meaning}`; it has {known}"
+        elif meaning in found:
+            yield at, f"{name}.{entry.name}: {found[meaning]} means `{meaning}` already"
+        found[meaning] = entry.name or ""
+    for meaning in required:
+        if meaning not in found:
+            text = f"the role `{message.role}` needs a field with `means: {meaning}`"
+            yield ("messages", name, "fields"), f"{name}: {text}"

@@ -1,0 +1,53 @@
+"""What messages do in a stream (roles) and what their fields mean, as the spec defines both.
+
+Code that asks for a role or a meaning here, instead of a message class or tag, also handles a message that a
+later protocol version adds with a known role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pgoutput import _protocols
+from pgoutput.messages import Message
+
+CHANGES: Final = ("insert", "update", "delete", "truncate")
+"""The roles of messages that change rows."""
+
+OPENERS: Final = ("begin", "begin_prepare", "open_block")
+"""The roles of messages that begin a transaction or a stream block."""
+
+CLOSERS: Final = ("commit", "prepare", "close_block")
+"""The roles of messages that end what a message with one of the roles `OPENERS` began."""
+
+_LAYOUTS: Final = {_protocols.CLASSES[layout.name]: layout for layout in _protocols.ALL_VERSIONS.messages}
+
+ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, layout in _LAYOUTS.items()}
+"""The role of each message class."""
+
+_NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
+    kind: {field.means: field.name for field in layout.members if field.means}
+    for kind, layout in _LAYOUTS.items()
+}
+
+
+def classes(*roles: str) -> tuple[type[Message], ...]:
+    """Return the message classes that have one of these roles, in the order of the spec."""
+    return tuple(kind for kind, role in ROLES.items() if role in roles)
+
+
+def tags(*roles: str) -> frozenset[int]:
+    """Return the first bytes of the messages that have one of these roles."""
+    return frozenset(ord(kind.wire_tag) for kind in classes(*roles))
+
+
+def field_name(kind: type[Message], meaning: str) -> str | None:
+    """Return the name of the field of a message class that has a meaning; None if no field has it."""
+    return _NAMES[kind].get(meaning)
+
+
+def meaning_of(message: Message, meaning: str) -> Any:
+    """Return the value of the field with a meaning; None if the message has no such field."""
+    name = _NAMES[type(message)].get(meaning)
+    return None if name is None else getattr(message, name)
