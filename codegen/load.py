@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -119,8 +120,29 @@ def _convert(data: Any, record: type[Any], file: YamlFile, place: Place) -> Any:
             below, what = (*below, match[1]), f"unknown key `{match[1]}`"
         elif match := re.search(r"missing required field `(.*)`", what):
             what = f"`{match[1]}` is missing"
+        elif what.startswith("Invalid enum value"):
+            known = ", ".join(map(str, _choices(record, below)))
+            what = f"unknown value `{_at(data, below)}` of `{below[-1]}`; the values are {known}"
         name = ".".join(str(step) for step in place[1:])
         raise file.error((*place, *below), f"{name}: {what}") from None
+
+
+def _choices(record: Any, place: Place) -> tuple[Any, ...]:
+    """Return the values of the `Literal` type at `place` below a record, in the order of the type."""
+    kinds = [record]
+    for step in place:
+        kinds = [inner for kind in kinds for inner in _plain(_below_type(kind, step))]
+    return next(get_args(kind) for kind in kinds if get_origin(kind) is Literal)
+
+
+def _below_type(kind: Any, step: str | int) -> Any:
+    if get_origin(kind) in (list, dict):
+        return get_args(kind)[-1]
+    return get_type_hints(kind).get(str(step)) if isinstance(kind, type) else None
+
+
+def _plain(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
 
 
 def _fails(data: Any, record: type[Any]) -> bool:

@@ -15,12 +15,14 @@ from codegen.resolve import resolve
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 NOTHING = (0, "nothing changed on the wire\n", "")
-COMMIT_LSN = "      - {name: commit_lsn, type: lsn, doc: The LSN of the commit record.}\n"
+COMMIT_LSN = "      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the commit record.}\n"
+PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}\n"
 SEGMENT = (
-    "      - {name: first_stream_segment, type: bool, doc: Whether this is the first block of this xid.}\n"
+    "      - {name: first_stream_segment, type: bool, means: first_block, "
+    "doc: Whether this is the first block of this xid.}\n"
 )
-STREAM_XID = "      - {name: xid, type: xid, doc: Xid of the top-level transaction.}\n"
-PING = "  Ping: {tag: '!', title: Ping, source: x, doc: X., fields: []}\n"
+STREAM_XID = "      - {name: xid, type: xid, means: xid, doc: Xid of the top-level transaction.}\n"
+PING = "  Ping: {tag: '!', role: payload, title: Ping, source: x, doc: X., fields: []}\n"
 VERSION_5 = "  5: {server: 20+, released: false, doc: The next one.}\n"
 ADDED = "      - {name: added, type: lsn, doc: X.}\n"
 
@@ -85,7 +87,7 @@ VIOLATIONS = [
     ("released-message-removed", "", "    tag: O\n", "    tag: O\n    versions_: x\n", "v1 is released: Origin is gone"),
     ("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "v1 is released: Ping is new: Byte1('!'), then no fields"),
     ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
-    ("released-field-removed", "  Commit:", COMMIT_LSN, "", "v1 is released: Commit.commit_lsn is gone (was Int64 (XLogRecPtr), unsigned)"),
+    ("released-field-removed", "  LogicalMessage:", PREFIX, "", "v1 is released: LogicalMessage.prefix is gone (was String)"),
     ("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "v1 is released: Commit.added is new: Int64 (XLogRecPtr), unsigned"),
     ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_stream_segment was Int8, is Int8, unsigned"),
     ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_stream_segment, xid"),
@@ -173,7 +175,7 @@ def test_a_new_version_may_change_until_it_is_released(
 def test_the_protocol_without_versions_may_grow_but_not_change(
     run: Run, spec: SpecCopy, tmp_path: Path
 ) -> None:
-    spec.add("messages:", PING, "replication.yaml")
+    spec.add("messages:", PING.replace("role: payload, ", ""), "replication.yaml")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     spec.replace("    tag: k\n", "    tag: z\n", "replication.yaml")
     result = run("--spec", spec.folder, "--out", tmp_path / "out")

@@ -12,16 +12,16 @@ import pytest
 
 from tests.codegen.spec_copy import Run, SpecCopy
 
-FIELD = "      - {name: final_lsn, type: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
+FIELD = "      - {name: final_lsn, type: lsn, means: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
 COLUMN = "      - {name: flags, type: ColumnFlag, doc: Whether the column is part of the replica identity.}"
 COUNT = "      - {count: columns, type: uint16, doc: Number of columns.}"
 LIST = "      - {name: columns, list_of: RelationColumn, doc: The columns that the publication includes.}"
 LENGTH = "      - {length: content, type: uint32, doc: Length of the content.}"
 BYTES = '      - {name: content, type: bytes, doc: "The content: raw bytes, in no particular encoding."}'
-ABORT_LSN = "      - {name: abort_lsn, type: lsn, versions: 4+, when: {streaming: parallel}, doc: The LSN of the abort.}"
+ABORT_LSN = "      - {name: abort_lsn, type: lsn, means: lsn, versions: 4+, when: {streaming: parallel}, doc: The LSN of the abort.}"
 OPTIONS = "      - {name: options, type: TruncateOption, doc: Options of TRUNCATE.}"
 PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}"
-OLD = '          - {name: old, tag: "O", type: TupleData, doc: "The old row, under REPLICA IDENTITY FULL."}'
+OLD = '          - {name: old, tag: "O", type: TupleData, means: old, doc: "The old row, under REPLICA IDENTITY FULL."}'
 STRING = "  string: {wire: cstring, arrow: string, spark: StringType,"
 UINT8 = "  uint8: {wire: uint8, arrow: int16, spark: ShortType, doc: Unsigned 8 bits.}"
 FLAG = "      KEY: {value: 1, doc: The column is part of the replica identity.}"
@@ -38,10 +38,9 @@ OTHER_TUPLE = """
       binary: {tag: b, length: uint32, doc: X.}
 """
 FULL = "      FULL: {value: f, doc: All columns; every column is then flagged as key.}"
-RECORD = (
-    "      - {name: commit_lsn, type: lsn, doc: The LSN of the record that commits the prepared transaction.}"
-)
-RELATION_NAME = "      - {name: name, type: string, doc: Relation name.}"
+RECORD = "      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the record that commits the prepared transaction.}"
+WAL_START = "      - {name: wal_start, type: lsn, doc: The LSN of the change; 0 if the server gives no LSN.}"
+RELATION_NAME = "      - {name: name, type: string, means: name, doc: Relation name.}"
 
 
 class Mistake(NamedTuple):
@@ -79,6 +78,8 @@ MISTAKES = [
     Mistake("no tag", "    tag: B\n", "", "Begin: `tag` is missing", at="  Begin:"),
     Mistake("number for text", "    title: Begin\n", "@    title: 7\n", "Begin: Expected `str`, got `int`"),
     Mistake("text for number", FLAG, "@      KEY: {value: one, doc: X.}", "ColumnFlag: Expected `int`, got `str`"),
+    Mistake("unknown role", "    role: begin\n", "@    role: start\n", "Begin: unknown value `start` of `role`; the values are begin, begin_prepare, commit,"),
+    Mistake("unknown meaning", FIELD, "@" + FIELD.replace("means: lsn", "means: lns"), "Begin: unknown value `lns` of `means`; the values are xid, subxid, gid, lsn,"),
     Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: Expected `array`, got `str`"),
     Mistake("text for a record", FULL, "@      FULL: f", "ReplicaIdentity: Expected `object`, got `str`"),
     Mistake("text for true", "    any_version: true\n", '@    any_version: "true"\n', "two_phase: Expected `bool`, got `str`"),
@@ -90,15 +91,15 @@ MISTAKES = [
     Mistake("no title", "title: Logical Replication Message Formats\n", "", "a file with messages needs `title`", at="# The messages of"),
     Mistake("unknown protocol", "protocol: pgoutput", "@protocol: wal2json", "unknown protocol `wal2json`; the protocols are pgoutput, replication"),
     Mistake("protocol twice", "protocol: replication", "@protocol: pgoutput", "duplicate protocol `pgoutput`", file="replication.yaml"),
-    Mistake("unknown wire", UINT8, "@  uint8: {wire: uint24, arrow: int32, spark: IntegerType, doc: X.}", "uint8: Invalid enum value 'uint24'"),
-    Mistake("unknown sender", "    sender: client\n", "@    sender: proxy\n", "StandbyStatusUpdate: Invalid enum value 'proxy'", after="  Standby", file="replication.yaml"),
+    Mistake("unknown wire", UINT8, "@  uint8: {wire: uint24, arrow: int32, spark: IntegerType, doc: X.}", "uint8: unknown value `uint24` of `wire`; the values are uint8, uint16,"),
+    Mistake("unknown sender", "    sender: client\n", "@    sender: proxy\n", "StandbyStatusUpdate: unknown value `proxy` of `sender`; the values are server, client", after="  Standby", file="replication.yaml"),
     # Gates
     Mistake("unreadable gate", "    versions: 3+\n", "@    versions: 3 and up\n", '`3 and up` is not a gate: write "2+", "2-3" or "2"', after="  BeginPrepare:"),
     Mistake("unreadable gate of a server", "    server: 11+\n", "@    server: eleven\n", "`eleven` is not a gate", after="  Truncate:"),
     Mistake("unreadable gate of a type", "    server: 10+\n", "@    server: ten\n", "`ten` is not a gate", after="  bytea:", file="types.yaml"),
     Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: Expected `str | null`, got `int`"),
     Mistake("backward gate", "    versions: 3+\n", "@    versions: 4-3\n", "the gate `4-3` ends before it begins", after="  BeginPrepare:"),
-    Mistake("gate wider than the message", RECORD, RECORD.replace("lsn,", "lsn, versions: 1+,").replace("_lsn, versions: 1+,", "_lsn,"), "CommitPrepared.commit_lsn: the gate 1+ is wider than that of its message, 3+"),
+    Mistake("gate wider than the message", RECORD, RECORD.replace("means: lsn,", "means: lsn, versions: 1+,"), "CommitPrepared.commit_lsn: the gate 1+ is wider than that of its message, 3+"),
     Mistake("gate wider than the context", "        versions: 2+\n", "@        versions: 1-2\n", "LogicalMessage.xid: the gate 1-2 is wider than that of the context in_stream, 2+"),
     Mistake("no gate in a context", "        versions: 2+\n", "", "LogicalMessage.xid: the gate 1+ is wider than that of the context in_stream, 2+", at="      - name: xid"),
     Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
@@ -175,6 +176,17 @@ MISTAKES = [
     Mistake("struct with a tuple", COLUMN, '@      - {name: x, type: TupleData, tag: "N", doc: X.}', "RelationColumn.x: a struct holds plain fields only"),
     Mistake("struct with a condition", COLUMN, "@      - {name: x, type: lsn, versions: 2+, when: in_stream, doc: X.}", "RelationColumn.x: a struct holds plain fields only"),
     Mistake("struct with a rest", "{name: type_modifier, type: int32,", "{name: type_modifier, type: rest,", "RelationColumn.type_modifier: a struct cannot hold `rest`"),
+    # Roles and meanings
+    Mistake("no role", "    role: begin\n", "", "Begin: `role` is missing; the roles are begin, begin_prepare, commit,", at="  Begin:"),
+    Mistake("role of an envelope", "    tag: w\n", "    tag: w\n@    role: payload\n", "XLogData: only messages of the protocol pgoutput have a `role`", file="replication.yaml"),
+    Mistake("meaning in an envelope", WAL_START, "@" + WAL_START.replace("type: lsn,", "type: lsn, means: lsn,"), "XLogData.wal_start: only messages of the protocol pgoutput have `means`", file="replication.yaml"),
+    Mistake("meaning in a struct", COLUMN, "@" + COLUMN.replace("ColumnFlag,", "ColumnFlag, means: transactional,"), "RelationColumn.flags: a struct has no `means`"),
+    Mistake("meaning of another role", FIELD, "@" + FIELD.replace("means: lsn", "means: gid"), "Begin.final_lsn: the role `begin` has no `gid`; it has xid, lsn, time"),
+    Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}"),
+    Mistake("duplicate meaning", FIELD, f"{FIELD}\n@{FIELD.replace('final', 'first')}", "Begin.first_lsn: final_lsn means `lsn` already"),
+    Mistake("required meaning is missing", FIELD, FIELD.replace(" means: lsn,", ""), "Begin: the role `begin` needs a field with `means: lsn`", at="    fields:\n" + FIELD.replace(" means: lsn,", "")),
+    Mistake("meaning of a count", COUNT, "@" + COUNT.replace("uint16,", "uint16, means: oid,"), "Relation.count of columns: only a field of message objects has `means`"),
+    Mistake("meaning of a literal", "literal: 0,", "literal: 0, means: lsn,", "Commit.flags: only a field of message objects has `means`", after="  Commit:"),
     # Vocabulary
     Mistake("wrong Spark type", UINT8, "@" + UINT8.replace("ShortType", "LongType"), "uint8: Arrow int16 and Spark LongType are not the same type"),
     Mistake("wrong Arrow type", UINT8, "@" + UINT8.replace("int16", "int64").replace("ShortType", "LongType"), "uint8: uint8 needs Arrow int16"),
