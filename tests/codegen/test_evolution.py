@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -164,7 +165,14 @@ def test_a_new_version_may_change_until_it_is_released(
     spec.replace("versions: 5+, fields: []", f"versions: 5+, fields: [{ADDED.strip().removeprefix('- ')}]")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     spec.replace(VERSION_5, VERSION_5.replace("false", "true"))
-    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    expected = f"{spec.folder}/released.json:1: v5 is released in the spec, but has no layout here: "
+    for check in ([], ["--check"]):
+        result = run(*check, "--spec", spec.folder, "--out", tmp_path / "out")
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith(expected)
+        assert "`python -m codegen --release`" in result.err
+        assert spec.read("released.json") == lock
+    result = run("--release", "--spec", spec.folder, "--out", tmp_path / "out")
     assert (result.code, result.out.splitlines()[0]) == (0, f"wrote {spec.folder}/released.json")
     spec.replace("'!'", "'?'")
     result = run("--spec", spec.folder, "--out", tmp_path / "out")
@@ -208,6 +216,18 @@ def test_a_missing_or_damaged_lock_is_refused(
     assert result.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert path.exists() == (lock is not None)
+
+
+def test_a_released_version_that_the_lock_has_lost_is_not_stored_anew(
+    run: Run, spec: SpecCopy, tmp_path: Path
+) -> None:
+    lock = json.loads(spec.read("released.json"))
+    del lock["v4"]
+    spec.write(json.dumps(lock), "released.json")
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert result.code == 1
+    assert result.err.startswith(f"{spec.folder}/released.json:1: v4 is released in the spec")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_empty_lock_is_filled(run: Run, spec: SpecCopy, tmp_path: Path) -> None:
