@@ -95,7 +95,7 @@ MISTAKES = [
     Mistake("duplicate message", "  Origin:\n", "@  Commit:\n", "duplicate key `Commit`"),
     Mistake("unknown section", "structs:\n", "@strukts:\n", "unknown section `strukts`; the sections are versions,", hint="; did you mean `structs`?"),
     Mistake("section without names", "structs:\n", "@types: none\nstructs:\n", "the section `types` must be a mapping of names"),
-    Mistake("no title", "title: Logical Replication Message Formats\n", "", "a file with messages needs `title`", at="# The messages of"),
+    Mistake("no title", "title: Logical Replication Message Formats\n", "", "a file with messages needs `title`", at="# yaml-language-server"),
     Mistake("unknown protocol", "protocol: pgoutput", "@protocol: wal2json", "unknown protocol `wal2json`; the protocols are pgoutput, replication"),
     Mistake("protocol twice", "protocol: replication", "@protocol: pgoutput", "duplicate protocol `pgoutput`", file="replication.yaml"),
     Mistake("unknown wire", UINT8, "@  uint8: {wire: uint24, arrow: int32, spark: IntegerType, doc: X.}", "uint8: `wire`: unknown value `uint24`; the values are uint8, uint16,"),
