@@ -51,3 +51,16 @@ def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
     name = _NAMES[type(message)].get(meaning)
     return None if name is None else getattr(message, name)
+
+
+def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
+    return _TUPLE_FIELDS[kind]
+
+
+_TUPLE_FIELDS: Final = {
+    kind: tuple(
+        (field.name, field.kind == "list") for field in layout.members if field.means in ("new", "old", "key")
+    )
+    for kind, layout in _LAYOUTS.items()
+}
