@@ -7,7 +7,7 @@ later protocol version adds with a known role.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pgoutput import _protocols
 from pgoutput.messages import Message
@@ -51,6 +51,25 @@ def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
     name = _NAMES[type(message)].get(meaning)
     return None if name is None else getattr(message, name)
+
+
+class End(NamedTuple):
+    """What a message says about a transaction's end; a field that the message lacks is None."""
+
+    xid: int
+    lsn: Any
+    """LSN at the start of the WAL record that ends the transaction."""
+    end_lsn: Any
+    """LSN at the end of that WAL record."""
+    time: Any
+    """Time of the end, in microseconds since 2000-01-01 00:00 UTC."""
+    gid: Any
+    """Global identifier of a prepared transaction."""
+
+
+def read_end(message: Message) -> End:
+    """Return what a message says about the end of its transaction; a Begin already says it."""
+    return End(*(meaning_of(message, meaning) for meaning in End._fields))
 
 
 def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:

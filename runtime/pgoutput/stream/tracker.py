@@ -61,8 +61,7 @@ class Event(NamedTuple, Generic[T]):
     """What a message did to the state of a stream."""
 
     kind: EventKind
-    message: Any
-    """The message."""
+    message: Message
     transaction: T | None
     """The transaction that the message belongs to. None outside transactions, and for the end of a prepared
     transaction whose gid is unknown."""
