@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pgoutput import messages as m
+from pgoutput._roles import meaning_of
 from pgoutput.messages import Message, MessageFlag
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
@@ -62,7 +63,7 @@ def _end_not_after_start(state: StreamState, message: Any) -> Breach | None:
 def _late_prepare_not_committed(state: StreamState, message: Message) -> Breach | None:
     if state.late_prepare is None:
         return None
-    gid = state.late_prepare.gid
+    gid = meaning_of(state.late_prepare, "gid")
     if isinstance(message, m.CommitPrepared) and message.gid == gid:
         return None
     return "tag", (
