@@ -6,8 +6,11 @@ later protocol version adds with a known role.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
 
 from pgoutput import _protocols
 from pgoutput.messages import Message
@@ -53,23 +56,34 @@ def meaning_of(message: Message, meaning: str) -> Any:
     return None if name is None else getattr(message, name)
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True, gc=False):
     """What a message says about a transaction's end; a field that the message lacks is None."""
 
-    xid: int
-    lsn: Any
+    lsn: Any = None
     """LSN at the start of the WAL record that ends the transaction."""
-    end_lsn: Any
+    end_lsn: Any = None
     """LSN at the end of that WAL record."""
-    time: Any
+    time: Any = None
     """Time of the end, in microseconds since 2000-01-01 00:00 UTC."""
-    gid: Any
+    xid: Any = None
+    gid: Any = None
     """Global identifier of a prepared transaction."""
 
 
 def read_end(message: Message) -> End:
     """Return what a message says about the end of its transaction; a Begin already says it."""
-    return End(*(meaning_of(message, meaning) for meaning in End._fields))
+    return _END_READERS[type(message)](message)
+
+
+def _end_reader(names: Mapping[str, str]) -> Callable[[Any], End]:
+    fields = [names.get(meaning) for meaning in End.__struct_fields__]
+    if len(fields) - fields.count(None) > 1 and None not in fields[: len(fields) - fields.count(None)]:
+        values = attrgetter(*(field for field in fields if field))  # faster than one field after the other
+        return lambda message: End(*values(message))
+    return lambda message: End(*[None if field is None else getattr(message, field) for field in fields])
+
+
+_END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items()}
 
 
 def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:

@@ -7,7 +7,7 @@ PostgreSQL's src/backend/replication/logical/worker.c.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -57,7 +57,7 @@ class TrackedTransaction(msgspec.Struct):
 T = TypeVar("T", bound=TrackedTransaction)
 
 
-class Event(NamedTuple, Generic[T]):
+class Event(msgspec.Struct, Generic[T], frozen=True):
     """What a message did to the state of a stream."""
 
     kind: EventKind
@@ -119,7 +119,8 @@ class TransactionTracker(Generic[T]):
     # Transactions sent as a whole
 
     def _begin(self, message: Message) -> Event[T]:
-        self._require_none_open(message)
+        if self.current is not None:
+            self._require_none_open(message)
         transaction = self._new(meaning_of(message, "xid"), message)
         self._open(transaction, message)
         return Event("began", message, transaction)
@@ -197,7 +198,7 @@ class TransactionTracker(Generic[T]):
     # Messages inside and outside transactions
 
     def _change(self, message: Message) -> Event[T]:
-        return Event("changed", message, self._require_open(message))
+        return Event("changed", message, self.require_open(message))
 
     def _payload(self, message: Message) -> Event[T]:
         if not _is_transactional(message):
@@ -205,7 +206,7 @@ class TransactionTracker(Generic[T]):
         return self._change(message)
 
     def _origin(self, message: Any) -> Event[T]:
-        transaction = self._require_open(message)
+        transaction = self.require_open(message)
         if transaction is not None:
             transaction.origin = message
         return Event("origin", message, transaction)
@@ -217,10 +218,10 @@ class TransactionTracker(Generic[T]):
 
     def _open(self, transaction: T, message: Message) -> None:
         self.current = transaction
-        self._closer = _CLOSER_BY_OPENER[ROLES[type(message)]]
+        self._closer = _CLOSERS[type(message)]
 
     def _close(self, message: Message) -> T:
-        transaction, closer = self._require_open(message), ROLES[type(message)]
+        transaction, closer = self.current or self.require_open(message), ROLES[type(message)]
         if transaction is None or closer != self._closer:
             required = " or ".join(one.__name__ for one in _classes_closed_by(closer))
             actual = "no message" if transaction is None else type(transaction.opener).__name__
@@ -231,7 +232,12 @@ class TransactionTracker(Generic[T]):
             return self._new(meaning_of(message, "xid") or 0, None)
         return transaction
 
-    def _require_open(self, message: Message) -> T | None:
+    def require_open(self, message: Message) -> T | None:
+        """Return the open transaction; None if a lenient tracker has none.
+
+        Raises:
+            StreamError: No transaction is open, so that the server would not send the message.
+        """
         if self.current is None:
             self._refuse(message, "no transaction is open")
         return self.current
@@ -262,6 +268,7 @@ _HANDLERS: Final[Mapping[str, str]] = {
 """For each role whose handler has another name than the role: the name of the handler."""
 
 _CLOSER_BY_OPENER: Final[Mapping[str, str]] = dict(zip(OPENERS, CLOSERS, strict=True))
+_CLOSERS: Final = {kind: _CLOSER_BY_OPENER[ROLES[kind]] for kind in classes(*OPENERS)}
 _FLAG_FIELDS: Final = {kind: field_name(kind, "transactional") for kind in classes("payload")}
 
 

@@ -7,12 +7,12 @@ memory. The rules follow apply_dispatch in PostgreSQL's src/backend/replication/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pgoutput import messages
-from pgoutput._roles import CHANGES, ROLES, meaning_of, tuple_fields
+from pgoutput._roles import CHANGES, classes, field_name, meaning_of, read_end, tuple_fields
 from pgoutput.errors import StreamError
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker
@@ -55,6 +55,29 @@ class _OpenTransaction(TrackedTransaction):
     logical messages, which do not contain their subtransaction's xid."""
 
 
+class _ChangeFields(NamedTuple):
+    """Names of the fields of a message that carries a change; None for a field that it lacks."""
+
+    relation: str | None
+    relations: str | None
+    subxid: str | None
+    transactional: str | None
+    tuples: tuple[tuple[str, bool], ...]
+    """Fields that hold rows, and whether each is a list of tuples."""
+
+
+_CHANGES: Final = {
+    kind: _ChangeFields(
+        relation=field_name(kind, "relation"),
+        relations=field_name(kind, "relations"),
+        subxid=field_name(kind, "subxid"),
+        transactional=field_name(kind, "transactional"),
+        tuples=tuple_fields(kind),
+    )
+    for kind in classes(*CHANGES, "payload")
+}
+
+
 class Transactions:
     """Assembles the messages of a stream into committed transactions.
 
@@ -75,18 +98,19 @@ class Transactions:
             StreamError: A server would not send the message at this point. The message is not processed.
             TypeError: The argument is not a pgoutput message, for example an XLogData envelope.
         """
-        if ROLES.get(type(message)) in _CHANGES_AND_PAYLOAD:
-            self._add_change(message)
+        if (fields := _CHANGES.get(type(message))) is not None:
+            self._add_change(message, fields)
             return None
-        if ROLES.get(type(message)) == "commit_prepared":
-            self._require_prepared(message)
-        kind, _, transaction = self._tracker.feed(message)
-        if transaction is not None:
-            if kind == "committed":
-                return _build_transaction(transaction, message)
-            if kind == "subtransaction_rolled_back":
-                subxid = meaning_of(message, "subxid")
-                transaction.changes = [one for one in transaction.changes if one[0] != subxid]
+        event = self._tracker.feed(message)
+        if event.kind == "committed":
+            if event.transaction is None:
+                gid = meaning_of(message, "gid")
+                text = f"no transaction is prepared as {gid!r}; its Prepare is not in this stream"
+                raise StreamError.at(message, text)
+            return _build_transaction(event.transaction, message)
+        if event.kind == "subtransaction_rolled_back" and event.transaction is not None:
+            subxid, changes = meaning_of(message, "subxid"), event.transaction.changes
+            event.transaction.changes = [one for one in changes if one[0] != subxid]
         return None
 
     def reconnect(self, decoder: StreamDecoder) -> None:
@@ -107,18 +131,24 @@ class Transactions:
         begun = tracker.current is not None and not tracker.in_block
         return len(tracker.streamed) + len(tracker.prepared) + begun
 
-    def _add_change(self, message: Any) -> None:
-        kind, _, transaction = self._tracker.feed(message)
-        if kind == "emitted" or transaction is None:
+    def _add_change(self, message: Any, fields: _ChangeFields) -> None:
+        relation, relations, subxid, flags, tuples = fields
+        if flags is not None and not getattr(message, flags) & messages.MessageFlag.TRANSACTIONAL:
             return
-        oids = meaning_of(message, "relations")
-        if oids is None:
-            oid = meaning_of(message, "relation")
-            oids = () if oid is None else (oid,)
-        relations = tuple(self._relation(oid, message) for oid in oids)
-        for field, is_list in tuple_fields(type(message)):
-            _check_widths(message, field, is_list, relations[0])
-        transaction.changes.append((meaning_of(message, "subxid"), Change(message, relations)))
+        transaction = self._tracker.current or self._tracker.require_open(message)
+        assert transaction is not None  # the tracker is not lenient
+        described: tuple[messages.Relation, ...] = ()
+        if relation is not None:
+            described = (self._relation(getattr(message, relation), message),)
+            width = len(described[0].columns)
+            for field, is_list in tuples:
+                cells = getattr(message, field)
+                if cells is not None and (is_list or len(cells) != width):
+                    _check_widths(message, field, cells if is_list else (cells,), described[0])
+        elif relations is not None:
+            described = tuple(self._relation(oid, message) for oid in getattr(message, relations))
+        xid = None if subxid is None else getattr(message, subxid)
+        transaction.changes.append((xid, Change(message, described)))
 
     def _relation(self, oid: int, message: messages.Message) -> messages.Relation:
         try:
@@ -126,20 +156,11 @@ class Transactions:
         except KeyError:
             raise StreamError.at(message, f"no Relation message has come for the OID {oid}") from None
 
-    def _require_prepared(self, message: messages.Message) -> None:
-        gid = meaning_of(message, "gid")
-        if self._tracker.current is None and gid not in self._tracker.prepared:
-            text = f"no transaction is prepared as {gid!r}; its Prepare is not in this stream"
-            raise StreamError.at(message, text)
 
-
-_CHANGES_AND_PAYLOAD: Final = (*CHANGES, "payload")
-
-
-def _check_widths(message: messages.Message, field: str, is_list: bool, relation: messages.Relation) -> None:
-    """Check that each tuple in a field of a message has as many cells as the relation has columns."""
-    value = getattr(message, field)
-    tuples: Sequence[messages.TupleData] = () if value is None else value if is_list else (value,)
+def _check_widths(
+    message: messages.Message, field: str, tuples: Sequence[messages.TupleData], relation: messages.Relation
+) -> None:
+    """Check that each tuple has as many cells as the relation has columns."""
     for cells in tuples:
         if len(cells) != len(relation.columns):
             name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
@@ -147,13 +168,7 @@ def _check_widths(message: messages.Message, field: str, is_list: bool, relation
             raise StreamError.at(message, text)
 
 
-def _build_transaction(transaction: _OpenTransaction, end: messages.Message) -> Transaction:
-    return Transaction(
-        xid=transaction.xid,
-        commit_lsn=meaning_of(end, "lsn"),
-        end_lsn=meaning_of(end, "end_lsn"),
-        commit_time=meaning_of(end, "time"),
-        changes=[change for _, change in transaction.changes],
-        origin=transaction.origin,
-        gid=meaning_of(end, "gid"),
-    )
+def _build_transaction(transaction: _OpenTransaction, message: messages.Message) -> Transaction:
+    end = read_end(message)
+    changes = [change for _, change in transaction.changes]
+    return Transaction(transaction.xid, end.lsn, end.end_lsn, end.time, changes, transaction.origin, end.gid)

@@ -132,7 +132,8 @@ class _Indexer:
     def add(self, message: Message, position: int) -> None:
         """Update the index for a message that is not an Insert, Update, Delete or Truncate."""
         self._position = position
-        kind, _, transaction = self._tracker.feed(message)
+        event = self._tracker.feed(message)
+        kind, transaction = event.kind, event.transaction
         end = read_end(message)
         match kind:
             case "began":

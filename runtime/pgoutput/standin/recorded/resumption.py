@@ -97,7 +97,8 @@ class _Resumption:
         """Return whether to send this message, which is not an Insert, Update, Delete or Truncate."""
         self._position = position
         message = self._decoder.decode(data)
-        kind, _, transaction = self._tracker.feed(message)
+        event = self._tracker.feed(message)
+        kind, transaction = event.kind, event.transaction
         if kind == "described":
             self._describe(message)
         role, end = ROLES[type(message)], read_end(message)

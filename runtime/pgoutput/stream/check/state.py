@@ -154,7 +154,8 @@ class StreamState:
             self.last_relation, self.pending_types = None, []
         self.late_prepare = None
         self._forget_replaced(role, message)
-        kind, _, transaction = self._tracker.feed(message)
+        event = self._tracker.feed(message)
+        kind, transaction = event.kind, event.transaction
         if handler := self._handlers.get(kind):
             handler(message, transaction)
 
