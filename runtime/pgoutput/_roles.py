@@ -6,14 +6,14 @@ later protocol version adds with a known role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
 from pgoutput import _protocols
-from pgoutput.messages import Message
+from pgoutput.messages import Message, MessageFlag, TupleData
 
 CHANGES: Final = ("insert", "update", "delete", "truncate")
 """The roles of messages that change rows."""
@@ -50,10 +50,21 @@ def field_name(kind: type[Message], meaning: str) -> str | None:
     return _NAMES[kind].get(meaning)
 
 
+def has_role(message: Message | None, *roles: str) -> bool:
+    """Return whether a message has one of these roles; False for None."""
+    return message is not None and ROLES[type(message)] in roles
+
+
 def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
     name = _NAMES[type(message)].get(meaning)
     return None if name is None else getattr(message, name)
+
+
+def is_transactional(message: Message) -> bool:
+    """Return whether a payload message belongs to the open transaction; True if it has no flags."""
+    flags = meaning_of(message, "transactional")
+    return flags is None or bool(flags & MessageFlag.TRANSACTIONAL)
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +100,16 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
     """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
     return _TUPLE_FIELDS[kind]
+
+
+def tuples_of(message: Message) -> Iterator[tuple[str, TupleData]]:
+    """Yield path and cells of each tuple of a change: `new`, `old`, `key`, or items such as `new_rows[0]`."""
+    for name, is_list in _TUPLE_FIELDS[type(message)]:
+        value = getattr(message, name)
+        if is_list:
+            yield from ((f"{name}[{i}]", cells) for i, cells in enumerate(value or ()))
+        elif value is not None:
+            yield name, value
 
 
 _TUPLE_FIELDS: Final = {

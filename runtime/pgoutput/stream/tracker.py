@@ -11,9 +11,9 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, field_name, meaning_of
+from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, is_transactional, meaning_of
 from pgoutput.errors import StreamError
-from pgoutput.messages import Message, MessageFlag, Origin
+from pgoutput.messages import Message, Origin
 
 EventKind: TypeAlias = Literal[
     "began",
@@ -201,7 +201,7 @@ class TransactionTracker(Generic[T]):
         return Event("changed", message, self.require_open(message))
 
     def _payload(self, message: Message) -> Event[T]:
-        if not _is_transactional(message):
+        if not is_transactional(message):
             return Event("emitted", message, None)
         return self._change(message)
 
@@ -269,14 +269,7 @@ _HANDLERS: Final[Mapping[str, str]] = {
 
 _CLOSER_BY_OPENER: Final[Mapping[str, str]] = dict(zip(OPENERS, CLOSERS, strict=True))
 _CLOSERS: Final = {kind: _CLOSER_BY_OPENER[ROLES[kind]] for kind in classes(*OPENERS)}
-_FLAG_FIELDS: Final = {kind: field_name(kind, "transactional") for kind in classes("payload")}
 
 
 def _classes_closed_by(closer: str) -> tuple[type[Message], ...]:
     return classes(*(opener for opener, role in _CLOSER_BY_OPENER.items() if role == closer))
-
-
-def _is_transactional(message: Message) -> bool:
-    """Return whether a payload message belongs to the open transaction; True if it has no flags."""
-    field = _FLAG_FIELDS[type(message)]
-    return field is None or bool(getattr(message, field) & MessageFlag.TRANSACTIONAL)
