@@ -6,7 +6,7 @@ msgspec refuses unknown keys, missing keys and wrong types. The package `rules` 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -53,7 +53,14 @@ class Gate(msgspec.Struct, frozen=True):
 PROTOCOLS = ("pgoutput", "replication")
 """Names of the protocols. Messages of `pgoutput` have protocol versions, messages of `replication` do not."""
 
-GateText = str
+GateText = Annotated[
+    str,
+    msgspec.Meta(
+        description="Range of versions, as text: `5+`, `5-6` or `5`. Quote a single version.",
+        # The rule `gates.readable` refuses other texts, with a better description than msgspec's.
+        extra_json_schema={"pattern": r"^[1-9][0-9]*([+]|-[1-9][0-9]*)?$"},
+    ),
+]
 Wire = Literal["uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"]
 
 

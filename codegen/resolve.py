@@ -12,6 +12,7 @@ import re
 import msgspec
 
 from codegen.model import Entry, Gate, Message, Protocol, Scalar, Spec
+from codegen.roles import Role
 
 SIZES = {
     "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int32": 4, "int64": 8, "bool": 1,
@@ -74,7 +75,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     tag: str
-    role: str | None
+    role: Role | None
     doc: str
     since: int
     gate: str

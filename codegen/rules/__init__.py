@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     fields.choices,
     fields.structs,
     fields.columns,
+    vocabulary.used,
     roles.roles,
     roles.meanings,
 )

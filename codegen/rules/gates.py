@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from codegen.model import Entry, Gate, Spec
-from codegen.rules.common import Problem, entries, label, walk
+from codegen.rules.common import Problem, entries, label, unknown, walk
 from codegen.yamlfile import Place
 
 _EVERYTHING = Gate(1)
@@ -74,7 +74,7 @@ def nested(spec: Spec) -> Iterator[Problem]:
                 text = f"{name}: the messages of {protocol.name} have no versions"
                 yield (*place, "versions"), text
             if message.option is not None and message.option not in spec.options:
-                yield (*place, "option"), f"{name}: unknown option `{message.option}`"
+                yield (*place, "option"), f"{name}: {unknown('option', message.option, spec.options)}"
             for below, entry in walk(message.fields, (*place, "fields")):
                 if protocol.name != "pgoutput" and entry.versions is not None:
                     text = f"{name}.{label(entry)}: the messages of {protocol.name} have no versions"
@@ -88,7 +88,9 @@ def nested(spec: Spec) -> Iterator[Problem]:
 def _known(spec: Spec, place: Place, name: str, gate: Gate) -> Iterator[Problem]:
     for end in (gate.first, gate.last or gate.first):
         if end not in spec.versions:
-            yield place, f"{name}: there is no version {end}; add it to `versions`"
+            known = ", ".join(map(str, spec.versions))
+            text = f"there is no version {end}; add it to `versions`, or take one of {known}"
+            yield place, f"{name}: {text}"
 
 
 def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> Iterator[Problem]:
@@ -100,7 +102,7 @@ def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> It
     elif entry.versions is not None and outer.within(gate):
         yield at, f"{name}: the gate {gate} is that of its message: leave it out"
     if entry.option is not None and entry.option not in spec.options:
-        yield (*place, "option"), f"{name}: unknown option `{entry.option}`"
+        yield (*place, "option"), f"{name}: {unknown('option', entry.option, spec.options)}"
     for what, allowed in _conditions(spec, entry):
         if not gate.within(allowed):
             yield at, f"{name}: the gate {gate} is wider than that of {what}, {allowed}"
