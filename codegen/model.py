@@ -103,6 +103,7 @@ class EnumValue(_Record, frozen=True, kw_only=True):
     """A value of an enum; one character on the wire."""
 
     value: str
+    versions: GateText = "1+"
 
 
 class Enum(_Record, frozen=True, kw_only=True):
@@ -116,6 +117,7 @@ class FlagBit(_Record, frozen=True, kw_only=True):
     """A named bit of a flag field."""
 
     value: int
+    versions: GateText = "1+"
 
 
 class Flags(_Record, frozen=True, kw_only=True):
