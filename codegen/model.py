@@ -200,6 +200,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     modifier: Literal["none", "length", "bits", "precision", "numeric", "interval"]
     arrow: str
     spark: str
+    like: str | None = None
 
 
 class Protocol(msgspec.Struct, frozen=True):

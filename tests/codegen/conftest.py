@@ -13,7 +13,7 @@ from codegen.files import write
 from codegen.load import load
 from codegen.render import render
 from tests.codegen.spec_copy import ROOT, Result, Run, SpecCopy
-from tests.codegen.unreleased import add_unreleased_version
+from tests.codegen.unreleased import add_types, add_unreleased_version
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def unreleased(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unreleased")
     shutil.copytree(ROOT / "spec", folder / "spec")
     add_unreleased_version(SpecCopy(folder / "spec"))
+    add_types(SpecCopy(folder / "spec"))
     spec = load(folder / "spec")
     assert lock_text(spec) == (ROOT / "spec" / LOCK).read_text(encoding="utf-8")
     write(folder / "generated", render(spec))
