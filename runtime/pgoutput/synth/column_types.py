@@ -69,7 +69,7 @@ class ColumnType(msgspec.Struct, frozen=True):
     @property
     def is_toastable(self) -> bool:
         """Whether large values of the type are TOASTed (pg_type.typlen is -1)."""
-        return self.base_oid in catalog.BY_ARRAY_OID or catalog.BY_OID[self.base_oid].name in _TOASTABLE
+        return self.base_oid in catalog.BY_ARRAY_OID or catalog.FORMS[self.base_oid].name in _TOASTABLE
 
 
 _TOASTABLE: Final = frozenset(
