@@ -6,11 +6,16 @@ later protocol version adds with a known role.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from pgoutput import _protocols
-from pgoutput.messages import Message
+from pgoutput._layout import Field
+from pgoutput.messages import Message, TupleData
+
+ROWS: Final = ("key", "old", "new")
+"""The meanings of fields that hold tuples, in the order of the wire."""
 
 CHANGES: Final = ("insert", "update", "delete", "truncate")
 """The roles of messages that change rows."""
@@ -29,6 +34,10 @@ ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, la
 _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     kind: {field.means: field.name for field in layout.members if field.means}
     for kind, layout in _LAYOUTS.items()
+}
+
+_ROW_FIELDS: Final[Mapping[type[Message], tuple[Field, ...]]] = {
+    kind: tuple(field for field in layout.members if field.means in ROWS) for kind, layout in _LAYOUTS.items()
 }
 
 
@@ -51,3 +60,25 @@ def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
     name = _NAMES[type(message)].get(meaning)
     return None if name is None else getattr(message, name)
+
+
+@cache
+def fields(meaning: str) -> Mapping[str, Field]:
+    """Return the fields that have a meaning in any message class, by field name."""
+    members = (field for layout in _LAYOUTS.values() for field in layout.members)
+    return {field.name: field for field in members if field.means == meaning}
+
+
+def tags_of_field(name: str, meaning: str) -> frozenset[int]:
+    """Return the first bytes of the messages in which the field `name` has a meaning."""
+    return frozenset(ord(kind.wire_tag) for kind, names in _NAMES.items() if names.get(meaning) == name)
+
+
+def tuples(message: Message) -> Iterator[tuple[str, TupleData]]:
+    """Yield name and cells of each tuple of a change: `new`, or `new_rows[0]` for a tuple of a list."""
+    for field in _ROW_FIELDS[type(message)]:
+        value = getattr(message, field.name)
+        if field.kind == "list":
+            yield from ((f"{field.name}[{i}]", cells) for i, cells in enumerate(value))
+        elif value is not None:
+            yield field.name, value
