@@ -3,8 +3,8 @@
 `MessageIndex` knows where the fields and cells of each message are. The index is built in one pass over the
 batch, which also checks the messages as the codecs do. All cells of the batch, also those in lists of tuples,
 are numbered from 0, in the order of the wire; columns of cells are read on demand, by these numbers.
-`KernelIndex` is built by the compiled kernel, without the GIL and without an object per message. `PureIndex` is the reference
-implementation.
+`KernelIndex` is built by the compiled kernel, without the GIL and without an object per message. `PureIndex`
+is the reference implementation.
 """
 
 from __future__ import annotations
