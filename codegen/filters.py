@@ -208,7 +208,7 @@ def annotation(field: Field, module: str = "") -> str:
         case "bytes" | "rest":
             return "bytes"
         case "list":
-            return f"tuple[{module + field.type if field.fields[0].name else 'int'}, ...]"
+            return f"tuple[{'int' if field.element == 'number' else module + field.type}, ...]"
     return module + field.type
 
 

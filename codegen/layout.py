@@ -130,13 +130,14 @@ def codec(view: View, union: View) -> Codec:
     structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
     fields += [f for part in structs.values() for f in part.fields]
+    elements = [f.fields[0] for f in fields if f.kind == "list"]
     layouts = [one for _, one in messages] + [part.layout for part in structs.values()]
     here = {m.name: m.members for m in view.messages} | parts(view)
     whole = {m.name: m.members for m in union.messages} | parts(union)
     return Codec(
         structs=dict(sorted({run.name: run.format for one in layouts for run in one.runs}.items())),
         enums={f.type: f.values for f in fields if f.kind == "enum"},
-        tuples={f.type: f for f in fields if f.kind == "tuple"},
+        tuples={f.type: f for f in (*fields, *elements) if f.kind == "tuple"},
         parts=structs,
         messages=messages,
         absent={
@@ -149,8 +150,7 @@ def codec(view: View, union: View) -> Codec:
 def parts(view: View) -> dict[str, tuple[Field, ...]]:
     """Return the fields of each struct that repeats inside messages, by name of the struct."""
     fields = [field for message in view.messages for field in message.members]
-    lists = [field for field in fields if field.kind == "list" and field.fields[0].name]
-    return {field.type: field.fields for field in lists}
+    return {field.type: field.fields for field in fields if field.element == "struct"}
 
 
 class Form(msgspec.Struct, frozen=True):

@@ -56,12 +56,14 @@ def render(spec: Spec) -> dict[str, str]:
     messages = union.messages + envelope.messages
     whole = View(protocol=versioned, version=None, messages=messages)
     layouts, layout_names = _distinct([*versions.values(), union, envelope])
+    tuples = layout.codec(whole, whole).tuples
     env.globals.update(
         spec=spec,
         digest="",
         layouts=layouts,
         layout_names=layout_names,
-        tuples=layout.codec(whole, whole).tuples,
+        tuples=tuples,
+        cell_forms={cell.form: cell for cell in next(iter(tuples.values())).cells},
         views=(union, envelope),
         union=union,
         versions=versions,

@@ -66,6 +66,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return self.in_object and not self.required and self.when is None and not self.side
 
     @property
+    def element(self) -> str:
+        """What a list holds: `number`, `struct` or `tuple`; empty for a field that is not a list."""
+        if self.kind != "list":
+            return ""
+        item = self.fields[0]
+        return "struct" if item.name else "tuple" if item.kind == "tuple" else "number"
+
+    @property
     def in_object(self) -> bool:
         """Whether message objects have the field. Counts, lengths and literals are on the wire only."""
         return self.kind not in ("count", "length", "literal", "choice")
@@ -275,7 +283,11 @@ def _list_field(spec: Spec, element: str, field: Field, version: int | None) -> 
         owner = replace(field, source=struct.source, when=None)
         fields = _fields(spec, struct.fields, owner, version)
         return replace(field, kind="list", notation=f"{element}[]", fields=fields)
-    item = _plain_field(spec, Entry(type=element), replace(field, name="", when=None), version)
+    item = replace(field, name="", when=None)
+    if element in spec.tuples:
+        item = _tuple_field(spec, item)
+    else:
+        item = _plain_field(spec, Entry(type=element), item, version)
     return replace(field, kind="list", notation=f"{item.notation}[]", fields=(item,))
 
 
@@ -295,7 +307,7 @@ def _tuple_field(spec: Spec, field: Field) -> Field:
     return msgspec.structs.replace(
         field,
         kind="tuple",
-        notation=f"Byte1('{field.tag}'), {field.type}",
+        notation=f"Byte1('{field.tag}'), {field.type}" if field.tag else field.type,
         size=SIZES[tuples.count],
         cells=cells,
         type_doc=tuples.doc,

@@ -176,8 +176,10 @@ def _list_problems(protocol: Protocol, field: Field, value: Any, path: str) -> I
         yield path, f"a tuple is expected, not {_kind(value)}"
         return
     for i, item in enumerate(value):
-        if not field.fields[0].name:
+        if field.element == "number":
             yield from _integer_problems(field.fields[0], item, f"{path}[{i}]")
+        elif field.element == "tuple":
+            yield from _tuple_problems(field.fields[0], item, f"{path}[{i}]")
         elif type(item).__name__ != field.type:
             yield f"{path}[{i}]", f"a {field.type} is expected, not {_kind(item)}"
         else:

@@ -7,13 +7,18 @@ later protocol version adds with a known role.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
-from pgoutput import _protocols
+from pgoutput import _protocols, messages
+from pgoutput._layout import Field
 from pgoutput.messages import Message, MessageFlag, TupleData
+
+ROWS: Final = ("key", "old", "new")
+"""The meanings of fields that hold tuples, in the order of the wire."""
 
 CHANGES: Final = ("insert", "update", "delete", "truncate")
 """The roles of messages that change rows."""
@@ -32,6 +37,10 @@ ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, la
 _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     kind: {field.means: field.name for field in layout.members if field.means}
     for kind, layout in _LAYOUTS.items()
+}
+
+_ROW_FIELDS: Final[Mapping[type[Message], tuple[Field, ...]]] = {
+    kind: tuple(field for field in layout.members if field.means in ROWS) for kind, layout in _LAYOUTS.items()
 }
 
 
@@ -99,22 +108,73 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 
 def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
     """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
-    return _TUPLE_FIELDS[kind]
+    return tuple((field.name, field.kind == "list") for field in _ROW_FIELDS[kind])
 
 
-def tuples_of(message: Message) -> Iterator[tuple[str, TupleData]]:
-    """Yield path and cells of each tuple of a change: `new`, `old`, `key`, or items such as `new_rows[0]`."""
-    for name, is_list in _TUPLE_FIELDS[type(message)]:
-        value = getattr(message, name)
-        if is_list:
-            yield from ((f"{name}[{i}]", cells) for i, cells in enumerate(value or ()))
+@cache
+def fields(meaning: str) -> Mapping[str, Field]:
+    """Return the fields that have a meaning in any message class, by field name."""
+    members = (field for layout in _LAYOUTS.values() for field in layout.members)
+    return {field.name: field for field in members if field.means == meaning}
+
+
+def tags_of_field(name: str, meaning: str) -> frozenset[int]:
+    """Return the first bytes of the messages in which the field `name` has a meaning."""
+    return frozenset(ord(kind.wire_tag) for kind, names in _NAMES.items() if names.get(meaning) == name)
+
+
+def tuples(message: Message) -> Iterator[tuple[str, TupleData]]:
+    """Yield name and cells of each tuple of a change: `new`, or `new_rows[0]` for a tuple of a list."""
+    for field in _ROW_FIELDS[type(message)]:
+        value = getattr(message, field.name)
+        if field.kind == "list":
+            yield from ((f"{field.name}[{i}]", cells) for i, cells in enumerate(value))
         elif value is not None:
-            yield name, value
+            yield field.name, value
 
 
-_TUPLE_FIELDS: Final = {
-    kind: tuple(
-        (field.name, field.kind == "list") for field in layout.members if field.means in ("new", "old", "key")
-    )
-    for kind, layout in _LAYOUTS.items()
+def named_fields(
+    role: str, version: int, meanings: Mapping[str, Any]
+) -> tuple[type[Message], dict[str, Any]]:
+    """Return the class of a protocol version's messages with a role, and the values of its fields by name.
+
+    Args:
+        role: The role. Of several messages with the role, the first without a list of rows is taken.
+        version: The protocol version.
+        meanings: Values by meaning of the field; None for a field that the message does not contain. A field
+            that the version always sends, but whose meaning is not given, is zero or empty.
+    """
+    candidates = (one for one in _protocols.VERSIONS[version].messages if one.role == role)
+    layout = next(one for one in candidates if not any(field.element == "tuple" for field in one.fields))
+    kind = _protocols.CLASSES[layout.name]
+    values = {_NAMES[kind][meaning]: value for meaning, value in meanings.items()}
+    empty = {
+        field.name: _EMPTY[field.kind] if field.kind in _EMPTY else _first_member(field)
+        for field in layout.fields
+        if field.when is None and field.kind in (*_EMPTY, "enum")
+    }
+    return kind, empty | values
+
+
+_EMPTY: Final[Mapping[str, Any]] = {
+    "integer": 0,
+    "flags": 0,
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "rest": b"",
+    "list": (),
+    "tuple": (),
 }
+"""The zero or empty value of each kind of field, except enums."""
+
+
+def _first_member(field: Field) -> Any:
+    return getattr(messages, field.type)(next(iter(field.values)))
+
+
+def build(role: str, version: int, **meanings: Any) -> Message:
+    """Return a message of a protocol version with a role; fields whose meaning is not given are empty."""
+    kind, values = named_fields(role, version, meanings)
+    message: Message = kind(**values)
+    return message

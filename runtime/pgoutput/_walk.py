@@ -217,10 +217,13 @@ def _read_list(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
 
 
 def _read_tuple(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
-    tag = reader.integer(1, f"{path}.tag", f"Byte1('{field.tag}')")
-    if chr(tag) != field.tag:
-        raise reader.error(f"{path}.tag", f"'{field.tag}' is expected, {_character(tag)} is there", back=1)
-    yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", f"Byte1('{field.tag}')", field.tag, field.doc)
+    if field.tag is not None:
+        notation = f"Byte1('{field.tag}')"
+        tag = reader.integer(1, f"{path}.tag", notation)
+        if chr(tag) != field.tag:
+            text = f"'{field.tag}' is expected, {_character(tag)} is there"
+            raise reader.error(f"{path}.tag", text, back=1)
+        yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", notation, field.tag, field.doc)
     count = reader.integer(field.size, f"{path}.count", "the number of columns")
     notation, text = f"Int{field.size * 8}", "Number of columns."
     yield Piece(reader.pos - field.size, reader.pos, f"{path}.count", "", notation, count, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
-from pgoutput._roles import classes, field_name, meaning_of, tuples_of
+from pgoutput._roles import classes, field_name, meaning_of, tuples
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
@@ -17,7 +17,7 @@ def _wrong_column_count(state: StreamState, message: Message) -> Breach | None:
     known = state.relation_for(meaning_of(message, "relation"))
     if known is None:
         return None
-    for field, cells in tuples_of(message):
+    for field, cells in tuples(message):
         if len(cells) != known.width:
             relation = known.relation
             name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
@@ -104,7 +104,7 @@ def _old_missing(state: StreamState, message: Message) -> Breach | None:
 def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
     if state.options.binary is not False:
         return None
-    for field, cells in tuples_of(message):
+    for field, cells in tuples(message):
         if bytes in map(type, cells):
             i = [type(cell) for cell in cells].index(bytes)
             return f"{field}[{i}].tag", "the option `binary` was not requested"
