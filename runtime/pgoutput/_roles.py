@@ -21,6 +21,13 @@ CHANGES: Final = ("insert", "update", "delete", "truncate")
 OPENERS: Final = ("begin", "begin_prepare", "open_block")
 """The roles of messages that begin a transaction or a stream block."""
 
+COMMITS: Final = ("commit", "commit_streamed", "commit_prepared")
+"""The roles of messages that commit a transaction."""
+
+ENDS: Final = (*COMMITS, "prepare", "prepare_streamed", "rollback_prepared")
+"""The roles of messages after whose end LSN a client can continue. A rollback of a streamed transaction has
+no end LSN."""
+
 CLOSERS: Final = ("commit", "prepare", "close_block")
 """The roles of messages that end what a message with one of the roles `OPENERS` began."""
 
