@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from pgoutput import _protocols, envelope
+from pgoutput._build import fitted, neutral_bytes
 from pgoutput._layout import Field, sides
 from pgoutput.columns.assembly import IntegerArray, Integers, MessagePart, join_parts
 from pgoutput.columns.cells import Cells, bytes_part, cells_part, common_length
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Message
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS, LATEST_RELEASED
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
 """For each column, a mask that is true where a cell is UNCHANGED; None for a column without UNCHANGED
@@ -51,11 +52,16 @@ FieldColumn: TypeAlias = int | IntegerArray | pa.Array | TupleColumns
 each message."""
 
 
-def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.BinaryArray:
+def encode_batch(
+    kind: type[Message], proto_version: int = LATEST_RELEASED, **fields: FieldColumn | None
+) -> pa.BinaryArray:
     """Encode a batch of messages of one class. The messages are inside stream blocks if `xid` is given.
+
+    Fields without a column that the protocol version requires get a neutral value (0, empty).
 
     Args:
         kind: The message class.
+        proto_version: Protocol version of the messages. Envelopes have none.
         fields: The columns by field name; None for a field that the messages do not have.
 
     Raises:
@@ -67,9 +73,13 @@ def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.Binary
     present = {field: column for field, column in fields.items() if column is not None}
     rows = _common_rows(present)
     in_envelope = name in _protocols.ENVELOPE.by_name
-    encode = envelope.encode if in_envelope else CODECS[LATEST].encode
-    encode(kind(**{field: _sample(column) for field, column in present.items()}))
-    layout = (_protocols.ENVELOPE if in_envelope else _protocols.VERSIONS[LATEST]).by_name[name]
+    sample = kind(**{field: _sample(column) for field, column in present.items()})
+    if in_envelope:
+        envelope.encode(sample)
+        layout = _protocols.ENVELOPE.by_name[name]
+    else:
+        CODECS[proto_version].encode(fitted(sample, proto_version))
+        layout = _protocols.VERSIONS[proto_version].by_name[name]
     try:
         return join_parts([layout.tag.encode(), *_parts(layout.fields, present)], rows)
     except EncodeError as error:
@@ -96,10 +106,11 @@ def _sample(column: FieldColumn) -> Any:
 
 def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Iterator[MessagePart]:
     """Yield the parts of the messages that follow the tag byte, in the order of the wire."""
+    neutral = {one.name: neutral_bytes(one) for one in fields if one.when is None and one.kind != "choice"}
     for field in sides(tuple(fields)):
         column = columns.get(field.name)
-        if field.literal is not None:
-            yield field.literal.to_bytes(field.size)
+        if column is None:
+            yield neutral.get(field.name, b"")
         elif isinstance(column, TupleColumns):
             assert field.tag is not None
             yield field.tag.encode() + column.width.to_bytes(field.size)
@@ -110,7 +121,7 @@ def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Itera
             yield bytes_part(column, field.name)
         elif isinstance(column, int):
             yield column.to_bytes(field.size, signed=field.signed)
-        elif column is not None:
+        else:
             yield _integers_part(field, column)
 
 

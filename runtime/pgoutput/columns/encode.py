@@ -1,7 +1,4 @@
-"""Encode columns as messages: Insert, Update and Delete of one relation, Begin and Commit.
-
-The encoded bytes are the same in every protocol version.
-"""
+"""Encode columns as messages: Insert, Update and Delete of one relation, Begin and Commit."""
 
 from __future__ import annotations
 
@@ -12,13 +9,19 @@ import pyarrow as pa
 from pgoutput.columns.assembly import IntegerArray
 from pgoutput.columns.batch_encoder import Columns, Masks, TupleColumns, encode_batch
 from pgoutput.messages import Begin, Commit, Delete, Insert, Update
+from pgoutput.versions import LATEST_RELEASED
 
 Xid: TypeAlias = int | pa.Array | None
 """Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks."""
 
 
 def encode_inserts(
-    relation_oid: int, columns: Columns, *, unchanged: Masks | None = None, xid: Xid = None
+    relation_oid: int,
+    columns: Columns,
+    *,
+    unchanged: Masks | None = None,
+    xid: Xid = None,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return an Insert message for each row (logicalrep_write_insert).
 
@@ -29,6 +32,7 @@ def encode_inserts(
         unchanged: For each column a mask that is true where the cell is UNCHANGED (the column's value is then
             ignored), or None if no cell of the column is UNCHANGED.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
@@ -36,7 +40,9 @@ def encode_inserts(
         TypeError: PostgreSQL has no type for the values of a column.
         ValueError: The columns have different lengths.
     """
-    return encode_batch(Insert, xid=xid, relation_oid=relation_oid, new=TupleColumns(columns, unchanged))
+    return encode_batch(
+        Insert, proto_version, xid=xid, relation_oid=relation_oid, new=TupleColumns(columns, unchanged)
+    )
 
 
 def encode_updates(
@@ -47,6 +53,7 @@ def encode_updates(
     old: Columns | None = None,
     unchanged: Masks | None = None,
     xid: Xid = None,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return an Update message for each row (logicalrep_write_update).
 
@@ -61,6 +68,7 @@ def encode_updates(
         unchanged: For each column a mask that is true where the new cell is UNCHANGED, or None if no cell of
             the column is UNCHANGED.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
@@ -70,7 +78,7 @@ def encode_updates(
     """
     new = TupleColumns(columns, unchanged)
     before = {"key": _tuple(key), "old": _tuple(old)}
-    return encode_batch(Update, xid=xid, relation_oid=relation_oid, **before, new=new)
+    return encode_batch(Update, proto_version, xid=xid, relation_oid=relation_oid, **before, new=new)
 
 
 def encode_deletes(
@@ -79,6 +87,7 @@ def encode_deletes(
     key: Columns | None = None,
     old: Columns | None = None,
     xid: Xid = None,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return a Delete message for each row (logicalrep_write_delete).
 
@@ -87,6 +96,7 @@ def encode_deletes(
         key: The key tuples of the deleted rows, with NULL in the columns outside the replica identity.
         old: The whole deleted rows, in place of `key`, for REPLICA IDENTITY FULL.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
@@ -95,27 +105,38 @@ def encode_deletes(
         ValueError: The columns have different lengths.
     """
     before = {"key": _tuple(key), "old": _tuple(old)}
-    return encode_batch(Delete, xid=xid, relation_oid=relation_oid, **before)
+    return encode_batch(Delete, proto_version, xid=xid, relation_oid=relation_oid, **before)
 
 
-def encode_begins(final_lsns: IntegerArray, commit_times: IntegerArray, xids: IntegerArray) -> pa.BinaryArray:
+def encode_begins(
+    final_lsns: IntegerArray,
+    commit_times: IntegerArray,
+    xids: IntegerArray,
+    *,
+    proto_version: int = LATEST_RELEASED,
+) -> pa.BinaryArray:
     """Return a Begin message for each transaction (logicalrep_write_begin).
 
     Args:
         final_lsns: Commit LSN of each transaction.
         commit_times: Commit time of each transaction, in microseconds since 2000-01-01 00:00 UTC.
         xids: Xid of each transaction.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: A number does not fit into its field.
         TypeError: An array does not hold integers.
         ValueError: The arrays have different lengths.
     """
-    return encode_batch(Begin, final_lsn=final_lsns, commit_time=commit_times, xid=xids)
+    return encode_batch(Begin, proto_version, final_lsn=final_lsns, commit_time=commit_times, xid=xids)
 
 
 def encode_commits(
-    commit_lsns: IntegerArray, end_lsns: IntegerArray, commit_times: IntegerArray
+    commit_lsns: IntegerArray,
+    end_lsns: IntegerArray,
+    commit_times: IntegerArray,
+    *,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return a Commit message for each transaction (logicalrep_write_commit).
 
@@ -123,13 +144,16 @@ def encode_commits(
         commit_lsns: Commit LSN of each transaction.
         end_lsns: LSN of the end of each transaction.
         commit_times: Commit time of each transaction, in microseconds since 2000-01-01 00:00 UTC.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: A number does not fit into its field.
         TypeError: An array does not hold integers.
         ValueError: The arrays have different lengths.
     """
-    return encode_batch(Commit, commit_lsn=commit_lsns, end_lsn=end_lsns, commit_time=commit_times)
+    return encode_batch(
+        Commit, proto_version, commit_lsn=commit_lsns, end_lsn=end_lsns, commit_time=commit_times
+    )
 
 
 def _tuple(columns: Columns | None) -> TupleColumns | None:
