@@ -26,6 +26,13 @@ CHANGES: Final = ("insert", "update", "delete", "truncate")
 OPENERS: Final = ("begin", "begin_prepare", "open_block")
 """The roles of messages that begin a transaction or a stream block."""
 
+COMMITS: Final = ("commit", "commit_streamed", "commit_prepared")
+"""The roles of messages that commit a transaction."""
+
+ENDS: Final = (*COMMITS, "prepare", "prepare_streamed", "rollback_prepared")
+"""The roles of messages after whose end LSN a client can continue. A rollback of a streamed transaction has
+no end LSN."""
+
 CLOSERS: Final = ("commit", "prepare", "close_block")
 """The roles of messages that end what a message with one of the roles `OPENERS` began."""
 
@@ -171,10 +178,3 @@ _EMPTY: Final[Mapping[str, Any]] = {
 
 def _first_member(field: Field) -> Any:
     return getattr(messages, field.type)(next(iter(field.values)))
-
-
-def build(role: str, version: int, **meanings: Any) -> Message:
-    """Return a message of a protocol version with a role; fields whose meaning is not given are empty."""
-    kind, values = named_fields(role, version, meanings)
-    message: Message = kind(**values)
-    return message

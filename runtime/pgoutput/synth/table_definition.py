@@ -156,10 +156,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
             replica_identity=self.replica_identity,
             columns=tuple(
                 RelationColumn(
-                    ColumnFlag.KEY if column.number in identity else 0,
-                    column.name,
-                    column.type.oid,
-                    column.type.modifier,
+                    flags=ColumnFlag.KEY if column.number in identity else 0,
+                    name=column.name,
+                    type_oid=column.type.oid,
+                    type_modifier=column.type.modifier,
                 )
                 for column in self.published_columns
             ),
