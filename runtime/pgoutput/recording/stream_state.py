@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import messages
+from pgoutput._build import build
 from pgoutput._roles import CHANGES, ROLES, End, meaning_of, read_end, tags
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
@@ -204,20 +205,20 @@ class StreamState:
         for described in (*self._decoder.types.values(), *self._relations.values()):
             yield msgspec.structs.replace(described, xid=None)
         for prepared in self.prepared.values():
-            fields = (
-                prepared.prepare_lsn,
-                prepared.end_lsn,
-                prepared.prepare_time,
-                prepared.xid,
-                prepared.gid,
-            )
-            yield messages.BeginPrepare(*fields)
-            yield messages.Prepare(*fields)
+            fields: dict[str, Any] = {
+                "lsn": prepared.prepare_lsn,
+                "end_lsn": prepared.end_lsn,
+                "time": prepared.prepare_time,
+                "xid": prepared.xid,
+                "gid": prepared.gid,
+            }
+            yield build("begin_prepare", self._version, **fields)
+            yield build("prepare", self._version, **fields)
         current = self._tracker.current
         for transaction in self._tracker.streamed.values():
             if transaction is not current:
                 yield from _opening(transaction)
-                yield messages.StreamStop()
+                yield build("close_block", self._version)
         if current is not None and not self.skipping:
             yield from _opening(current)
 
@@ -309,10 +310,11 @@ class StreamState:
             transaction.rolled_back.append(meaning_of(event.message, "subxid"))
         return event.message
 
-    def _abort_instead(self, transaction: OpenTransaction, end: End) -> messages.StreamAbort:
+    def _abort_instead(self, transaction: OpenTransaction, end: End) -> Message:
         """Return a Stream Abort to store in place of a Stream Commit or Stream Prepare that repeats."""
-        tail = (end.lsn, end.time) if self._parallel else (None, None)
-        abort = messages.StreamAbort(transaction.xid, transaction.xid, *tail)
+        tail = {"lsn": end.lsn, "time": end.time} if self._parallel else {}
+        xid = transaction.xid
+        abort = build("abort_streamed", self._version, xid=xid, subxid=xid, **tail)
         self._end(abort, transaction, end.lsn, end.time)
         return abort
 
@@ -346,8 +348,15 @@ class StreamState:
         end = read_end(event.message)
         stored = self.prepared.get(end.gid)
         if stored is not None and end.end_lsn <= self._stored_lsn:  # sent again, with its Prepare
-            rollback = messages.RollbackPrepared(
-                stored.end_lsn, end.end_lsn, stored.prepare_time, end.time, stored.xid, end.gid
+            rollback = build(
+                "rollback_prepared",
+                self._version,
+                prepare_end_lsn=stored.end_lsn,
+                end_lsn=end.end_lsn,
+                prepare_time=stored.prepare_time,
+                time=end.time,
+                xid=stored.xid,
+                gid=end.gid,
             )
             return rollback if self._finish_prepared(rollback) else None
         if not self._finish_prepared(event.message):
