@@ -208,7 +208,7 @@ def annotation(field: Field, module: str = "") -> str:
         case "bytes" | "rest":
             return "bytes"
         case "list":
-            return f"tuple[{module + field.type if field.fields[0].name else 'int'}, ...]"
+            return f"tuple[{'int' if field.element == 'number' else module + field.type}, ...]"
     return module + field.type
 
 
@@ -240,6 +240,14 @@ def when_in_words(spec: Spec, when: str) -> str:
         return f"{text[0].lower()}{text[1:]} (protocol version {versions})"
     option, _, chosen = when.partition(" = ")
     return f"with `{when}` (protocol version {spec.options[option].values[chosen].versions})"
+
+
+def since(versions: str) -> str:
+    """Return a sentence with the protocol versions that have a value or bit; no text if all have it."""
+    gate = Gate.parse(versions)
+    if gate.last is not None:
+        return f" Only in protocol version {gate}."
+    return f" Since protocol version {gate.first}." if gate.first > 1 else ""
 
 
 def condition(when: str) -> str:

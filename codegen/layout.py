@@ -130,13 +130,14 @@ def codec(view: View, union: View) -> Codec:
     structs = {name: Part(one, layout(name, one)) for name, one in parts(view).items()}
     fields = [f for message in view.messages for f in (*message.members, *message.fields)]
     fields += [f for part in structs.values() for f in part.fields]
+    elements = [f.fields[0] for f in fields if f.kind == "list"]
     layouts = [one for _, one in messages] + [part.layout for part in structs.values()]
     here = {m.name: m.members for m in view.messages} | parts(view)
     whole = {m.name: m.members for m in union.messages} | parts(union)
     return Codec(
         structs=dict(sorted({run.name: run.format for one in layouts for run in one.runs}.items())),
         enums={f.type: f.values for f in fields if f.kind == "enum"},
-        tuples={f.type: f for f in fields if f.kind == "tuple"},
+        tuples={f.type: f for f in (*fields, *elements) if f.kind == "tuple"},
         parts=structs,
         messages=messages,
         absent={
@@ -149,8 +150,7 @@ def codec(view: View, union: View) -> Codec:
 def parts(view: View) -> dict[str, tuple[Field, ...]]:
     """Return the fields of each struct that repeats inside messages, by name of the struct."""
     fields = [field for message in view.messages for field in message.members]
-    lists = [field for field in fields if field.kind == "list" and field.fields[0].name]
-    return {field.type: field.fields for field in lists}
+    return {field.type: field.fields for field in fields if field.element == "struct"}
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -185,6 +185,8 @@ class Forms:
         self.messages: list[Form] = []
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
         """The view and the message layouts of each codec, by the codec's name: `v4` or `envelope`."""
+        self.enums: dict[str, Field] = {}
+        """A field with each distinct set of values of an enum, by the name of the table with these values."""
         whole = {m.name: m.members for m in union.messages} | parts(union)
         for label, view in views.items():
             for name, fields in parts(view).items():
@@ -198,6 +200,18 @@ class Forms:
     def part(self, field: Field) -> Form:
         """Return the layout of the elements of a list field."""
         return self._by_key[_key(field.type, field.fields)]
+
+    def enum(self, field: Field) -> str:
+        """Return the name of the table with a field's enum values, such as `REPLICA_IDENTITY`.
+
+        Versions with other values have a table of their own: `REPLICA_IDENTITY_2` and so on.
+        """
+        name = first = snake(field.type).upper()
+        number = 1
+        while self.enums.setdefault(name, field).values != field.values:
+            number += 1
+            name = f"{first}_{number}"
+        return name
 
     def _add(
         self,
@@ -215,6 +229,9 @@ class Forms:
             form = Form(f"{snake(name)}_{label}", name, tag, here, layout(name, fields), tuple(members))
             self._by_key[key] = form
             forms.append(form)
+            for field in here:
+                if field.kind == "enum":
+                    self.enum(field)
         return self._by_key[key]
 
 
@@ -226,5 +243,5 @@ def _bare(field: Field) -> Field:
     """Return a copy of a field without attributes that do not affect its bytes or value, such as `doc`."""
     inner = tuple(map(_bare, field.fields))
     return msgspec.structs.replace(
-        field, doc="", since=0, server="", source="", option=None, means=None, fields=inner
+        field, doc="", since=0, server="", source="", option=None, means=None, later={}, fields=inner
     )

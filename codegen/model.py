@@ -110,6 +110,7 @@ class EnumValue(_Record, frozen=True, kw_only=True):
     """A value of an enum; one character on the wire."""
 
     value: str
+    versions: GateText = "1+"
 
 
 class Enum(_Record, frozen=True, kw_only=True):
@@ -123,6 +124,7 @@ class FlagBit(_Record, frozen=True, kw_only=True):
     """A named bit of a flag field."""
 
     value: int
+    versions: GateText = "1+"
 
 
 class Flags(_Record, frozen=True, kw_only=True):
@@ -205,6 +207,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     modifier: Literal["none", "length", "bits", "precision", "numeric", "interval"]
     arrow: str
     spark: str
+    like: str | None = None
 
 
 class Protocol(msgspec.Struct, frozen=True):

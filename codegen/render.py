@@ -37,7 +37,7 @@ _FILTERS = (
     filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
     filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
-    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional,
+    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional, filters.since,
     filters.target, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
@@ -56,12 +56,14 @@ def render(spec: Spec) -> dict[str, str]:
     messages = union.messages + envelope.messages
     whole = View(protocol=versioned, version=None, messages=messages)
     layouts, layout_names = _distinct([*versions.values(), union, envelope])
+    tuples = layout.codec(whole, whole).tuples
     env.globals.update(
         spec=spec,
         digest="",
         layouts=layouts,
         layout_names=layout_names,
-        tuples=layout.codec(whole, whole).tuples,
+        tuples=tuples,
+        cell_forms={cell.form: cell for cell in next(iter(tuples.values())).cells},
         views=(union, envelope),
         union=union,
         versions=versions,

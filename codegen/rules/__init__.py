@@ -22,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     names.summaries,
     vocabulary.types_of_tables,
     vocabulary.oids,
+    vocabulary.likes,
     vocabulary.enums_and_flags,
     vocabulary.tuples,
     vocabulary.options_and_contexts,

@@ -11,6 +11,7 @@ from codegen.yamlfile import Place
 _FORMS = ("name", "count", "length", "one_of")
 _NOT_IN_CHOICE = ("type", "list_of", "tag", "literal", "when", "option", "source", "server", "doc")
 _NOT_IN_SIDE = ("when", "versions", "optional", "list_of", "one_of")
+_ELEMENTS = "integers, structs or tuples"
 _INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int32", "int64")
 
 
@@ -51,12 +52,12 @@ def types(spec: Spec) -> Iterator[Problem]:
                 yield from _type(spec, place, name, entry)
         elif entry.list_of in spec.scalars:
             if spec.scalars[entry.list_of].wire not in _INTEGERS:
-                text = f"a list of `{entry.list_of}` cannot be read; lists are of integers or structs"
+                text = f"a list of `{entry.list_of}` cannot be read; lists are of {_ELEMENTS}"
                 yield (*place, "list_of"), f"{name}: {text}"
-        elif entry.list_of is not None and entry.list_of not in spec.structs:
+        elif entry.list_of is not None and entry.list_of not in (spec.structs | spec.tuples):
             integers = [name for name, scalar in spec.scalars.items() if scalar.wire in _INTEGERS]
-            text = unknown("type", entry.list_of, [*integers, *spec.structs])
-            text = f"lists are of integers or structs: {text}"
+            text = unknown("type", entry.list_of, [*integers, *spec.structs, *spec.tuples])
+            text = f"lists are of {_ELEMENTS}: {text}"
             yield (*place, "list_of"), f"{name}: {text}"
 
 

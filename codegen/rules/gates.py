@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.model import Entry, Gate, Spec
+from codegen.model import Entry, EnumValue, FlagBit, Gate, Spec
 from codegen.rules.common import Problem, entries, label, unknown, walk
 from codegen.yamlfile import Place
 
@@ -30,6 +30,7 @@ def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
             yield ("options", option, "values", name), value
     for name, context in spec.contexts.items():
         yield ("contexts", name), context
+    yield from _values(spec)
     for name, tuples in spec.tuples.items():
         for form, cell in tuples.cells.items():
             yield ("tuples", name, "cells", form), cell
@@ -40,6 +41,15 @@ def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
         yield place, entry
     for name, builtin in spec.types.items():
         yield ("types", name), builtin
+
+
+def _values(spec: Spec) -> Iterator[tuple[Place, EnumValue | FlagBit]]:
+    for name, enum in spec.enums.items():
+        for member, value in enum.values.items():
+            yield ("enums", name, "values", member), value
+    for name, flags in spec.flags.items():
+        for member, bit in flags.bits.items():
+            yield ("flags", name, "bits", member), bit
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
@@ -65,6 +75,15 @@ def nested(spec: Spec) -> Iterator[Problem]:
     for name, context in spec.contexts.items():
         place = ("contexts", name, "versions")
         yield from _known(spec, place, name, Gate.parse(context.versions))
+    everywhere: dict[Place, bool] = {}
+    for place, member in _values(spec):
+        gate = Gate.parse(member.versions)
+        yield from _known(spec, (*place, "versions"), f"{place[1]}.{place[3]}", gate)
+        everywhere[place[:3]] = everywhere.get(place[:3], False) or gate == _EVERYTHING
+    for place, found in everywhere.items():
+        if not found:
+            what = "an enum needs a value" if place[0] == "enums" else "flags need a bit"
+            yield place, f"{place[1]}: {what} that all versions have"
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             place = ("messages", name)

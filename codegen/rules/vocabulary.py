@@ -50,6 +50,21 @@ def oids(spec: Spec) -> Iterator[Problem]:
             seen[oid] = name
 
 
+def likes(spec: Spec) -> Iterator[Problem]:
+    """Check that `like` names a type without `like` that has the same modifier, Arrow and Spark type."""
+    for name, builtin in spec.types.items():
+        if builtin.like is None:
+            continue
+        place, model = ("types", name, "like"), spec.types.get(builtin.like)
+        if model is None or model.like is not None:
+            yield place, f"{name}: `like` is the name of a type in `types` that has no `like` itself"
+            continue
+        for key in ("modifier", "arrow", "spark"):
+            wanted = getattr(model, key)
+            if getattr(builtin, key) != wanted:
+                yield ("types", name, key), f"{name}: `{key}` is `{wanted}` for a type like {builtin.like}"
+
+
 def enums_and_flags(spec: Spec) -> Iterator[Problem]:
     """Check that the values of an enum are distinct characters, and those of flags distinct bits."""
     for name, enum in spec.enums.items():

@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "a832a6bc174ab035":
+if _protocols.KERNEL != "15518b836e9d5403":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -1254,6 +1254,12 @@ cdef inline int append_bytes(Output* out, object data) except -1:
     return 0
 
 
+cdef inline int append_tag(Output* out, uint8_t tag) except -1:
+    want(out, 1)
+    write_uint8(out, tag)
+    return 0
+
+
 cdef object utf8(object text):
     """The bytes that a decoder gives as `text`."""
     try:
@@ -1282,11 +1288,10 @@ cdef inline int append_value(Output* out, uint8_t tag, int width, const void* da
     return 0
 
 
-cdef int encode_tuple_data(Output* out, uint8_t tag, object cells) except -1:
+cdef int encode_tuple_data(Output* out, object cells) except -1:
     if not isinstance(cells, (tuple, list)):
         raise ValueError
-    want(out, 3)
-    write_uint8(out, tag)
+    want(out, 2)
     write_uint16(out, fitting(len(cells), 2))
     for cell in cells:
         encode_tuple_data_cell(out, cell)
@@ -1301,11 +1306,9 @@ cdef inline int encode_tuple_data_cell(Output* out, object cell) except -1:
             raw = utf8(cell)
             append_value(out, 0x74, 4, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
     elif cell is None:
-        want(out, 1)
-        write_uint8(out, 0x6E)  # n
+        append_tag(out, 0x6E)  # n
     elif cell is UNCHANGED:
-        want(out, 1)
-        write_uint8(out, 0x75)  # u
+        append_tag(out, 0x75)  # u
     elif isinstance(cell, bytes):
         append_value(out, 0x62, 4, PyBytes_AS_STRING(cell), PyBytes_GET_SIZE(cell))
     else:
@@ -1327,8 +1330,7 @@ cdef int encode_relation_column_v1(Output* out, object item) except -1:
 
 
 cdef int encode_begin_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x42)  # B
+    append_tag(out, 0x42)  # B
     want(out, 20)
     write_uint64(out, PyNumber_Index(item.final_lsn))
     write_int64(out, PyNumber_Index(item.commit_time))
@@ -1337,8 +1339,7 @@ cdef int encode_begin_v1(Output* out, object item) except -1:
 
 
 cdef int encode_logical_message_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x4D)  # M
+    append_tag(out, 0x4D)  # M
     if item.xid is not None:
         raise ValueError
     want(out, 9)
@@ -1354,8 +1355,7 @@ cdef int encode_logical_message_v1(Output* out, object item) except -1:
 
 
 cdef int encode_commit_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x43)  # C
+    append_tag(out, 0x43)  # C
     want(out, 25)
     write_uint8(out, 0)
     write_uint64(out, PyNumber_Index(item.commit_lsn))
@@ -1365,8 +1365,7 @@ cdef int encode_commit_v1(Output* out, object item) except -1:
 
 
 cdef int encode_origin_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x4F)  # O
+    append_tag(out, 0x4F)  # O
     want(out, 8)
     write_uint64(out, PyNumber_Index(item.origin_lsn))
     append_bytes(out, write_string(item.name))
@@ -1374,8 +1373,7 @@ cdef int encode_origin_v1(Output* out, object item) except -1:
 
 
 cdef int encode_relation_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x52)  # R
+    append_tag(out, 0x52)  # R
     if item.xid is not None:
         raise ValueError
     want(out, 4)
@@ -1395,8 +1393,7 @@ cdef int encode_relation_v1(Output* out, object item) except -1:
 
 
 cdef int encode_type_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x59)  # Y
+    append_tag(out, 0x59)  # Y
     if item.xid is not None:
         raise ValueError
     want(out, 4)
@@ -1407,19 +1404,18 @@ cdef int encode_type_v1(Output* out, object item) except -1:
 
 
 cdef int encode_insert_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x49)  # I
+    append_tag(out, 0x49)  # I
     if item.xid is not None:
         raise ValueError
     want(out, 4)
     write_uint32(out, PyNumber_Index(item.relation_oid))
-    encode_tuple_data(out, 0x4E, item.new)  # N
+    append_tag(out, 0x4E)  # N
+    encode_tuple_data(out, item.new)
     return 0
 
 
 cdef int encode_update_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x55)  # U
+    append_tag(out, 0x55)  # U
     if item.xid is not None:
         raise ValueError
     want(out, 4)
@@ -1427,16 +1423,18 @@ cdef int encode_update_v1(Output* out, object item) except -1:
     if item.key is not None:
         if item.old is not None:
             raise ValueError
-        encode_tuple_data(out, 0x4B, item.key)  # K
+        append_tag(out, 0x4B)  # K
+        encode_tuple_data(out, item.key)
     elif item.old is not None:
-        encode_tuple_data(out, 0x4F, item.old)  # O
-    encode_tuple_data(out, 0x4E, item.new)  # N
+        append_tag(out, 0x4F)  # O
+        encode_tuple_data(out, item.old)
+    append_tag(out, 0x4E)  # N
+    encode_tuple_data(out, item.new)
     return 0
 
 
 cdef int encode_delete_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x44)  # D
+    append_tag(out, 0x44)  # D
     if item.xid is not None:
         raise ValueError
     want(out, 4)
@@ -1444,17 +1442,18 @@ cdef int encode_delete_v1(Output* out, object item) except -1:
     if item.key is not None:
         if item.old is not None:
             raise ValueError
-        encode_tuple_data(out, 0x4B, item.key)  # K
+        append_tag(out, 0x4B)  # K
+        encode_tuple_data(out, item.key)
     elif item.old is not None:
-        encode_tuple_data(out, 0x4F, item.old)  # O
+        append_tag(out, 0x4F)  # O
+        encode_tuple_data(out, item.old)
     else:
         raise ValueError
     return 0
 
 
 cdef int encode_truncate_v1(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x54)  # T
+    append_tag(out, 0x54)  # T
     if item.xid is not None:
         raise ValueError
     want(out, 5)
@@ -1471,8 +1470,7 @@ cdef int encode_truncate_v1(Output* out, object item) except -1:
 
 
 cdef int encode_logical_message_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x4D)  # M
+    append_tag(out, 0x4D)  # M
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
@@ -1489,8 +1487,7 @@ cdef int encode_logical_message_v2(Output* out, object item) except -1:
 
 
 cdef int encode_relation_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x52)  # R
+    append_tag(out, 0x52)  # R
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
@@ -1511,8 +1508,7 @@ cdef int encode_relation_v2(Output* out, object item) except -1:
 
 
 cdef int encode_type_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x59)  # Y
+    append_tag(out, 0x59)  # Y
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
@@ -1524,20 +1520,19 @@ cdef int encode_type_v2(Output* out, object item) except -1:
 
 
 cdef int encode_insert_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x49)  # I
+    append_tag(out, 0x49)  # I
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
     want(out, 4)
     write_uint32(out, PyNumber_Index(item.relation_oid))
-    encode_tuple_data(out, 0x4E, item.new)  # N
+    append_tag(out, 0x4E)  # N
+    encode_tuple_data(out, item.new)
     return 0
 
 
 cdef int encode_update_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x55)  # U
+    append_tag(out, 0x55)  # U
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
@@ -1546,16 +1541,18 @@ cdef int encode_update_v2(Output* out, object item) except -1:
     if item.key is not None:
         if item.old is not None:
             raise ValueError
-        encode_tuple_data(out, 0x4B, item.key)  # K
+        append_tag(out, 0x4B)  # K
+        encode_tuple_data(out, item.key)
     elif item.old is not None:
-        encode_tuple_data(out, 0x4F, item.old)  # O
-    encode_tuple_data(out, 0x4E, item.new)  # N
+        append_tag(out, 0x4F)  # O
+        encode_tuple_data(out, item.old)
+    append_tag(out, 0x4E)  # N
+    encode_tuple_data(out, item.new)
     return 0
 
 
 cdef int encode_delete_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x44)  # D
+    append_tag(out, 0x44)  # D
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
@@ -1564,17 +1561,18 @@ cdef int encode_delete_v2(Output* out, object item) except -1:
     if item.key is not None:
         if item.old is not None:
             raise ValueError
-        encode_tuple_data(out, 0x4B, item.key)  # K
+        append_tag(out, 0x4B)  # K
+        encode_tuple_data(out, item.key)
     elif item.old is not None:
-        encode_tuple_data(out, 0x4F, item.old)  # O
+        append_tag(out, 0x4F)  # O
+        encode_tuple_data(out, item.old)
     else:
         raise ValueError
     return 0
 
 
 cdef int encode_truncate_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x54)  # T
+    append_tag(out, 0x54)  # T
     if item.xid is not None:
         want(out, 4)
         write_uint32(out, PyNumber_Index(item.xid))
@@ -1592,8 +1590,7 @@ cdef int encode_truncate_v2(Output* out, object item) except -1:
 
 
 cdef int encode_stream_start_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x53)  # S
+    append_tag(out, 0x53)  # S
     want(out, 5)
     first_stream_segment = BOOL[item.first_stream_segment]
     write_uint32(out, PyNumber_Index(item.xid))
@@ -1602,14 +1599,12 @@ cdef int encode_stream_start_v2(Output* out, object item) except -1:
 
 
 cdef int encode_stream_stop_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x45)  # E
+    append_tag(out, 0x45)  # E
     return 0
 
 
 cdef int encode_stream_commit_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x63)  # c
+    append_tag(out, 0x63)  # c
     want(out, 29)
     write_uint32(out, PyNumber_Index(item.xid))
     write_uint8(out, 0)
@@ -1620,8 +1615,7 @@ cdef int encode_stream_commit_v2(Output* out, object item) except -1:
 
 
 cdef int encode_stream_abort_v2(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x41)  # A
+    append_tag(out, 0x41)  # A
     if item.abort_lsn is not None:
         raise ValueError
     if item.abort_time is not None:
@@ -1633,8 +1627,7 @@ cdef int encode_stream_abort_v2(Output* out, object item) except -1:
 
 
 cdef int encode_begin_prepare_v3(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x62)  # b
+    append_tag(out, 0x62)  # b
     want(out, 28)
     write_uint64(out, PyNumber_Index(item.prepare_lsn))
     write_uint64(out, PyNumber_Index(item.end_lsn))
@@ -1645,8 +1638,7 @@ cdef int encode_begin_prepare_v3(Output* out, object item) except -1:
 
 
 cdef int encode_prepare_v3(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x50)  # P
+    append_tag(out, 0x50)  # P
     want(out, 29)
     write_uint8(out, 0)
     write_uint64(out, PyNumber_Index(item.prepare_lsn))
@@ -1658,8 +1650,7 @@ cdef int encode_prepare_v3(Output* out, object item) except -1:
 
 
 cdef int encode_commit_prepared_v3(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x4B)  # K
+    append_tag(out, 0x4B)  # K
     want(out, 29)
     write_uint8(out, 0)
     write_uint64(out, PyNumber_Index(item.commit_lsn))
@@ -1671,8 +1662,7 @@ cdef int encode_commit_prepared_v3(Output* out, object item) except -1:
 
 
 cdef int encode_rollback_prepared_v3(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x72)  # r
+    append_tag(out, 0x72)  # r
     want(out, 37)
     write_uint8(out, 0)
     write_uint64(out, PyNumber_Index(item.prepare_end_lsn))
@@ -1685,8 +1675,7 @@ cdef int encode_rollback_prepared_v3(Output* out, object item) except -1:
 
 
 cdef int encode_stream_prepare_v3(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x70)  # p
+    append_tag(out, 0x70)  # p
     want(out, 29)
     write_uint8(out, 0)
     write_uint64(out, PyNumber_Index(item.prepare_lsn))
@@ -1698,8 +1687,7 @@ cdef int encode_stream_prepare_v3(Output* out, object item) except -1:
 
 
 cdef int encode_stream_abort_v4(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x41)  # A
+    append_tag(out, 0x41)  # A
     want(out, 8)
     write_uint32(out, PyNumber_Index(item.xid))
     write_uint32(out, PyNumber_Index(item.subxid))
@@ -1713,8 +1701,7 @@ cdef int encode_stream_abort_v4(Output* out, object item) except -1:
 
 
 cdef int encode_xlog_data_envelope(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x77)  # w
+    append_tag(out, 0x77)  # w
     want(out, 24)
     write_uint64(out, PyNumber_Index(item.wal_start))
     write_uint64(out, PyNumber_Index(item.wal_end))
@@ -1724,8 +1711,7 @@ cdef int encode_xlog_data_envelope(Output* out, object item) except -1:
 
 
 cdef int encode_primary_keepalive_envelope(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x6B)  # k
+    append_tag(out, 0x6B)  # k
     want(out, 17)
     reply_requested = BOOL[item.reply_requested]
     write_uint64(out, PyNumber_Index(item.wal_end))
@@ -1735,8 +1721,7 @@ cdef int encode_primary_keepalive_envelope(Output* out, object item) except -1:
 
 
 cdef int encode_primary_status_update_envelope(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x73)  # s
+    append_tag(out, 0x73)  # s
     want(out, 32)
     write_uint64(out, PyNumber_Index(item.wal_end))
     write_uint64(out, PyNumber_Index(item.oldest_xid))
@@ -1746,8 +1731,7 @@ cdef int encode_primary_status_update_envelope(Output* out, object item) except 
 
 
 cdef int encode_standby_status_update_envelope(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x72)  # r
+    append_tag(out, 0x72)  # r
     want(out, 33)
     reply_requested = BOOL[item.reply_requested]
     write_uint64(out, PyNumber_Index(item.written_lsn))
@@ -1759,8 +1743,7 @@ cdef int encode_standby_status_update_envelope(Output* out, object item) except 
 
 
 cdef int encode_hot_standby_feedback_envelope(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x68)  # h
+    append_tag(out, 0x68)  # h
     want(out, 24)
     write_int64(out, PyNumber_Index(item.send_time))
     write_uint32(out, PyNumber_Index(item.xmin))
@@ -1771,8 +1754,7 @@ cdef int encode_hot_standby_feedback_envelope(Output* out, object item) except -
 
 
 cdef int encode_primary_status_request_envelope(Output* out, object item) except -1:
-    want(out, 1)
-    write_uint8(out, 0x70)  # p
+    append_tag(out, 0x70)  # p
     want(out, 8)
     write_int64(out, PyNumber_Index(item.send_time))
     return 0
@@ -2256,7 +2238,8 @@ cdef class Index:
 
         Names are those of fields; a string or bytes has its offset under its own name, and its size under
         `…_size`. A tuple has the number of its first cell, -1 where it is not there (the second buffer does
-        not say so), and `…_size` cells.
+        not say so), and `…_size` cells. A list of `…_count` tuples has the number of the first cell of its first
+        tuple, and `…_size` cells in each tuple, or -1 if the tuples have different numbers of cells.
 
         Returns:
             None if no message has it.
@@ -2308,10 +2291,23 @@ cdef void _forget(Index index, Py_ssize_t row, Py_ssize_t kinds) noexcept nogil:
     index.cell_places.size = 4 * kinds
 
 
-cdef inline const uint8_t* _index_tuple(
+cdef inline const uint8_t* _index_tuple_data(
     Index index, Py_ssize_t row, const uint8_t* at, const uint8_t* end, int slot
 ) noexcept nogil:
     """The cells of a tuple; gives where it ends, NULL where it does not fit. Its size stands in the next slot."""
+    cdef Py_ssize_t first = index.kind_bytes.size
+    if index.values[slot] == NULL and not (_open_slot(index, slot, 255) and _open_slot(index, slot + 1, 0)):
+        return NULL
+    index.values[slot][row] = first
+    at = _index_tuple_data_cells(index, at, end)
+    index.values[slot + 1][row] = index.kind_bytes.size - first
+    return at
+
+
+cdef inline const uint8_t* _index_tuple_data_cells(
+    Index index, const uint8_t* at, const uint8_t* end
+) noexcept nogil:
+    """The cells of a tuple; gives where it ends, NULL where it does not fit."""
     cdef const uint8_t* data = index.data
     cdef uint8_t* kinds
     cdef uint32_t* places
@@ -2327,10 +2323,6 @@ cdef inline const uint8_t* _index_tuple(
     if not reserve(index.kind_bytes, count) or not reserve(index.cell_places, 4 * count):
         index.lacks_memory = True
         return NULL
-    if index.values[slot] == NULL and not (_open_slot(index, slot, 255) and _open_slot(index, slot + 1, 0)):
-        return NULL
-    index.values[slot][row] = index.kind_bytes.size
-    index.values[slot + 1][row] = count
     kinds = index.kind_bytes.data + index.kind_bytes.size
     places = <uint32_t*>(index.cell_places.data + index.cell_places.size)
     index.kind_bytes.size += count
@@ -2364,6 +2356,8 @@ cdef inline const uint8_t* _index_tuple(
         else:
             return NULL
     return at
+
+
 
 
 cdef const uint8_t* _pass_relation_column_v1(const uint8_t* at, const uint8_t* end) noexcept nogil:
@@ -2544,7 +2538,7 @@ cdef bint _index_insert_v1(Index index, Py_ssize_t row, const uint8_t* at, const
     at += 4
     if at == end or at[0] != 0x4E:  # N
         return False
-    at = _index_tuple(index, row, at + 1, end, _OF_NEW)
+    at = _index_tuple_data(index, row, at + 1, end, _OF_NEW)
     if at == NULL:
         return False
     return at == end
@@ -2557,16 +2551,16 @@ cdef bint _index_update_v1(Index index, Py_ssize_t row, const uint8_t* at, const
         return False
     at += 4
     if at < end and at[0] == 0x4B:  # K
-        at = _index_tuple(index, row, at + 1, end, _OF_KEY)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_KEY)
         if at == NULL:
             return False
     elif at < end and at[0] == 0x4F:  # O
-        at = _index_tuple(index, row, at + 1, end, _OF_OLD)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_OLD)
         if at == NULL:
             return False
     if at == end or at[0] != 0x4E:  # N
         return False
-    at = _index_tuple(index, row, at + 1, end, _OF_NEW)
+    at = _index_tuple_data(index, row, at + 1, end, _OF_NEW)
     if at == NULL:
         return False
     return at == end
@@ -2579,11 +2573,11 @@ cdef bint _index_delete_v1(Index index, Py_ssize_t row, const uint8_t* at, const
         return False
     at += 4
     if at < end and at[0] == 0x4B:  # K
-        at = _index_tuple(index, row, at + 1, end, _OF_KEY)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_KEY)
         if at == NULL:
             return False
     elif at < end and at[0] == 0x4F:  # O
-        at = _index_tuple(index, row, at + 1, end, _OF_OLD)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_OLD)
         if at == NULL:
             return False
     else:
@@ -2745,7 +2739,7 @@ cdef bint _index_insert_v2(Index index, Py_ssize_t row, const uint8_t* at, const
     at += 4
     if at == end or at[0] != 0x4E:  # N
         return False
-    at = _index_tuple(index, row, at + 1, end, _OF_NEW)
+    at = _index_tuple_data(index, row, at + 1, end, _OF_NEW)
     if at == NULL:
         return False
     return at == end
@@ -2764,16 +2758,16 @@ cdef bint _index_update_v2(Index index, Py_ssize_t row, const uint8_t* at, const
         return False
     at += 4
     if at < end and at[0] == 0x4B:  # K
-        at = _index_tuple(index, row, at + 1, end, _OF_KEY)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_KEY)
         if at == NULL:
             return False
     elif at < end and at[0] == 0x4F:  # O
-        at = _index_tuple(index, row, at + 1, end, _OF_OLD)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_OLD)
         if at == NULL:
             return False
     if at == end or at[0] != 0x4E:  # N
         return False
-    at = _index_tuple(index, row, at + 1, end, _OF_NEW)
+    at = _index_tuple_data(index, row, at + 1, end, _OF_NEW)
     if at == NULL:
         return False
     return at == end
@@ -2792,11 +2786,11 @@ cdef bint _index_delete_v2(Index index, Py_ssize_t row, const uint8_t* at, const
         return False
     at += 4
     if at < end and at[0] == 0x4B:  # K
-        at = _index_tuple(index, row, at + 1, end, _OF_KEY)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_KEY)
         if at == NULL:
             return False
     elif at < end and at[0] == 0x4F:  # O
-        at = _index_tuple(index, row, at + 1, end, _OF_OLD)
+        at = _index_tuple_data(index, row, at + 1, end, _OF_OLD)
         if at == NULL:
             return False
     else:
@@ -3091,23 +3085,25 @@ _INDEXERS[4][0x72] = _index_rollback_prepared_v3  # r
 _INDEXERS[4][0x70] = _index_stream_prepare_v3  # p
 
 
-def find_tuples(Index index not None, str name, const int64_t[::1] keys, const int64_t[::1] numbers):
-    """The tuples that messages call so, and of which relation each is.
+def find_tuples(
+    const int64_t[::1] first, const int64_t[::1] oids, const int64_t[::1] keys, const int64_t[::1] numbers
+):
+    """The tuples of messages, and of which relation each is.
 
     Args:
-        index: The messages.
-        name: `new`, `old` or `key`.
+        first: By message the number of the first cell of the tuple; -1 where there is none.
+        oids: By message the OID of the relation.
         keys: Where relations begin to hold, in order: an OID, 31 bits to the left, and a row, from 1.
         numbers: Theirs.
 
     Returns:
         Three buffers of int64: the rows of the tuples, their first cells, and the number of the last relation of
         the OID that begins before; -1 where there is none.
+
+    Raises:
+        ValueError: `oids` has not an entry for each message.
     """
-    cdef int slot = _SLOT_NAMES.index(name)
-    cdef const int64_t* first = index.values[slot]
-    cdef const int64_t* oids = index.values[_OF_RELATION_OID]
-    cdef Py_ssize_t room = 8 * index.rows if first != NULL else 0, n = 0, row, low, high, middle
+    cdef Py_ssize_t room = 8 * first.shape[0], n = 0, row, low, high, middle
     cdef Py_ssize_t n_keys = min(keys.shape[0], numbers.shape[0]), before = -1
     cdef Buffer rows = new_buffer(room)
     cdef Buffer firsts = new_buffer(room)
@@ -3116,8 +3112,10 @@ def find_tuples(Index index not None, str name, const int64_t[::1] keys, const i
     cdef int64_t* first_of = <int64_t*>firsts.data
     cdef int64_t* relation_of = <int64_t*>relations.data
     cdef int64_t key
+    if oids.shape[0] != first.shape[0]:
+        raise ValueError("oids has an entry for each message")
     with nogil:
-        for row in range(index.rows if room else 0):
+        for row in range(first.shape[0]):
             if first[row] < 0:
                 continue
             key = oids[row] << 31 | (row + 1)

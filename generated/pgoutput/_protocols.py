@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "a832a6bc174ab035"
+KERNEL: Final = "15518b836e9d5403"
 """Digest of the kernel's source. A compiled kernel with another digest refuses to be imported."""
 
 _TUPLE_DATA = (
@@ -49,6 +49,9 @@ _TUPLE_DATA = (
         length_size=4,
     ),
 )
+
+CELLS: Final[Mapping[str, Cell]] = {cell.form: cell for cell in _TUPLE_DATA}
+"""Layouts of the forms of a cell, by form: null, unchanged, text and binary. Tags are equal in all tuples."""
 
 _BEGIN: Final = Message(
     name="Begin",

@@ -25,6 +25,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     length_size: int = 0
     """Size of the length field before the value, in bytes; 0 if a cell of this form has no value."""
 
+    @property
+    def code(self) -> int:
+        """The tag as its ASCII code."""
+        return ord(self.tag)
+
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     """Layout of one field of a message on the wire."""
@@ -55,7 +60,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     literal: int | None = None
     """The only valid value of a field of kind `literal`; None for other kinds."""
     tag: str | None = None
-    """Tag byte that precedes a tuple on the wire, as a character; None if the field is not a tuple."""
+    """Tag byte that precedes a tuple on the wire, as a character; None if no tag precedes the field."""
     means: str | None = None
     """What the field tells about the transaction, row or relation, such as `xid` or `end_lsn`; None if the
     runtime does not use the field."""
@@ -65,16 +70,40 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all alternatives of a choice may be absent."""
     values: Mapping[str, str] = {}
     """Names of the values of an enum, by value, or of the bits of a flags field, by bit."""
+    later: Mapping[str, int] = {}
+    """First protocol version of each value or bit that this version does not have yet."""
     fields: tuple[Field, ...] = ()
     """Alternatives of a choice, or fields of each element of a list (one field without a name if the elements
-    are numbers)."""
+    are numbers or tuples)."""
     cells: tuple[Cell, ...] = ()
     """Forms that the cells of a tuple can have."""
+
+    @property
+    def element(self) -> Literal["number", "struct", "tuple"] | None:
+        """What the elements of a list are; None if the field is not a list."""
+        if self.kind != "list":
+            return None
+        item = self.fields[0]
+        return "struct" if item.name else "tuple" if item.kind == "tuple" else "number"
+
+    @property
+    def holds_tuples(self) -> bool:
+        """Whether the field is a tuple or a list of tuples."""
+        return self.kind == "tuple" or self.element == "tuple"
 
     @property
     def mask(self) -> int:
         """Number in which all valid bits of a flags field are set."""
         return sum(int(bit) for bit in self.values)
+
+    def hint(self, value: int) -> str:
+        """Return the end of an error text: since which version the enum value or the bits `value` exist."""
+        for key, version in self.later.items():
+            if self.kind == "enum" and value == ord(key):
+                return f": it came with version {version}"
+            if self.kind == "flags" and value & int(key):
+                return f": {int(key):#04x} came with version {version}"
+        return ""
 
 
 def sides(fields: tuple[Field, ...]) -> Iterator[Field]:

@@ -6,17 +6,32 @@ later protocol version adds with a known role.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
-from pgoutput import _protocols
-from pgoutput.messages import Message
+import msgspec
+
+from pgoutput import _protocols, messages
+from pgoutput._layout import Field
+from pgoutput.messages import Message, MessageFlag, TupleData
+
+ROWS: Final = ("key", "old", "new")
+"""The meanings of fields that hold tuples, in the order of the wire."""
 
 CHANGES: Final = ("insert", "update", "delete", "truncate")
 """The roles of messages that change rows."""
 
 OPENERS: Final = ("begin", "begin_prepare", "open_block")
 """The roles of messages that begin a transaction or a stream block."""
+
+COMMITS: Final = ("commit", "commit_streamed", "commit_prepared")
+"""The roles of messages that commit a transaction."""
+
+ENDS: Final = (*COMMITS, "prepare", "prepare_streamed", "rollback_prepared")
+"""The roles of messages after whose end LSN a client can continue. A rollback of a streamed transaction has
+no end LSN."""
 
 CLOSERS: Final = ("commit", "prepare", "close_block")
 """The roles of messages that end what a message with one of the roles `OPENERS` began."""
@@ -29,6 +44,10 @@ ROLES: Final[Mapping[type[Message], str]] = {kind: str(layout.role) for kind, la
 _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     kind: {field.means: field.name for field in layout.members if field.means}
     for kind, layout in _LAYOUTS.items()
+}
+
+_ROW_FIELDS: Final[Mapping[type[Message], tuple[Field, ...]]] = {
+    kind: tuple(field for field in layout.members if field.means in ROWS) for kind, layout in _LAYOUTS.items()
 }
 
 
@@ -47,7 +66,115 @@ def field_name(kind: type[Message], meaning: str) -> str | None:
     return _NAMES[kind].get(meaning)
 
 
+def has_role(message: Message | None, *roles: str) -> bool:
+    """Return whether a message has one of these roles; False for None."""
+    return message is not None and ROLES[type(message)] in roles
+
+
 def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
     name = _NAMES[type(message)].get(meaning)
     return None if name is None else getattr(message, name)
+
+
+def is_transactional(message: Message) -> bool:
+    """Return whether a payload message belongs to the open transaction; True if it has no flags."""
+    flags = meaning_of(message, "transactional")
+    return flags is None or bool(flags & MessageFlag.TRANSACTIONAL)
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """What a message says about a transaction's end; a field that the message lacks is None."""
+
+    lsn: Any = None
+    """LSN at the start of the WAL record that ends the transaction."""
+    end_lsn: Any = None
+    """LSN at the end of that WAL record."""
+    time: Any = None
+    """Time of the end, in microseconds since 2000-01-01 00:00 UTC."""
+    xid: Any = None
+    gid: Any = None
+    """Global identifier of a prepared transaction."""
+
+
+def read_end(message: Message) -> End:
+    """Return what a message says about the end of its transaction; a Begin already says it."""
+    return _END_READERS[type(message)](message)
+
+
+def _end_reader(names: Mapping[str, str]) -> Callable[[Any], End]:
+    fields = [names.get(meaning) for meaning in End.__struct_fields__]
+    if len(fields) - fields.count(None) > 1 and None not in fields[: len(fields) - fields.count(None)]:
+        values = attrgetter(*(field for field in fields if field))  # faster than one field after the other
+        return lambda message: End(*values(message))
+    return lambda message: End(*[None if field is None else getattr(message, field) for field in fields])
+
+
+_END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items()}
+
+
+def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
+    return tuple((field.name, field.kind == "list") for field in _ROW_FIELDS[kind])
+
+
+@cache
+def fields(meaning: str) -> Mapping[str, Field]:
+    """Return the fields that have a meaning in any message class, by field name."""
+    members = (field for layout in _LAYOUTS.values() for field in layout.members)
+    return {field.name: field for field in members if field.means == meaning}
+
+
+def tags_of_field(name: str, meaning: str) -> frozenset[int]:
+    """Return the first bytes of the messages in which the field `name` has a meaning."""
+    return frozenset(ord(kind.wire_tag) for kind, names in _NAMES.items() if names.get(meaning) == name)
+
+
+def tuples(message: Message) -> Iterator[tuple[str, TupleData]]:
+    """Yield name and cells of each tuple of a change: `new`, or `new_rows[0]` for a tuple of a list."""
+    for field in _ROW_FIELDS[type(message)]:
+        value = getattr(message, field.name)
+        if field.kind == "list":
+            yield from ((f"{field.name}[{i}]", cells) for i, cells in enumerate(value))
+        elif value is not None:
+            yield field.name, value
+
+
+def named_fields(
+    role: str, version: int, meanings: Mapping[str, Any]
+) -> tuple[type[Message], dict[str, Any]]:
+    """Return the class of a protocol version's messages with a role, and the values of its fields by name.
+
+    Args:
+        role: The role. Of several messages with the role, the first without a list of rows is taken.
+        version: The protocol version.
+        meanings: Values by meaning of the field; None for a field that the message does not contain. A field
+            that the version always sends, but whose meaning is not given, is zero or empty.
+    """
+    candidates = (one for one in _protocols.VERSIONS[version].messages if one.role == role)
+    layout = next(one for one in candidates if not any(field.element == "tuple" for field in one.fields))
+    kind = _protocols.CLASSES[layout.name]
+    values = {_NAMES[kind][meaning]: value for meaning, value in meanings.items()}
+    empty = {
+        field.name: _EMPTY[field.kind] if field.kind in _EMPTY else _first_member(field)
+        for field in layout.fields
+        if field.when is None and field.kind in (*_EMPTY, "enum")
+    }
+    return kind, empty | values
+
+
+_EMPTY: Final[Mapping[str, Any]] = {
+    "integer": 0,
+    "flags": 0,
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "rest": b"",
+    "list": (),
+    "tuple": (),
+}
+"""The zero or empty value of each kind of field, except enums."""
+
+
+def _first_member(field: Field) -> Any:
+    return getattr(messages, field.type)(next(iter(field.values)))

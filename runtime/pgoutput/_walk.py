@@ -177,14 +177,15 @@ def _read_enum(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if chr(value) not in field.values:
         known = ", ".join(f"'{one}'" for one in field.values)
-        raise reader.error(path, f"one of {known} is expected, {_character(value)} is there", back=field.size)
+        text = f"one of {known} is expected, {_character(value)} is there{field.hint(value)}"
+        raise reader.error(path, text, back=field.size)
     yield reader.piece(field.size, path, field, chr(value), field.values[chr(value)])
 
 
 def _read_flags(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if value & ~field.mask:
-        text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there"
+        text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there{field.hint(value)}"
         raise reader.error(path, text, back=field.size)
     names = [name for bit, name in field.values.items() if value & int(bit)]
     yield reader.piece(field.size, path, field, value, " and ".join(names) or "none")
@@ -216,10 +217,13 @@ def _read_list(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
 
 
 def _read_tuple(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
-    tag = reader.integer(1, f"{path}.tag", f"Byte1('{field.tag}')")
-    if chr(tag) != field.tag:
-        raise reader.error(f"{path}.tag", f"'{field.tag}' is expected, {_character(tag)} is there", back=1)
-    yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", f"Byte1('{field.tag}')", field.tag, field.doc)
+    if field.tag is not None:
+        notation = f"Byte1('{field.tag}')"
+        tag = reader.integer(1, f"{path}.tag", notation)
+        if chr(tag) != field.tag:
+            text = f"'{field.tag}' is expected, {_character(tag)} is there"
+            raise reader.error(f"{path}.tag", text, back=1)
+        yield Piece(reader.pos - 1, reader.pos, f"{path}.tag", "", notation, field.tag, field.doc)
     count = reader.integer(field.size, f"{path}.count", "the number of columns")
     notation, text = f"Int{field.size * 8}", "Number of columns."
     yield Piece(reader.pos - field.size, reader.pos, f"{path}.count", "", notation, count, text)

@@ -75,8 +75,10 @@ def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:
 def _to_value(field: Field, value: Any) -> Any:
     if field.kind == "tuple":
         return [_to_cell(cell) for cell in value]
-    if field.kind == "list" and field.fields[0].name:
+    if field.element == "struct":
         return [_to_object(field.fields, item) for item in value]
+    if field.element == "tuple":
+        return [_to_value(field.fields[0], cells) for cells in value]
     if field.kind == "list":
         return list(value)
     if field.type == "lsn":
@@ -124,11 +126,14 @@ def _from_value(field: Field, value: Any, root: str, path: str) -> Any:
     try:
         if field.kind == "tuple":
             return tuple(_from_cells(_array(value), root, path))
-        if field.kind == "list" and field.fields[0].name:
+        if field.element == "struct":
             items = enumerate(_array(value))
             return tuple(
                 _from_object(field.type, field.fields, item, root, f"{path}[{i}].") for i, item in items
             )
+        if field.element == "tuple":
+            items = enumerate(_array(value))
+            return tuple(_from_value(field.fields[0], item, root, f"{path}[{i}]") for i, item in items)
         if field.kind == "list":
             return tuple(_array(value))
         if field.kind == "enum":

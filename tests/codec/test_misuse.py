@@ -41,7 +41,7 @@ def test_tables_refuse_other_types_than_transactions_and_changes() -> None:
     with pytest.raises(TypeError, match="a Transaction is expected, not XLogData"):
         Tables().apply(ENVELOPE)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="an Insert, Update or Delete is expected, not Relation"):
-        Table(RELATION).apply(RELATION, RELATION)  # type: ignore[arg-type]
+        Table(RELATION).apply(RELATION, RELATION)
 
 
 def test_decoders_and_checkers_refuse_other_types() -> None:

@@ -80,7 +80,9 @@ def calls(draw: st.DrawFn) -> Callable[[], pa.Array]:
     oid = draw(st.sampled_from([1, (1 << 32) - 1, 1 << 32]))
     some_xids = pa.array(draw(st.lists(st.integers(-1, 1 << 32), min_size=rows, max_size=rows)), pa.int64())
     options: dict[str, Any] = {"xid": draw(st.sampled_from([None, 0, (1 << 32) - 1, some_xids]))}
-    before = {name: draw(tuples(rows)) for name in draw(st.sampled_from([(), ("key",), ("old",)]))}
+    before: dict[str, Any] = {
+        name: draw(tuples(rows)) for name in draw(st.sampled_from([(), ("key",), ("old",)]))
+    }
     if draw(st.integers(0, 3)) == 0:
         return lambda: encode_deletes(oid, **before, **options)
     new = draw(tuples(rows))

@@ -68,9 +68,10 @@ def test_messages_equal_those_of_the_codec(table: Any, oid: int) -> None:
     assert inserts.to_pylist() == expected(m.Insert, [{"relation_oid": oid, "new": one} for one in new], xid)
     for name in ("key", "old"):
         rows: list[dict[str, Any]] = [{"relation_oid": oid, name: one} for one in old]
-        deletes = encode_deletes(oid, **{name: before}, xid=given_xid)
+        identity: dict[str, Any] = {name: before}
+        deletes = encode_deletes(oid, **identity, xid=given_xid)
         assert deletes.to_pylist() == expected(m.Delete, rows, xid)
-        updates = encode_updates(oid, columns_, **{name: before}, unchanged=mask, xid=given_xid)
+        updates = encode_updates(oid, columns_, **identity, unchanged=mask, xid=given_xid)
         assert updates.to_pylist() == expected(
             m.Update, [row | {"new": one} for row, one in zip(rows, new, strict=True)], xid
         )

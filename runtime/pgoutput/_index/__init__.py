@@ -7,7 +7,14 @@
 change belongs to.
 """
 
-from pgoutput._index.base import IS_SCHEMA_MESSAGE, MessageIndex, TupleLocations, mask_out, tag_mask
+from pgoutput._index.base import (
+    IS_SCHEMA_MESSAGE,
+    MessageIndex,
+    TupleLocations,
+    mask_out,
+    ordinals,
+    tag_mask,
+)
 from pgoutput._index.kernel import KernelIndex
 from pgoutput._index.message_columns import letters, message_columns, scatter
 from pgoutput._index.pure import PureIndex
@@ -35,6 +42,7 @@ __all__ = [
     "mask_out",
     "message_columns",
     "misfits",
+    "ordinals",
     "read_column",
     "read_texts",
     "scatter",

@@ -1,25 +1,27 @@
 """The interface of an index of a batch of messages.
 
 `MessageIndex` knows where the fields and cells of each message are. The index is built in one pass over the
-batch, which also checks the messages as the codecs do. All cells of the batch are numbered from 0, in the
-order of the wire; columns of cells are read on demand, by these numbers. `KernelIndex` is built by the
-compiled kernel, without the GIL and without an object per message. `PureIndex` is the reference
-implementation.
+batch, which also checks the messages as the codecs do. All cells of the batch, also those in lists of tuples,
+are numbered from 0, in the order of the wire; columns of cells are read on demand, by these numbers.
+`KernelIndex` is built by the compiled kernel, without the GIL and without an object per message. `PureIndex`
+is the reference implementation.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgoutput import _roles
 from pgoutput._arrays import Mask, Numbers
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message, Relation, Type
+from pgoutput.messages import Cell, Message
 
 
 class FieldValues(NamedTuple):
@@ -44,6 +46,19 @@ class PartialArray(NamedTuple):
 RANK_BITS: Final = 31
 """Number of low bits for the rank (a number that orders messages) in a schema version's sort key; the higher
 bits are the relation OID."""
+
+
+class MessageTuples(NamedTuple):
+    """Where the new, old or key tuples of each message are; each array has one item per message."""
+
+    first: Numbers
+    """For each message, the index of its first tuple's first cell among all cells of the batch; -1 without
+    tuples."""
+    widths: Numbers
+    """For each message, the number of cells of each of its tuples; -1 if the tuples of a list differ."""
+    counts: Numbers | None
+    """For each message, the number of its tuples, 1 without tuples; None if no message has a list of tuples.
+    The cells of a list's tuples are consecutive."""
 
 
 class TupleLocations(NamedTuple):
@@ -89,33 +104,89 @@ class MessageIndex(ABC):
         """Return a string or bytes field, such as `gid` or `content`, of all messages of the batch."""
 
     @abstractmethod
-    def first(self, name: str) -> Numbers:
-        """Return the number of the first cell of each message's new, old or key tuple (`name`), else -1.
+    def has_tuples(self, name: str) -> bool:
+        """Return whether a message of the batch has the field `name`, a tuple or a list of tuples."""
 
-        Args:
-            name: `new`, `old` or `key`.
-        """
+    @abstractmethod
+    def first(self, name: str) -> Numbers:
+        """Return the number of the first cell of each message's tuple or list of tuples `name`, else -1."""
 
     @abstractmethod
     def width(self, name: str) -> Numbers:
-        """Return the number of cells in each message's new, old or key tuple (`name`); 0 if absent.
+        """Return the number of cells in each message's tuple `name`, or in each tuple of its list `name`.
 
-        Args:
-            name: `new`, `old` or `key`.
+        The number is 0 if the message lacks the field, and -1 if the tuples of the list have different
+        numbers of cells.
         """
 
-    def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where all new, old or key tuples (`name`) are, and the schema version of each tuple.
+    @abstractmethod
+    def count(self, name: str) -> Numbers:
+        """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
+
+    def meaning(self, meaning: str, rows: Numbers | None = None) -> FieldValues:
+        """Return the fixed-width field with a meaning, such as `relation` or `subxid`.
 
         Args:
-            name: `new`, `old` or `key`.
+            meaning: The meaning.
+            rows: Rows of the messages to return; None for all messages of the batch.
+        """
+        (name, _), *others = _fields_by_meaning(meaning)
+        field = self.field(name)
+        if others and rows is None:
+            rows = np.arange(len(self))
+        if rows is None:
+            return field
+        values, present = field.values[rows], field.present[rows]
+        for name, has_field in others:
+            if (other := has_field[self.tags[rows]]).any():
+                field = self.field(name)
+                values[other], present[other] = field.values[rows[other]], field.present[rows[other]]
+        return FieldValues(values, present)
+
+    def tuples(self, meaning: str) -> MessageTuples | None:
+        """Return where the tuples with a meaning are; None if no message of the batch has one.
+
+        Args:
+            meaning: `new`, `old` or `key`.
+        """
+        fields = [field for name, field in _roles.fields(meaning).items() if self.has_tuples(name)]
+        if not fields:
+            return None
+        if len(fields) == 1 and fields[0].kind != "list":
+            return MessageTuples(self.first(fields[0].name), self.width(fields[0].name), None)
+        first, widths, counts = (np.full(len(self), number, np.int64) for number in (-1, 0, 1))
+        for field in fields:
+            own = self.first(field.name)
+            present = own >= 0
+            first[present] = own[present]
+            widths[present] = self.width(field.name)[present]
+            if field.kind == "list":
+                counts[present] = self.count(field.name)[present]
+        return MessageTuples(first, widths, counts)
+
+    def find_tuples(self, meaning: str, keys: Numbers, versions: Numbers) -> TupleLocations:
+        """Return where all tuples with a meaning are, and the schema version of each tuple.
+
+        Args:
+            meaning: `new`, `old` or `key`.
             keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,
                 plus the rank of the Relation message. The rank of a message is its row number + 1.
             versions: For each key, the number of its schema version.
         """
-        first = self.first(name)
+        tuples = self.tuples(meaning)
+        if tuples is None:
+            return TupleLocations(*np.empty((3, 0), np.int64))
+        found = self._find_first_tuples(tuples.first, keys, versions)
+        if tuples.counts is None:
+            return found
+        counts = tuples.counts[found.rows]
+        rows, first, versions = (np.repeat(numbers, counts) for numbers in found)
+        return TupleLocations(rows, first + tuples.widths[rows] * ordinals(rows), versions)
+
+    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> TupleLocations:
+        """Return where the first tuple of each message is, and the schema version of this tuple."""
         rows = np.flatnonzero(first >= 0)
-        oids = self.field("relation_oid").values[rows]
+        oids = self.meaning("relation", rows).values
         return TupleLocations(rows, first[rows], latest_versions(keys, versions, oids, rows + 1))
 
     @abstractmethod
@@ -145,6 +216,17 @@ class MessageIndex(ABC):
         """
 
 
+@cache
+def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
+    """Return the names of the fields with a meaning, and for each name which first bytes have the field."""
+    return [(name, byte_mask(_roles.tags_of_field(name, meaning))) for name in _roles.fields(meaning)]
+
+
+def ordinals(rows: Numbers) -> Numbers:
+    """Return for each item its index among the items with the same number; the numbers are ascending."""
+    return np.arange(len(rows)) - np.searchsorted(rows, rows)
+
+
 def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numbers) -> Numbers:
     """Return the number of each relation's last schema version that begins before a rank; -1 if none.
 
@@ -162,13 +244,20 @@ def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numb
     return np.where(same_oid, versions[before], -1)
 
 
-def tag_mask(kinds: Sequence[type[Message]]) -> Mask:
-    """Return for each of the 256 possible first bytes whether it is the tag of one of these classes."""
-    return np.isin(np.arange(256), [ord(kind.wire_tag) for kind in kinds])
+def tag_mask(*roles: str) -> Mask:
+    """Return for each of the 256 possible first bytes whether it is the tag of a message with these roles."""
+    return byte_mask(_roles.tags(*roles))
 
 
-IS_SCHEMA_MESSAGE: Final = tag_mask((Relation, Type))
-"""For each of the 256 possible first bytes, whether the message is a Relation or Type message."""
+def byte_mask(bytes_: Collection[int]) -> Mask:
+    """Return for each of the 256 possible bytes whether it is in `bytes_`."""
+    mask = np.zeros(256, np.bool_)
+    mask[list(bytes_)] = True
+    return mask
+
+
+IS_SCHEMA_MESSAGE: Final = tag_mask("relation", "type")
+"""For each of the 256 possible first bytes, whether the message describes a relation or a type."""
 
 
 def mask_out(numbers: Numbers, mask: Any) -> Numbers:

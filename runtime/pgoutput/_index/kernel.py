@@ -27,6 +27,7 @@ from pgoutput._index.base import (
     TupleLocations,
     without_traceback,
 )
+from pgoutput._protocols import CELLS
 from pgoutput.compiled import kernel
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message, Relation, Type
@@ -101,15 +102,14 @@ class KernelIndex(MessageIndex):
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""
         if not rows:
             return []
-        # A message whose layout depends on stream blocks has an xid only inside one.
-        xids = self.field("xid").present
+        # A message whose layout depends on stream blocks has a certain field only inside one.
+        present = {name: self.field(name).present for name in set(_FIELD_IN_STREAM.values())}
         decoded: list[Message] = []
         for row in rows:
             data = self.data[row].as_py()
-            codec = CODECS[self._versions[data[0]]]
-            decoded.append(
-                codec.decode(data, bool(xids[row] and data[0] in _HAS_XID_IN_STREAM), self._streaming)
-            )
+            name = _FIELD_IN_STREAM.get(data[0])
+            in_stream = name is not None and bool(present[name][row])
+            decoded.append(CODECS[self._versions[data[0]]].decode(data, in_stream, self._streaming))
         return decoded
 
     def field(self, name: str) -> FieldValues:
@@ -126,18 +126,27 @@ class KernelIndex(MessageIndex):
         type_ = pa.string() if is_text else pa.binary()
         return _partial_array(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
 
+    def has_tuples(self, name: str) -> bool:
+        """Return whether a message of the batch has the field `name`, a tuple or a list of tuples."""
+        return self._index.slot(name) is not None
+
     def first(self, name: str) -> Numbers:
-        """Return the number of the first cell of each message's new, old or key tuple (`name`), else -1."""
+        """Return the number of the first cell of each message's tuple or list of tuples `name`, else -1."""
         slot = self._index.slot(name)
         return np.full(len(self.data), -1, np.int64) if slot is None else _numbers(slot[0])
 
     def width(self, name: str) -> Numbers:
-        """Return the number of cells in each message's new, old or key tuple (`name`); 0 if absent."""
+        """Return the number of cells in each message's tuple `name`, or in each tuple of its list `name`."""
         return self.field(f"{name}_size").values
 
-    def find_tuples(self, name: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where all new, old or key tuples (`name`) are, and the schema version of each tuple."""
-        return TupleLocations(*map(_numbers, _kernel.find_tuples(self._index, name, keys, versions)))
+    def count(self, name: str) -> Numbers:
+        """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
+        return self.field(f"{name}_count").values
+
+    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> TupleLocations:
+        """Return where the first tuple of each message is, and the schema version of this tuple."""
+        oids = self.meaning("relation").values
+        return TupleLocations(*map(_numbers, _kernel.find_tuples(first, oids, keys, versions)))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
         """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""
@@ -206,18 +215,20 @@ _FIXED: Final = {
 _VARIABLE: Final = {pa.string(): "text", pa.binary(): "hex"}
 _MAX_SCALE: Final = 18
 
-_NULL: Final = ord("n")
+_NULL: Final = CELLS["null"].code
 _CELL_READERS: Final[dict[int, Callable[[Any], Cell]]] = {
     _NULL: lambda _: None,
-    ord("u"): lambda _: UNCHANGED,
-    ord("t"): lambda raw: raw.decode("utf-8", "surrogateescape"),
-    ord("b"): lambda raw: raw,
+    CELLS["unchanged"].code: lambda _: UNCHANGED,
+    CELLS["text"].code: lambda raw: raw.decode("utf-8", "surrogateescape"),
+    CELLS["binary"].code: lambda raw: raw,
 }
-_HAS_XID_IN_STREAM: Final = {
-    ord(message.tag)
+_FIELD_IN_STREAM: Final = {
+    ord(message.tag): field.name
     for message in _protocols.ALL_VERSIONS.messages
-    if any(field.when == "in_stream" for field in message.fields)
+    for field in message.members
+    if field.when == "in_stream" and field.kind in ("integer", "bool", "enum", "flags")
 }
+"""By first byte of a message, a fixed-width field that the message has only inside stream blocks."""
 
 
 def _partial_array(read: tuple[Any, int, Any, Any, Any], rows: int, type_: pa.DataType) -> PartialArray:

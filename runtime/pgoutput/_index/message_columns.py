@@ -94,7 +94,9 @@ def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialAr
 
 def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
     """Return a list field; `unread`: rows with a value that Arrow cannot represent."""
-    # Few messages have lists, so decoding them as objects is fast enough.
+    if field.element == "tuple":
+        return _tuple_lists(index, field, type_)
+    # Few messages have other lists, so decoding them as objects is fast enough.
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
     lists = [getattr(message, field.name) for message in index.messages(rows.tolist())]
@@ -112,7 +114,7 @@ def _names(message: Message) -> list[str]:
 
 
 def _list(field: Field, value: Sequence[Any] | None) -> list[Any] | None:
-    if value is None or not field.fields[0].name:
+    if value is None or field.element == "number":
         return value if value is None else list(value)
     items = [{part.name: _item(part, getattr(item, part.name)) for part in field.fields} for item in value]
     return None if any(None in item.values() for item in items) else items
@@ -129,17 +131,46 @@ def _item(field: Field, value: Any) -> Any:
 def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
     """Return a tuple field as lists of cells; text that is not valid UTF-8 becomes binary."""
     first, width = index.first(field.name), index.width(field.name)
-    offsets = np.concatenate(([0], np.cumsum(width)))
-    numbers = np.repeat(first - offsets[:-1], width) + np.arange(offsets[-1])
+    cells = _cells(index, first, width, type_.value_type)
+    return PartialArray(_list_array(cells, width, type_, first < 0), _NO_ROWS)
+
+
+def _tuple_lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
+    """Return a list of tuples as lists of lists of cells; text that is not valid UTF-8 becomes binary."""
+    first, counts = index.first(field.name), index.count(field.name)
+    widths = _tuple_widths(index, field)
+    begins, ends = (np.concatenate(([0], np.cumsum(sizes))) for sizes in (widths, counts))
+    cells = _cells(index, first, np.diff(begins[ends]), type_.value_type.value_type)
+    tuples = _list_array(cells, widths, type_.value_type)
+    return PartialArray(_list_array(tuples, counts, type_, first < 0), _NO_ROWS)
+
+
+def _tuple_widths(index: MessageIndex, field: Field) -> Numbers:
+    """Return the number of cells of each tuple in the lists `field` of all messages."""
+    width = index.width(field.name)
+    widths = np.repeat(width, index.count(field.name))
+    uneven = index.messages(np.flatnonzero(width < 0).tolist())
+    widths[widths < 0] = [len(cells) for message in uneven for cells in getattr(message, field.name)]
+    return widths
+
+
+def _cells(index: MessageIndex, first: Numbers, sizes: Numbers, type_: pa.StructType) -> pa.StructArray:
+    """Return for each message `sizes` cells from the cell number `first` on, all in one array."""
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    numbers = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
     kinds = index.kinds[numbers]
     texts, unread = index.texts(numbers)
     columns = [letters(kinds), texts, _binary(index, numbers, unread)]
-    cells = pa.StructArray.from_arrays(columns, fields=list(type_.value_type))
-    missing = _mask(first >= 0)
-    lists = pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), cells, type=type_, mask=None if missing is None else pa.array(missing)
-    )
-    return PartialArray(lists, _NO_ROWS)
+    return pa.StructArray.from_arrays(columns, fields=list(type_))
+
+
+def _list_array(
+    values: pa.Array, sizes: Numbers, type_: pa.ListType, missing: Mask | None = None
+) -> pa.ListArray:
+    """Return an array of lists that have `sizes` values each; NULL where `missing` is true."""
+    offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int32())
+    mask = None if missing is None or not missing.any() else pa.array(missing)
+    return pa.ListArray.from_arrays(offsets, values, type=type_, mask=mask)
 
 
 def _binary(index: MessageIndex, numbers: Numbers, selected: Numbers) -> pa.Array:

@@ -8,17 +8,28 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from pgoutput import _protocols
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index.base import FieldValues, MessageIndex, PartialArray, without_traceback
+from pgoutput._layout import Field
+from pgoutput._protocols import CELLS
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message
+from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import Unchanged, is_utf8
 
-_KINDS: Final = {str: ord("t"), type(None): ord("n"), Unchanged: ord("u"), bytes: ord("b")}
-_NULL: Final = _KINDS[type(None)]
-_TUPLES: Final = ("key", "old", "new")
-"""Names of the tuples that a message can have, in the order of the wire."""
+_NULL: Final = CELLS["null"].code
+_KINDS: Final = {
+    str: CELLS["text"].code,
+    type(None): _NULL,
+    Unchanged: CELLS["unchanged"].code,
+    bytes: CELLS["binary"].code,
+}
+_TUPLES: Final = {
+    _protocols.CLASSES[message.name]: [field for field in message.members if field.holds_tuples]
+    for message in _protocols.ALL_VERSIONS.messages
+}
+"""The fields of each message class that are tuples or lists of tuples, in the order of the wire."""
 
 
 class PureIndex(MessageIndex):
@@ -41,8 +52,9 @@ class PureIndex(MessageIndex):
         self._messages: list[Message | None] = []
         self._rows: dict[type[Message], list[int]] = {}
         self._cells: list[Cell] = []
-        self._first = {name: np.full(len(data), -1, np.int64) for name in _TUPLES}
-        self._width = {name: np.zeros(len(data), np.int64) for name in _TUPLES}
+        self._first: dict[str, Numbers] = {}
+        self._width: dict[str, Numbers] = {}
+        self._count: dict[str, Numbers] = {}
         began_in_stream = decoder.in_stream
         for row, raw in enumerate(data.to_pylist()):
             message = None
@@ -64,12 +76,22 @@ class PureIndex(MessageIndex):
 
     def _add(self, row: int, message: Message) -> None:
         self._rows.setdefault(type(message), []).append(row)
-        for name in _TUPLES:
-            cells = getattr(message, name, None)
-            if cells is not None:
-                self._first[name][row] = len(self._cells)
-                self._width[name][row] = len(cells)
-                self._cells.extend(cells)
+        for field in _TUPLES[type(message)]:
+            value = getattr(message, field.name)
+            if value is not None:
+                self._add_tuples(row, field, value if field.kind == "list" else (value,))
+
+    def _add_tuples(self, row: int, field: Field, tuples: tuple[TupleData, ...]) -> None:
+        name, rows = field.name, len(self.data)
+        if name not in self._first:
+            self._first[name] = np.full(rows, -1, np.int64)
+            self._width[name], self._count[name] = np.zeros((2, rows), np.int64)
+        widths = {len(cells) for cells in tuples} or {0}
+        self._first[name][row] = len(self._cells)
+        self._width[name][row] = widths.pop() if len(widths) == 1 else -1
+        self._count[name][row] = len(tuples)
+        for cells in tuples:
+            self._cells.extend(cells)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""
@@ -107,13 +129,21 @@ class PureIndex(MessageIndex):
                 values += [(row, getattr(self._messages[row], name)) for row in rows]
         return [(row, value) for row, value in values if value is not None]
 
+    def has_tuples(self, name: str) -> bool:
+        """Return whether a message of the batch has the field `name`, a tuple or a list of tuples."""
+        return name in self._first
+
     def first(self, name: str) -> Numbers:
-        """Return the number of the first cell of each message's new, old or key tuple (`name`), else -1."""
-        return self._first[name]
+        """Return the number of the first cell of each message's tuple or list of tuples `name`, else -1."""
+        return self._first.get(name, np.full(len(self.data), -1, np.int64))
 
     def width(self, name: str) -> Numbers:
-        """Return the number of cells in each message's new, old or key tuple (`name`); 0 if absent."""
-        return self._width[name]
+        """Return the number of cells in each message's tuple `name`, or in each tuple of its list `name`."""
+        return self._width.get(name, np.zeros(len(self.data), np.int64))
+
+    def count(self, name: str) -> Numbers:
+        """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
+        return self._count.get(name, np.zeros(len(self.data), np.int64))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
         """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""

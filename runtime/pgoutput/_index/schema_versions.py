@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
 
+from pgoutput import _roles
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index.base import (
     IS_SCHEMA_MESSAGE,
@@ -25,9 +26,6 @@ from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Relation, Type
 from pgoutput.values import base_types
 from pgoutput.wire import shown_text
-
-_TUPLES: Final = ("key", "old", "new")
-"""Names of the tuples that a change can have, in the order of the wire."""
 
 _T = TypeVar("_T")
 
@@ -49,9 +47,9 @@ class SchemaVersions:
         """Return the number of each relation's last schema version that begins before a rank; -1 if none."""
         return latest_versions(self._keys, self._numbers, oids, ranks)
 
-    def find_tuples(self, index: MessageIndex, name: str) -> TupleLocations:
-        """Return where all tuples `name` ("new", "old" or "key") are, and each tuple's schema version."""
-        return index.find_tuples(name, self._keys, self._numbers)
+    def find_tuples(self, index: MessageIndex, meaning: str) -> TupleLocations:
+        """Return where all tuples with a meaning (new, old or key) are, and each tuple's schema version."""
+        return index.find_tuples(meaning, self._keys, self._numbers)
 
     def begins_at(self, oids: Numbers, ranks: Numbers) -> Mask:
         """Return for each OID whether one of its schema versions begins exactly at the given rank."""
@@ -144,10 +142,9 @@ def misfits(index: MessageIndex, rows: Numbers, widths: Numbers) -> Mask:
         widths: Number of columns of each change's relation.
     """
     wrong = np.zeros(len(rows), np.bool_)
-    for name in _TUPLES:
-        present = index.first(name)[rows] >= 0
-        if present.any():
-            wrong |= present & (index.width(name)[rows] != widths)
+    for meaning in _roles.ROWS:
+        if (tuples := index.tuples(meaning)) is not None:
+            wrong |= (tuples.first[rows] >= 0) & (tuples.widths[rows] != widths)
     return wrong
 
 
@@ -163,9 +160,6 @@ def change_error(message: Message, oid: int, relation: Relation | None) -> Strea
     if relation is None:
         return StreamError.at(message, f"no Relation message has come for the OID {oid}")
     width = len(relation.columns)
-    found = [(name, getattr(message, name, None)) for name in _TUPLES]
-    field, cells = next(
-        (name, len(cells)) for name, cells in found if cells is not None and len(cells) != width
-    )
+    field, cells = next((path, len(cells)) for path, cells in _roles.tuples(message) if len(cells) != width)
     table = f"{shown_text(relation.namespace) or 'pg_catalog'}.{shown_text(relation.name)}"
     return StreamError.at(message, f"{field} has {cells} columns, but {table} has {width}")

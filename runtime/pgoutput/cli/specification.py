@@ -90,14 +90,15 @@ def _field(field: Field) -> Iterator[dict[str, Any]]:
     }
     if field.values:
         described["values"] = dict(field.values)
-    if field.kind == "list" and field.fields[0].name:
+    if field.element == "struct":
         described["fields"] = _fields(field.fields)
     yield described
 
 
 def _tuples(version: int) -> dict[str, tuple[Cell, ...]]:
     members = [field for message in _protocols.VERSIONS[version].messages for field in message.members]
-    return {field.type: field.cells for field in members if field.kind == "tuple"}
+    fields = [one for field in members for one in (field, *field.fields)]
+    return {field.type: field.cells for field in fields if field.kind == "tuple"}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

@@ -16,21 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import _protocols, compiled
+from pgoutput import compiled
 from pgoutput._arrays import from_buffers, raw_buffers, value_offsets
-from pgoutput._layout import sides
+from pgoutput._protocols import CELLS
 from pgoutput.errors import EncodeError
 
 IntegerArray: TypeAlias = npt.NDArray[Any]
 """NumPy array of integers of any width."""
 
-CELL_FORMS: Final = {
-    cell.form: cell for field in sides(_protocols.V1.by_name["Insert"].fields) for cell in field.cells
-}
-"""Layouts of cells on the wire, by form: null, unchanged, text and binary."""
-
-_NULL, _UNCHANGED = (ord(CELL_FORMS[form].tag) for form in ("null", "unchanged"))
-_CELL_HEAD: Final = np.dtype([("tag", "u1"), ("length", f">u{CELL_FORMS['text'].length_size}")])
+_NULL, _UNCHANGED = (CELLS[form].code for form in ("null", "unchanged"))
+_CELL_HEAD: Final = np.dtype([("tag", "u1"), ("length", f">u{CELLS['text'].length_size}")])
 
 _MAX_BYTES: Final = (1 << 31) - 1
 """Size limit of an array of `pa.binary()`, in bytes."""

@@ -9,13 +9,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols, envelope
+from pgoutput import _protocols, _roles, envelope
 from pgoutput._layout import Field, sides
 from pgoutput.columns.assembly import IntegerArray, Integers, MessagePart, join_parts
 from pgoutput.columns.cells import Cells, bytes_part, cells_part, common_length
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Message
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS, LATEST_RELEASED
+from pgoutput.wire import write_string
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
 """For each column, a mask that is true where a cell is UNCHANGED; None for a column without UNCHANGED
@@ -46,16 +47,39 @@ class TupleColumns(msgspec.Struct, frozen=True):
         return sum(one.columns if isinstance(one, Cells) else 1 for one in self.columns)
 
 
-FieldColumn: TypeAlias = int | IntegerArray | pa.Array | TupleColumns
-"""One field of all messages of a batch: one integer for all messages, or an integer, bytes or a tuple for
-each message."""
+_Constant: TypeAlias = int | str | bytes | tuple[()]
+
+FieldColumn: TypeAlias = _Constant | IntegerArray | pa.Array | TupleColumns
+"""One field of all messages of a batch: one integer, text, bytes or empty list for all messages, or an
+integer, bytes or a tuple for each message."""
 
 
-def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.BinaryArray:
-    """Encode a batch of messages of one class. The messages are inside stream blocks if `xid` is given.
+def encode_role(role: str, proto_version: int, **meanings: FieldColumn | None) -> pa.BinaryArray:
+    """Encode a batch of messages with one role. The messages are inside stream blocks if `subxid` is given.
+
+    Args:
+        role: The role. Of several messages with the role, the one without a list of rows is encoded.
+        proto_version: The protocol version.
+        meanings: The columns by meaning of the field; None for a field that the messages do not have. Fields
+            of the version whose meanings are not given are zero or empty.
+
+    Raises:
+        EncodeError: The codec refuses a value, or the messages have more than 2 GB together.
+        TypeError: A column has a type that cannot be encoded.
+        ValueError: The columns have different lengths.
+    """
+    kind, fields = _roles.named_fields(role, proto_version, meanings)
+    return encode_batch(kind, proto_version, **fields)
+
+
+def encode_batch(
+    kind: type[Message], proto_version: int = LATEST_RELEASED, **fields: FieldColumn | None
+) -> pa.BinaryArray:
+    """Encode a batch of messages of one class.
 
     Args:
         kind: The message class.
+        proto_version: The protocol version; ignored for an envelope.
         fields: The columns by field name; None for a field that the messages do not have.
 
     Raises:
@@ -67,9 +91,9 @@ def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.Binary
     present = {field: column for field, column in fields.items() if column is not None}
     rows = _common_rows(present)
     in_envelope = name in _protocols.ENVELOPE.by_name
-    encode = envelope.encode if in_envelope else CODECS[LATEST].encode
+    encode = envelope.encode if in_envelope else CODECS[proto_version].encode
     encode(kind(**{field: _sample(column) for field, column in present.items()}))
-    layout = (_protocols.ENVELOPE if in_envelope else _protocols.VERSIONS[LATEST]).by_name[name]
+    layout = (_protocols.ENVELOPE if in_envelope else _protocols.VERSIONS[proto_version]).by_name[name]
     try:
         return join_parts([layout.tag.encode(), *_parts(layout.fields, present)], rows)
     except EncodeError as error:
@@ -80,14 +104,14 @@ def encode_batch(kind: type[Message], **fields: FieldColumn | None) -> pa.Binary
 def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
     lengths: set[int] = set()
     for column in columns.values():
-        if not isinstance(column, int):
+        if not isinstance(column, int | str | bytes | tuple):
             lengths |= column.lengths if isinstance(column, TupleColumns) else {len(column)}
     return common_length(lengths)
 
 
 def _sample(column: FieldColumn) -> Any:
     """Return one value of the column's kind, for a message that the codec encodes as a check."""
-    if isinstance(column, int):
+    if isinstance(column, int | str | bytes | tuple):
         return column
     if isinstance(column, TupleColumns):
         return (None,) * column.width
@@ -106,12 +130,23 @@ def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Itera
             masks = column.unchanged or [None] * len(column.columns)
             for i, (cells, mask) in enumerate(zip(column.columns, masks, strict=True)):
                 yield cells_part(cells, mask, f"{field.name}[{i}]")
+        elif field.of is not None:
+            yield len(columns[field.of]).to_bytes(field.size)  # type: ignore[arg-type]
+        elif isinstance(column, int | str | bytes | tuple):
+            yield _constant(field, column)
         elif field.kind == "rest":
             yield bytes_part(column, field.name)
-        elif isinstance(column, int):
-            yield column.to_bytes(field.size, signed=field.signed)
         elif column is not None:
             yield _integers_part(field, column)
+
+
+def _constant(field: Field, value: _Constant) -> bytes:
+    """Return the bytes of a field that is equal in all messages; a list is empty."""
+    if isinstance(value, int):
+        return value.to_bytes(field.size, signed=field.signed)
+    if isinstance(value, str):
+        return write_string(value) if field.kind == "string" else value.encode()
+    return bytes(value)
 
 
 def _integers_part(field: Field, column: IntegerArray | pa.Array) -> Integers:

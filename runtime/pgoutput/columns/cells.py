@@ -9,11 +9,12 @@ import msgspec
 import pyarrow as pa
 
 from pgoutput._arrays import data_buffer
-from pgoutput.columns.assembly import CELL_FORMS, Bytes, CellValues, MessagePart, join_parts
+from pgoutput._protocols import CELLS
+from pgoutput.columns.assembly import Bytes, CellValues, MessagePart, join_parts
 from pgoutput.errors import EncodeError
 from pgoutput.values import default_type, from_arrow
 
-_TAGS: Final = {pa.string(): ord(CELL_FORMS["text"].tag), pa.binary(): ord(CELL_FORMS["binary"].tag)}
+_TAGS: Final = {pa.string(): CELLS["text"].code, pa.binary(): CELLS["binary"].code}
 _LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 _MAX_VALUE_BYTES: Final = (1 << 30) - 1
@@ -91,7 +92,7 @@ def cells_part(column: pa.Array | Cells, unchanged: pa.BooleanArray | None, path
     if tag is None:
         column, tag = _texts(column, path), _TAGS[pa.string()]
     if unchanged is None and column.null_count == len(column):
-        return CELL_FORMS["null"].tag.encode()
+        return CELLS["null"].tag.encode()
     mask = None if unchanged is None else unchanged.fill_null(False)
     values = CellValues(column, tag, mask)
     _check_lengths(values, path)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pgoutput import _protocols, _roles
 from pgoutput._arrays import Numbers
 from pgoutput._index import (
     BatchVersions,
@@ -22,16 +23,24 @@ from pgoutput._index import (
     message_columns,
     read_column,
     read_texts,
+    tag_mask,
 )
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Relation, RelationColumn, Streaming, Truncate
+from pgoutput.messages import Relation, RelationColumn, Streaming
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import Rescued
 from pgoutput.wire import shown_text
 
+_TUPLES: Final = {
+    field.name
+    for message in _protocols.ALL_VERSIONS.messages
+    for field in message.members
+    if field.holds_tuples
+}
+
 HEADERS: Final = pa.schema(
-    [field.with_nullable(True) for field in schemas.MESSAGES if field.type != schemas.TUPLE_DATA]
+    [field.with_nullable(True) for field in schemas.MESSAGES if field.name not in _TUPLES]
 )
 """Schema of `DecodedBatch.headers`, one row per message: the columns of `pgoutput.schemas.arrow.MESSAGES`
 except those of tuples. In the row of a NULL message, all columns are NULL."""
@@ -92,15 +101,11 @@ class Tuples:
         return pa.RecordBatch.from_arrays(arrays, [shown_text(column.name) for column in columns])
 
 
-_TUPLES: Final = ("new", "old", "key")
-_TRUNCATE: Final = ord(Truncate.wire_tag)
-
-
 class RelationTuples(NamedTuple):
     """The tuples of one schema version of a relation in a batch.
 
-    `new`, `old` and `key` are named like the fields of Insert, Update and Delete. Key tuples have NULL in the
-    columns outside the replica identity.
+    `new`, `old` and `key` are named after the meanings of fields. Key tuples have NULL in the columns outside
+    the replica identity.
     """
 
     relation: Relation
@@ -185,9 +190,9 @@ class ColumnDecoder:
             TypeError: The data is not binary.
         """
         index, _, _, errors = self._read(data)
-        for row in np.flatnonzero(index.tags == _TRUNCATE).tolist():
+        for row in np.flatnonzero(_IS_TRUNCATE[index.tags]).tolist():
             (message,) = index.messages([row])
-            for oid in message.relation_oids:  # type: ignore[attr-defined]
+            for oid in _roles.meaning_of(message, "relations"):
                 if oid not in self._tracker:
                     errors.setdefault(row, change_error(message, oid, None))
         return min(errors.items(), key=itemgetter(0)) if errors else None
@@ -197,22 +202,31 @@ class ColumnDecoder:
     ) -> tuple[MessageIndex, BatchVersions[Relation], dict[str, TupleLocations], dict[int, DecodeError]]:
         index = index_messages(_array(data), self._decoder)
         known = self._tracker.advance(index)
-        found = {name: known.versions.find_tuples(index, name) for name in _TUPLES}
+        found = {
+            meaning: known.versions.find_tuples(index, meaning) for meaning in RelationTuples._fields[1:]
+        }
         errors = dict(index.errors)
-        for name, tuples in found.items():
-            errors.update(_first_misfit(index, known, name, tuples))
+        for meaning, tuples in found.items():
+            errors.update(_first_misfit(index, known, meaning, tuples))
         return index, known, found, errors
 
 
+_IS_TRUNCATE: Final = tag_mask("truncate")
+
+
 def _first_misfit(
-    index: MessageIndex, known: BatchVersions[Relation], name: str, tuples: TupleLocations
+    index: MessageIndex, known: BatchVersions[Relation], meaning: str, tuples: TupleLocations
 ) -> dict[int, DecodeError]:
     """Return row and error of the first tuple that does not fit its relation, as a dict; {} if none."""
-    wrong = known.widths[tuples.versions] != index.width(name)[tuples.rows]
+    located = index.tuples(meaning)
+    if located is None:
+        return {}
+    wrong = known.widths[tuples.versions] != located.widths[tuples.rows]
     if not wrong.any():
         return {}
     row, version = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.versions))
-    (message,), oid = index.messages([row]), int(index.field("relation_oid").values[row])
+    (message,) = index.messages([row])
+    oid = _roles.meaning_of(message, "relation")
     return {row: change_error(message, oid, None if version < 0 else known.relations[version])}
 
 

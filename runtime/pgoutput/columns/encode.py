@@ -1,6 +1,7 @@
 """Encode columns as messages: Insert, Update and Delete of one relation, Begin and Commit.
 
-The encoded bytes are the same in every protocol version.
+The encoded bytes are the same in every released protocol version. Fields that a later version adds are zero
+or empty.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pgoutput.columns.assembly import IntegerArray
-from pgoutput.columns.batch_encoder import Columns, Masks, TupleColumns, encode_batch
-from pgoutput.messages import Begin, Commit, Delete, Insert, Update
+from pgoutput.columns.batch_encoder import Columns, Masks, TupleColumns, encode_role
+from pgoutput.versions import LATEST_RELEASED
 
 Xid: TypeAlias = int | pa.Array | None
 """Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks."""
 
 
 def encode_inserts(
-    relation_oid: int, columns: Columns, *, unchanged: Masks | None = None, xid: Xid = None
+    relation_oid: int,
+    columns: Columns,
+    *,
+    unchanged: Masks | None = None,
+    xid: Xid = None,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return an Insert message for each row (logicalrep_write_insert).
 
@@ -29,6 +35,7 @@ def encode_inserts(
         unchanged: For each column a mask that is true where the cell is UNCHANGED (the column's value is then
             ignored), or None if no cell of the column is UNCHANGED.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
@@ -36,7 +43,8 @@ def encode_inserts(
         TypeError: PostgreSQL has no type for the values of a column.
         ValueError: The columns have different lengths.
     """
-    return encode_batch(Insert, xid=xid, relation_oid=relation_oid, new=TupleColumns(columns, unchanged))
+    new = TupleColumns(columns, unchanged)
+    return encode_role("insert", proto_version, subxid=xid, relation=relation_oid, new=new)
 
 
 def encode_updates(
@@ -47,6 +55,7 @@ def encode_updates(
     old: Columns | None = None,
     unchanged: Masks | None = None,
     xid: Xid = None,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return an Update message for each row (logicalrep_write_update).
 
@@ -61,6 +70,7 @@ def encode_updates(
         unchanged: For each column a mask that is true where the new cell is UNCHANGED, or None if no cell of
             the column is UNCHANGED.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
@@ -70,7 +80,7 @@ def encode_updates(
     """
     new = TupleColumns(columns, unchanged)
     before = {"key": _tuple(key), "old": _tuple(old)}
-    return encode_batch(Update, xid=xid, relation_oid=relation_oid, **before, new=new)
+    return encode_role("update", proto_version, subxid=xid, relation=relation_oid, **before, new=new)
 
 
 def encode_deletes(
@@ -79,6 +89,7 @@ def encode_deletes(
     key: Columns | None = None,
     old: Columns | None = None,
     xid: Xid = None,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return a Delete message for each row (logicalrep_write_delete).
 
@@ -87,6 +98,7 @@ def encode_deletes(
         key: The key tuples of the deleted rows, with NULL in the columns outside the replica identity.
         old: The whole deleted rows, in place of `key`, for REPLICA IDENTITY FULL.
         xid: Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: The codec refuses a value, a value is longer than 1 GB, or the messages have more than
@@ -95,27 +107,38 @@ def encode_deletes(
         ValueError: The columns have different lengths.
     """
     before = {"key": _tuple(key), "old": _tuple(old)}
-    return encode_batch(Delete, xid=xid, relation_oid=relation_oid, **before)
+    return encode_role("delete", proto_version, subxid=xid, relation=relation_oid, **before)
 
 
-def encode_begins(final_lsns: IntegerArray, commit_times: IntegerArray, xids: IntegerArray) -> pa.BinaryArray:
+def encode_begins(
+    final_lsns: IntegerArray,
+    commit_times: IntegerArray,
+    xids: IntegerArray,
+    *,
+    proto_version: int = LATEST_RELEASED,
+) -> pa.BinaryArray:
     """Return a Begin message for each transaction (logicalrep_write_begin).
 
     Args:
         final_lsns: Commit LSN of each transaction.
         commit_times: Commit time of each transaction, in microseconds since 2000-01-01 00:00 UTC.
         xids: Xid of each transaction.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: A number does not fit into its field.
         TypeError: An array does not hold integers.
         ValueError: The arrays have different lengths.
     """
-    return encode_batch(Begin, final_lsn=final_lsns, commit_time=commit_times, xid=xids)
+    return encode_role("begin", proto_version, lsn=final_lsns, time=commit_times, xid=xids)
 
 
 def encode_commits(
-    commit_lsns: IntegerArray, end_lsns: IntegerArray, commit_times: IntegerArray
+    commit_lsns: IntegerArray,
+    end_lsns: IntegerArray,
+    commit_times: IntegerArray,
+    *,
+    proto_version: int = LATEST_RELEASED,
 ) -> pa.BinaryArray:
     """Return a Commit message for each transaction (logicalrep_write_commit).
 
@@ -123,13 +146,14 @@ def encode_commits(
         commit_lsns: Commit LSN of each transaction.
         end_lsns: LSN of the end of each transaction.
         commit_times: Commit time of each transaction, in microseconds since 2000-01-01 00:00 UTC.
+        proto_version: Protocol version of the messages.
 
     Raises:
         EncodeError: A number does not fit into its field.
         TypeError: An array does not hold integers.
         ValueError: The arrays have different lengths.
     """
-    return encode_batch(Commit, commit_lsn=commit_lsns, end_lsn=end_lsns, commit_time=commit_times)
+    return encode_role("commit", proto_version, lsn=commit_lsns, end_lsn=end_lsns, time=commit_times)
 
 
 def _tuple(columns: Columns | None) -> TupleColumns | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import messages
+from pgoutput._build import build
 from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
 from pgoutput.jsonlines import to_json
 from pgoutput.recording import Metadata, SchemaVersion, SegmentFile, SegmentWriter, SessionStart, segment_name
@@ -20,7 +21,7 @@ from pgoutput.values import from_arrow
 from pgoutput.versions import CODECS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
-_OPERATIONS: Final = ("Insert", "Update", "Delete")
+_OPERATIONS: Final = [role.capitalize() for role in ("insert", "update", "delete")]
 
 _STEP: Final = 8
 """Distance between the LSNs of consecutive messages, in bytes (MAXALIGN)."""
@@ -73,8 +74,9 @@ def write_partition(
             raise ValueError(f"partition {partition} has more rows than the LSNs reserved for it")
         # The last transaction ends where the next segment begins.
         end_lsn = end if after is None else commit_lsn + _STEP
-        begin = messages.Begin(commit_lsn, plan.time, _FIRST_XID + number % _XIDS)
-        commit = messages.Commit(commit_lsn, end_lsn, plan.time)
+        xid = _FIRST_XID + number % _XIDS
+        begin = build("begin", table.proto_version, lsn=commit_lsn, time=plan.time, xid=xid)
+        commit = build("commit", table.proto_version, lsn=commit_lsn, end_lsn=end_lsn, time=plan.time)
         before = pa.array(map(encode, [begin, *head]), pa.binary())
         data = pa.concat_arrays([before, changes, pa.array([encode(commit)], pa.binary())])
         lsns = [lsn + _STEP, *[0] * len(head)], range(lsn + _STEP, commit_lsn, _STEP), [end_lsn]
@@ -130,8 +132,9 @@ def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
     for at in table.key:
         if cells[at].null_count:
             raise ValueError(f"the column {table.names[at]} is part of the key, and NULL in some rows")
+    oid, version = table.relation.oid, table.proto_version
     if table.operation is None:
-        return encode_inserts(table.relation.oid, cells)
+        return encode_inserts(oid, cells, proto_version=version)
     operations = batch.column(table.operation)
     codes = pc.index_in(operations.cast(pa.string()), value_set=pa.array(_OPERATIONS))
     if codes.null_count:
@@ -145,9 +148,12 @@ def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
     keys = [
         column if at in table.key else pa.nulls(len(column), column.type) for at, column in enumerate(deletes)
     ]
-    oid = table.relation.oid
     encoded = pa.concat_arrays(
-        [encode_inserts(oid, inserts), encode_updates(oid, updates), encode_deletes(oid, key=keys)]
+        [
+            encode_inserts(oid, inserts, proto_version=version),
+            encode_updates(oid, updates, proto_version=version),
+            encode_deletes(oid, key=keys, proto_version=version),
+        ]
     )
     return encoded.take(
         pc.array_sort_indices(order)

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from pgoutput import _roles
 from pgoutput.messages import (
     Cell,
     ColumnFlag,
-    Delete,
-    Insert,
-    LogicalMessage,
+    Message,
     Relation,
     ReplicaIdentity,
-    Truncate,
     TupleData,
-    Update,
 )
 from pgoutput.stream.transactions import Change, Transaction
 from pgoutput.wire import UNCHANGED
@@ -53,27 +50,29 @@ class Table:
     def __len__(self) -> int:
         return sum(len(rows) for rows in self._rows.values())
 
-    def apply(self, message: Insert | Update | Delete, relation: Relation) -> None:
+    def apply(self, message: Message, relation: Relation) -> None:
         """Apply one change to the rows.
 
         An update of an unknown row inserts the row; a delete of an unknown row is ignored.
 
         Args:
-            message: Insert, Update or Delete.
+            message: A message that inserts rows, updates a row or deletes a row, such as Insert.
             relation: The Relation message in effect for the change.
 
         Raises:
-            TypeError: `message` is not an Insert, Update or Delete.
+            TypeError: `message` is another message.
         """
         if relation is not self.relation:
             self._change_relation(relation)
-        match message:
-            case Insert():
-                self._add_row(self._by_column_name(message.new))
-            case Update():
+        match _roles.ROLES.get(type(message)):
+            case "insert":
+                for _, cells in _roles.tuples(message):
+                    self._add_row(self._by_column_name(cells))
+            case "update":
                 self._update(message)
-            case Delete():
-                self._remove_row(self._by_column_name(message.key or message.old or ()))
+            case "delete":
+                key, old = (_roles.meaning_of(message, meaning) for meaning in ("key", "old"))
+                self._remove_row(self._by_column_name(key or old or ()))
             case _:
                 raise TypeError(f"an Insert, Update or Delete is expected, not {type(message).__name__}")
 
@@ -81,12 +80,13 @@ class Table:
         """Remove all rows of the table."""
         self._rows.clear()
 
-    def _update(self, message: Update) -> None:
-        new = self._by_column_name(message.new)
-        identity = message.key or message.old
+    def _update(self, message: Message) -> None:
+        key_cells, old_cells, new_cells = (_roles.meaning_of(message, meaning) for meaning in _roles.ROWS)
+        new = self._by_column_name(new_cells)
+        identity = key_cells or old_cells
         old = self._by_column_name(identity) if identity is not None else new
         before = self._remove_row(old) or {}
-        if message.old is not None:
+        if old_cells is not None:
             before = old
         self._add_row(
             {name: before.get(name, cell) if cell is UNCHANGED else cell for name, cell in new.items()}
@@ -143,13 +143,10 @@ class Tables(dict[int, Table]):
             table = self.get(relation.oid)
             if table is None:
                 table = self[relation.oid] = Table(relation)
-            match change.message:
-                case Truncate():
-                    table.clear()
-                case LogicalMessage():
-                    pass
-                case message:
-                    table.apply(message, relation)
+            if _roles.ROLES[type(change.message)] == "truncate":
+                table.clear()
+            else:
+                table.apply(change.message, relation)
 
 
 def _key_names(relation: Relation) -> tuple[str, ...]:

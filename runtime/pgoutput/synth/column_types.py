@@ -61,7 +61,7 @@ class ColumnType(msgspec.Struct, frozen=True):
     @property
     def is_toastable(self) -> bool:
         """Whether large values of the type are TOASTed (pg_type.typlen is -1)."""
-        return self.base_oid in catalog.BY_ARRAY_OID or catalog.BY_OID[self.base_oid].name in _TOASTABLE
+        return self.base_oid in catalog.BY_ARRAY_OID or catalog.FORMS[self.base_oid].name in _TOASTABLE
 
 
 _TOASTABLE: Final = frozenset(
@@ -141,10 +141,9 @@ class TypeRegistry:
         namespace, local = split_qualified_name(name)
         array, oid = self._next_oid(), self._next_oid()
         text = catalog.BY_NAME["text"]
-        self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid, namespace, local)))
-        self._add(
-            f"{name}[]", ColumnType(array, -1, text.array_oid, -1, Type(array, namespace, f"_{local}"), oid)
-        )
+        self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid=oid, namespace=namespace, name=local)))
+        type_message = Type(oid=array, namespace=namespace, name=f"_{local}")
+        self._add(f"{name}[]", ColumnType(array, -1, text.array_oid, -1, type_message, oid))
 
     def create_domain(self, name: str, base: str) -> None:
         """Create a domain. The domain's Type message has the domain's OID and the name of the base type."""
@@ -154,9 +153,9 @@ class TypeRegistry:
         if base_type.type_message is not None:
             type_message = msgspec.structs.replace(base_type.type_message, oid=oid)
         elif base_type.oid in catalog.BY_ARRAY_OID:
-            type_message = Type(oid, "", f"_{catalog.BY_ARRAY_OID[base_type.oid].name}")
+            type_message = Type(oid=oid, namespace="", name=f"_{catalog.BY_ARRAY_OID[base_type.oid].name}")
         else:
-            type_message = Type(oid, "", catalog.BY_OID[base_type.oid].name)
+            type_message = Type(oid=oid, namespace="", name=catalog.BY_OID[base_type.oid].name)
         self._add(name, ColumnType(oid, -1, base_type.base_oid, base_type.base_modifier, type_message))
 
     def _add(self, name: str, type_: ColumnType) -> None:

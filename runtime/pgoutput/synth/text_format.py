@@ -48,7 +48,7 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         if 0 in _array_lengths(value):
             return "{}"
         return "{" + ",".join(_array_element(item, inner) for item in value) + "}"
-    name = "text" if element is not None else catalog.BY_OID[type_.base_oid].name
+    name = "text" if element is not None else catalog.FORMS[type_.base_oid].name
     try:
         converted = output_text(value, name, type_.base_modifier)
         text = _TYPE_WRITERS[name](converted, type_) if name in _TYPE_WRITERS else _from_python(converted)
@@ -69,7 +69,7 @@ def _check_text(text: str, type_oid: int) -> None:
     Raises:
         ScenarioError: The type's input function would refuse the text.
     """
-    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID[type_oid]
+    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.FORMS[type_oid]
     if builtin.send in _UNCHECKED_SEND or builtin.name.startswith("reg"):
         return
     try:
@@ -144,7 +144,7 @@ def _array_lengths(value: Any) -> tuple[int, ...]:
 
 
 def _integer(value: Any, type_: ColumnType) -> str:
-    bits = _INTEGERS[catalog.BY_OID[type_.base_oid].name]
+    bits = _INTEGERS[catalog.FORMS[type_.base_oid].name]
     number = int(_strict_number(value))
     if not isinstance(value, str) and number != value:
         raise ValueError("expected an integer")

@@ -42,7 +42,7 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
         ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character.
     """
     builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
-    is_numeric = builtin is not None and builtin.name == "numeric"
+    is_numeric = builtin is not None and builtin.modifier == "numeric"
     try:
         cast_type = _cast_type(array.type, arrow_type(type_oid, type_modifier), is_numeric)
         return _format(array.cast(cast_type), array_delimiter(type_oid))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,17 +11,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput._arrays import Mask, Numbers
-from pgoutput._index import MessageIndex
+from pgoutput._index import MessageIndex, ordinals
+from pgoutput._protocols import CELLS
 from pgoutput.views.relation_schemas import RelationSchema
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The changes of a batch of messages; a Truncate is one change for each of its relations."""
+    """The changes of a batch of messages.
+
+    A Truncate is one change for each of its relations, a message with a list of new rows one for each row.
+    """
 
     index: MessageIndex
     """Index of all messages of the batch, with their fields and cells."""
     rows: Numbers
-    """Row of each change's message in the batch."""
+    """Row of each change's message in the batch, ascending. A message with a list of new rows has either all
+    of its changes here, or none."""
     schemas: Sequence[RelationSchema]
     """Schemas of the changed relations, without duplicates."""
     schema: Numbers
@@ -80,13 +85,23 @@ class CellLists(NamedTuple):
 
 def new_first(changes: Changes) -> Numbers:
     """Return the number of the first cell of each change's new tuple; -1 without a new tuple."""
-    return changes.index.first("new")[changes.rows]
+    return _first(changes, "new")
 
 
 def old_first(changes: Changes) -> Numbers:
     """Return the number of the first cell of each change's old or key tuple; -1 if neither was sent."""
-    key = changes.index.first("key")[changes.rows]
-    return np.where(key >= 0, key, changes.index.first("old")[changes.rows])
+    key = _first(changes, "key")
+    return np.where(key >= 0, key, _first(changes, "old"))
+
+
+def _first(changes: Changes, meaning: str) -> Numbers:
+    """Return the number of the first cell of each change's tuple with a meaning; -1 without such a tuple."""
+    rows, tuples = changes.rows, changes.index.tuples(meaning)
+    if tuples is None:
+        return np.full(len(rows), -1, np.int64)
+    if tuples.counts is None:
+        return tuples.first[rows]
+    return tuples.first[rows] + tuples.widths[rows] * ordinals(rows)
 
 
 def new_cells(changes: Changes) -> tuple[CellLists, CellLists]:
@@ -110,12 +125,12 @@ def unchanged_cells(changes: Changes) -> CellLists:
 
 def old_cells(changes: Changes) -> CellLists:
     """Return the cells of the old tuples; of key tuples, only those of the replica identity's columns."""
-    return _cells(changes, old_first(changes), changes.index.first("key")[changes.rows] >= 0)
+    return _cells(changes, old_first(changes), _first(changes, "key") >= 0)
 
 
 def is_unchanged(index: MessageIndex) -> Mask:
     """Return for each cell of a batch whether it is UNCHANGED."""
-    unchanged: Mask = index.kinds == _UNCHANGED
+    unchanged: Mask = index.kinds == CELLS["unchanged"].code
     return unchanged
 
 
@@ -164,10 +179,6 @@ def _column_lists(schemas: Sequence[RelationSchema]) -> tuple[Numbers, Numbers, 
     sizes = np.array([len(one) for one in lists], np.int64)
     columns = np.concatenate([np.array(one, np.int64) for one in lists] or [np.zeros(0, np.int64)])
     return columns, np.cumsum(sizes) - sizes, sizes
-
-
-_UNCHANGED: Final = ord("u")
-"""Tag of an UNCHANGED cell (LOGICALREP_COLUMN_UNCHANGED)."""
 
 
 def column_names(schemas: Sequence[RelationSchema]) -> pa.StringArray:

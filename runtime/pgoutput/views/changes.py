@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._index import read_texts
+from pgoutput import _roles
+from pgoutput._index import read_texts, tag_mask
 from pgoutput.views.change_cells import (
     CellLists,
     Changes,
@@ -18,7 +19,7 @@ from pgoutput.views.change_cells import (
     new_cells,
     old_cells,
 )
-from pgoutput.views.committed_changes import ROW_CHANGES, CommittedBatch
+from pgoutput.views.committed_changes import CommittedBatch
 from pgoutput.views.relation_schemas import RELATION, TEXTS
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 
@@ -48,7 +49,7 @@ COMMON_COLUMNS: Final = (
 
 - `operation`: Insert, Update, Delete or Truncate; Snapshot for a row of the snapshot.
 - `relation`: OID of the relation, and its namespace and name at the time of the change. A Truncate has a row
-  for each of its relations.
+  for each of its relations, and a message with a list of new rows has a row for each of them.
 - `commit_lsn`, `commit_time`: LSN and time of the commit; of a row of the snapshot, those of the snapshot.
   The time is NULL outside the years 1 to 9999, which Spark cannot represent.
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
@@ -188,8 +189,9 @@ def _maps(changes: Changes, cells: CellLists) -> pa.MapArray:
     return pa.MapArray.from_arrays(offsets, _names(changes, cells), texts, _MAP, mask=mask)
 
 
-_OPERATIONS: Final = pa.array([kind.__name__ for kind in ROW_CHANGES])
+_OPERATIONS: Final = pa.array([role.capitalize() for role in _roles.CHANGES])
 
 _OPERATION_NUMBERS: Final = np.zeros(256, np.int64)
 """Index in `_OPERATIONS` for each value of a message's first byte."""
-_OPERATION_NUMBERS[[ord(kind.wire_tag) for kind in ROW_CHANGES]] = range(len(ROW_CHANGES))
+for _number, _role in enumerate(_roles.CHANGES):
+    _OPERATION_NUMBERS[tag_mask(_role)] = _number

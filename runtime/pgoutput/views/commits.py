@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from pgoutput import messages
+from pgoutput import _roles
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index import MessageIndex, tag_mask
 
@@ -113,9 +113,9 @@ class CommitTracker:
         """
         if not len(self._rolled_back):
             return rows
-        xids, present = index.field("xid")
-        keys = commits.parts[commit[rows]] << 32 | xids[rows]
-        return rows[~(present[rows] & np.isin(keys, self._rolled_back))]
+        xids, present = index.meaning("subxid", rows)
+        keys = commits.parts[commit[rows]] << 32 | xids
+        return rows[~(present & np.isin(keys, self._rolled_back))]
 
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
         """Return the commit of the messages after each border; `wanted` is false if no transaction is open.
@@ -126,11 +126,11 @@ class CommitTracker:
             positions: Positions of the borders; -1 in the keyframe.
         """
         tags = index.tags[rows]
-        xids = index.field("xid").values[rows]
+        xids = index.meaning("xid", rows).values
         begins = np.where(_OPENS[tags], positions, _NEVER)
         continued = begins < 0  # opened again by the keyframe
-        if (streams := tags == _STREAM_START).any():
-            continued |= streams & (index.field("first_stream_segment").values[rows] == 0)
+        if (streams := _OPENS_BLOCK[tags]).any():
+            continued |= streams & (index.meaning("first_block", rows).values == 0)
         for border in np.flatnonzero(streams | continued).tolist():
             xid = int(xids[border])
             if continued[border]:
@@ -141,15 +141,15 @@ class CommitTracker:
         is_part = (self._begins[found] == begins) & (begins != _NEVER)
         commits = self._commits.take(np.where(is_part, found, -1))
         if self._whole:
-            whole = ~is_part & (tags == _BEGIN)
-            lsns, times = (index.field(name).values[rows] for name in ("final_lsn", "commit_time"))
+            whole = ~is_part & _BEGINS[tags]
+            lsns, times = (index.meaning(meaning, rows).values for meaning in ("lsn", "time"))
             columns: Iterator[Any] = zip(commits, (whole, xids, lsns, times, commits.parts), strict=True)
             commits = CommitColumns(*(np.where(whole, own, part) for part, own in columns))
         return commits
 
 
-_OPENING: Final = (messages.Begin, messages.BeginPrepare, messages.StreamStart)
-_OPENS: Final = tag_mask(_OPENING)
-_IS_BORDER: Final = _OPENS | tag_mask((messages.Commit, messages.Prepare, messages.StreamStop))
+_OPENS: Final = tag_mask(*_roles.OPENERS)
+_IS_BORDER: Final = tag_mask(*_roles.OPENERS, *_roles.CLOSERS)
 """Whether a message opens or closes a transaction or stream block, for each value of its first byte."""
-_BEGIN, _STREAM_START = (ord(kind.wire_tag) for kind in (messages.Begin, messages.StreamStart))
+_BEGINS: Final = tag_mask("begin")
+_OPENS_BLOCK: Final = tag_mask("open_block")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import messages
+from pgoutput import _roles, messages
 from pgoutput._arrays import Numbers
 from pgoutput._index import (
     MessageIndex,
@@ -92,8 +92,8 @@ class CommittedChangesReader:
         numbers = np.asarray(positions.fill_null(-1) if positions.null_count else positions)
         commits, commit = self._commits.advance(index, numbers)
         known = self._tracker.advance(index)
-        rows = np.flatnonzero(_IS_CHANGE[index.tags] & commits.wanted[commit] & (numbers >= 0))
-        rows, oids = changed_relations(index, self._commits.not_rolled_back(index, rows, commits, commit))
+        rows = np.flatnonzero(IS_CHANGE[index.tags] & commits.wanted[commit] & (numbers >= 0))
+        rows, oids = split_changes(index, self._commits.not_rolled_back(index, rows, commits, commit))
         versions = known.versions.find(oids, rows + 1)
         unknown = _UnknownRelations(rows[versions < 0], oids[versions < 0])
         wanted = np.array([*(schema is not None for schema in known.values), False], np.bool_)[versions]
@@ -107,22 +107,28 @@ class CommittedChangesReader:
         return committed
 
 
-def changed_relations(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Return message row and relation OID of each changed relation; a Truncate can change several.
+def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Return message row and relation OID of each change.
+
+    A Truncate is one change for each of its relations. A message with a list of new rows is one change for
+    each row.
 
     Args:
         index: The messages.
         rows: Rows of changes.
     """
-    oids = index.field("relation_oid").values[rows]
-    truncates = np.flatnonzero(index.tags[rows] == _TRUNCATE)
-    if not len(truncates):
-        return rows, oids
-    counts = np.ones(len(rows), np.int64)
-    truncated = [one.relation_oids for one in index.messages(rows[truncates].tolist())]  # type: ignore[attr-defined]
-    counts[truncates] = [len(relation_oids) for relation_oids in truncated]
+    oids = index.meaning("relation", rows).values
+    new = index.tuples("new")
+    counts = None if new is None or new.counts is None else new.counts[rows]
+    truncates = _IS_TRUNCATE[index.tags[rows]]
+    if not truncates.any():
+        return (rows, oids) if counts is None else (np.repeat(rows, counts), np.repeat(oids, counts))
+    if counts is None:
+        counts = np.ones(len(rows), np.int64)
+    truncated = [_roles.meaning_of(one, "relations") for one in index.messages(rows[truncates].tolist())]
+    counts[truncates] = list(map(len, truncated))
     repeated = np.repeat(oids, counts)
-    repeated[np.repeat(index.tags[rows] == _TRUNCATE, counts)] = list(chain.from_iterable(truncated))
+    repeated[np.repeat(truncates, counts)] = list(chain.from_iterable(truncated))
     return np.repeat(rows, counts), repeated
 
 
@@ -152,8 +158,6 @@ def _row(found: tuple[int, DecodeError]) -> int:
     return found[0]
 
 
-ROW_CHANGES: Final = (messages.Insert, messages.Update, messages.Delete, messages.Truncate)
-"""The message classes that change rows."""
-
-_IS_CHANGE: Final = tag_mask(ROW_CHANGES)
-_TRUNCATE: Final = ord(messages.Truncate.wire_tag)
+IS_CHANGE: Final = tag_mask(*_roles.CHANGES)
+"""For each of the 256 possible first bytes, whether the message changes rows."""
+_IS_TRUNCATE: Final = tag_mask("truncate")

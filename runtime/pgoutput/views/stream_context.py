@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import messages
+from pgoutput import _roles
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index import (
     MessageIndex,
@@ -31,7 +31,7 @@ from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import Relation
 from pgoutput.stream import StreamDecoder
 from pgoutput.views.change_cells import Changes, used_schemas
-from pgoutput.views.committed_changes import ROW_CHANGES, changed_relations
+from pgoutput.views.committed_changes import IS_CHANGE, split_changes
 from pgoutput.views.relation_schemas import RelationSchema, relation_schema
 
 Key: TypeAlias = tuple[Any, ...]
@@ -40,10 +40,10 @@ Key: TypeAlias = tuple[Any, ...]
 KeyColumns: TypeAlias = Sequence[pa.Array]
 """Sort keys of several messages: an array for each component of the key."""
 
-_BLOCK_BORDERS: Final = (messages.StreamStart, messages.StreamStop)
-_CONTEXT: Final = (Relation, messages.Type, *_BLOCK_BORDERS)
+_BLOCK_BORDERS: Final = ("open_block", "close_block")
+_CONTEXT: Final = ("relation", "type", *_BLOCK_BORDERS)
 
-CONTEXT_TAGS: Final = tuple(message.wire_tag for message in _CONTEXT)
+CONTEXT_TAGS: Final = tuple(kind.wire_tag for kind in _roles.classes(*_CONTEXT))
 """First bytes of the messages that make up a `StreamContext`: Relation, Type, Stream Start, Stream Stop."""
 
 
@@ -201,7 +201,7 @@ class UnorderedDecoder:
             (message,) = index.messages([row])
             text = f"a stream block begins or ends at the same key {format_key(key_at(keys, row))}"
             errors[row] = StreamError.at(message, text)
-        changes, wrong = self._changes(index, np.flatnonzero(_IS_CHANGE[tags] & ~at_border), ranks, keys)
+        changes, wrong = self._changes(index, np.flatnonzero(IS_CHANGE[tags] & ~at_border), ranks, keys)
         return UnorderedBatch(index, errors | wrong, changes)
 
     def _changes(
@@ -209,7 +209,7 @@ class UnorderedDecoder:
     ) -> tuple[Changes, dict[int, DecodeError]]:
         """Return the changes that fit their relations, and the errors of all other changes by row."""
         schemas, versions = self._context.schemas, self._context.versions
-        rows, oids = changed_relations(index, rows)
+        rows, oids = split_changes(index, rows)
         numbers = versions.find(oids, ranks[rows])
         same_key = versions.begins_at(oids, ranks[rows])
         widths = np.array([*(len(schema.names) for schema in schemas), 0], np.int64)
@@ -235,7 +235,7 @@ class UnorderedDecoder:
         context = self._context
         unexpected = np.flatnonzero(_IS_BLOCK_BORDER[tags] & ~context.is_block_border(ranks)).tolist()
         rows = np.flatnonzero(_IS_RELATION[tags])
-        numbers = context.versions.find(index.field("oid").values[rows], ranks[rows] + 1).tolist()
+        numbers = context.versions.find(index.meaning("oid", rows).values, ranks[rows] + 1).tolist()
         for row, number, message in zip(rows.tolist(), numbers, index.messages(rows.tolist()), strict=True):
             if number < 0 or context.relations[number] != msgspec.structs.replace(message, xid=None):
                 unexpected.append(row)
@@ -250,10 +250,9 @@ class UnorderedDecoder:
 _NO_TAG: Final = 0
 """Used as the first byte of a row without a message, and of a message with NULL in its sort key."""
 
-_IS_CONTEXT: Final = tag_mask(_CONTEXT)
-_IS_BLOCK_BORDER: Final = tag_mask(_BLOCK_BORDERS)
-_IS_RELATION: Final = tag_mask((Relation,))
-_IS_CHANGE: Final = tag_mask(ROW_CHANGES)
+_IS_CONTEXT: Final = tag_mask(*_CONTEXT)
+_IS_BLOCK_BORDER: Final = tag_mask(*_BLOCK_BORDERS)
+_IS_RELATION: Final = tag_mask("relation")
 
 
 def key_at(keys: KeyColumns, row: int) -> Key:

@@ -14,11 +14,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pgoutput import _roles
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording
 from pgoutput.views.commits import Commit
 
-_COMMITS: Final = frozenset({"Commit", "StreamCommit", "CommitPrepared"})
+_COMMITS: Final = frozenset(
+    kind.__name__ for kind in _roles.classes("commit", "commit_streamed", "commit_prepared")
+)
 """Values of `TransactionEnd.type` that are commits."""
 
 _GROUP_BYTES: Final = 128 << 20
