@@ -140,7 +140,7 @@ MISTAKES = [
     Mistake("count of text", COUNT, "@" + COUNT.replace("uint16", "string"), "Relation.count of columns: a count or length is one of uint8, uint16, uint32, not `string`"),
     Mistake("unknown type", FIELD, "@      - {name: x, type: lsm, doc: X.}", "Begin.x: unknown type `lsm`"),
     Mistake("struct as a type", FIELD, "@      - {name: x, type: RelationColumn, doc: X.}", "Begin.x: unknown type `RelationColumn`"),
-    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: unknown type `Column`; lists are of integers or structs"),
+    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: unknown type `Column`; lists are of integers, structs or tuples"),
     Mistake("list of text", LIST, "@      - {name: columns, list_of: string, doc: X.}", "Relation.columns: a list of `string` cannot be read"),
     Mistake("neither type nor list", FIELD, "@      - {name: x, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
     Mistake("type and list", FIELD, "@      - {name: x, type: lsn, list_of: lsn, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
