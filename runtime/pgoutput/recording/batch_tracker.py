@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import binary_array, boolean_array, int64_values, value_offsets
+from pgoutput._arrays import binary_array, boolean_array, int64_values, value_bytes, value_offsets
 from pgoutput._fixed import FixedMessage, fixed_message
 from pgoutput._roles import CHANGES, tags
 from pgoutput.recording.segment_format import MESSAGE_SCHEMA
@@ -58,7 +58,7 @@ class _BatchTracker:
         data = batch["data"]
         self._lsns = int64_values(batch["lsn"])
         self._starts = value_offsets(data)
-        self._content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        self._content = value_bytes(data)
         self._kept = np.ones(len(batch), np.bool_)
         self._replaced: dict[int, bytes] = {}
         """Messages to store in place of the received messages, by row number in the batch."""

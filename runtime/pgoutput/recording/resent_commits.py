@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pgoutput._arrays import value_offsets
+from pgoutput._arrays import value_bytes, value_offsets
 from pgoutput._roles import ROLES, meaning_of, tags
 from pgoutput.errors import ReplicationError
 from pgoutput.recording.reader import SegmentReader
@@ -64,7 +64,7 @@ def _commits(segment: SegmentReader, after_lsn: int) -> Iterator[tuple[int, int,
     decode = CODECS[segment.metadata.source.proto_version].decode
     for batch in segment.batches():
         data = batch["data"]
-        content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        content = value_bytes(data)
         tags = content[value_offsets(data)[:-1]] if len(content) else content
         for row in np.flatnonzero(np.isin(tags, _COMMIT_TAGS)):
             commit = decode(data[int(row)].as_py())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from pgoutput import catalog
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Type
+from pgoutput.values.type_modifiers import declared_modifier
 
 _ALIASES: Final = {
     "bigint": "int8",
@@ -35,15 +36,6 @@ _ALIASES: Final = {
 
 _DECLARATION: Final = re.compile(r"\s*(.+?)(\s+key)?\s*", re.DOTALL)
 _TYPE: Final = re.compile(r"(.+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?\s*(\[\])?")
-
-_MODIFIERS: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "length": lambda length, _: length + 4,
-    "bits": lambda bits, _: bits,
-    "precision": lambda precision, _: precision,
-    "numeric": lambda precision, scale: ((precision << 16) | (scale & 0x7FF)) + 4,
-}
-"""Functions by kind of type modifier (`modifier` in `pgoutput.catalog`). Each computes `atttypmod` from the
-two numbers of a declaration such as numeric(12,2); a missing second number is 0."""
 
 _DEFAULT_MODIFIERS: Final = {"char": 5, "character": 5, "bit": 1}
 """`atttypmod` by type name, for names with an implicit length: char means char(1)."""
@@ -137,9 +129,10 @@ class TypeRegistry:
             )
         modifier = _DEFAULT_MODIFIERS.get(name, -1)
         if match[2]:
-            if builtin.modifier not in _MODIFIERS:
+            declared = declared_modifier(builtin.modifier, int(match[2]), int(match[3] or 0))
+            if declared is None:
                 raise ScenarioError(f"type {builtin.name} does not accept the modifier ({match[2]})")
-            modifier = _MODIFIERS[builtin.modifier](int(match[2]), int(match[3] or 0))
+            modifier = declared
         oid = builtin.array_oid if match[4] else builtin.oid
         return ColumnType(oid, modifier, oid, modifier)
 

@@ -17,6 +17,7 @@ from pgoutput.columns import Cells, encode_cells
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.synth.workload.definition import Range, Workload
 from pgoutput.synth.workload.plan import Random
+from pgoutput.values.type_modifiers import numeric_modifier
 
 _FIRST_OID: Final = 16_384
 _OIDS_PER_TABLE: Final = 6
@@ -100,7 +101,7 @@ def _ratios(random: Random, workload: Workload) -> list[str | None]:
 
 COLUMN_KINDS: Final = (
     ColumnKind("note", "text", _texts),
-    ColumnKind("amount", "numeric", _amounts, modifier=(10 << 16 | 2) + 4),
+    ColumnKind("amount", "numeric", _amounts, modifier=numeric_modifier(10, 2)),
     ColumnKind("created_at", "timestamptz", _timestamps),
     ColumnKind("is_open", "bool", lambda random, _: ["ft"[one] for one in _numbers(random, 0, 2)]),
     ColumnKind("token", "uuid", _uuids),
