@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.model import Message, Spec
+from codegen.model import Entry, Message, Spec
 from codegen.roles import MEANINGS
 from codegen.rules.common import Problem, label, walk
+from codegen.yamlfile import Place
 
 
 def roles(spec: Spec) -> Iterator[Problem]:
@@ -34,10 +35,16 @@ def roles(spec: Spec) -> Iterator[Problem]:
 def meanings(spec: Spec) -> Iterator[Problem]:
     """Check that the fields of a message have the meanings that its role requires, and no others."""
     for name, message in spec.protocols["pgoutput"].messages.items():
-        yield from _meanings(name, message)
+        yield from _meanings(spec, name, message)
 
 
-def _meanings(name: str, message: Message) -> Iterator[Problem]:
+def _tuple(spec: Spec, message: Message, entry: Entry, place: Place, name: str) -> Iterator[Problem]:
+    lists = message.role == "insert"
+    if entry.type not in spec.tuples and not (lists and entry.list_of in spec.tuples):
+        yield place, f"{name}: a field that means `{entry.means}` is a tuple{' or a list of tuples' * lists}"
+
+
+def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
     assert message.role is not None  # checked by `roles`
     required, optional = MEANINGS[message.role]
     found: dict[str, str] = {}
@@ -53,6 +60,8 @@ def _meanings(name: str, message: Message) -> Iterator[Problem]:
             yield at, f"{name}.{entry.name}: the role `{message.role}` has no `{meaning}`; it has {known}"
         elif meaning in found:
             yield at, f"{name}.{entry.name}: {found[meaning]} means `{meaning}` already"
+        elif meaning in ("new", "old", "key"):
+            yield from _tuple(spec, message, entry, at, f"{name}.{entry.name}")
         found[meaning] = entry.name or ""
     for meaning in required:
         if meaning not in found:

@@ -17,7 +17,7 @@ from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
 from pgoutput.stream.check.state import OpenTransaction, StreamState
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS
 from pgoutput.wire import Buffer
 
 _RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
@@ -201,7 +201,10 @@ class Checker:
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
         else:
-            protocol, raw, in_stream = _protocols.VERSIONS[LATEST], data, self._decoder.in_stream
+            # Also messages that the client's version does not have, such as Stream Abort.
+            since = _protocols.ALL_VERSIONS.by_name[type(message).__name__].since
+            protocol = _protocols.VERSIONS[max(self._state.options.proto_version, since)]
+            raw, in_stream = data, self._decoder.in_stream
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0

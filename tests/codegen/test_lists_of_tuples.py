@@ -1,0 +1,466 @@
+"""A message with a list of rows, added by YAML only, gives the same results as one Insert for each row."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from pgoutput import compiled
+from tests.codegen.spec_copy import ROOT, Run, SpecCopy
+from tests.codegen.test_version_five import ROUND_TRIP, check_types, generate, run_python
+
+NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+
+VERSION_FIVE = """\
+  5:
+    server: 20+
+    released: false
+    doc: Several rows of a relation are inserted by one message.
+"""
+
+FLUSHED = """\
+      - {name: flushed, type: lsn, versions: 5+, doc: A number without a meaning.}
+"""
+
+MULTI_INSERT = """\
+  MultiInsert:
+    tag: m
+    role: insert
+    title: Multi Insert
+    versions: 5+
+    source: logicalrep_write_multi_insert
+    doc: Several rows were inserted.
+    fields:
+      - {name: xid, type: xid, means: subxid, when: in_stream, doc: Xid of the transaction or subtransaction.}
+      - {name: relation_oid, type: oid, means: relation, doc: OID of the relation.}
+      - {count: new_rows, type: COUNT, doc: Number of rows.}
+      - {name: new_rows, list_of: TupleData, means: new, doc: The new rows.}
+"""
+
+MESSAGES = """
+import numpy as np
+import pyarrow as pa
+from pgoutput import compiled, v5
+from pgoutput.errors import DecodeError, EncodeError
+from pgoutput.messages import *
+from pgoutput.messages import UNCHANGED
+
+COLUMNS = (RelationColumn(1, "id", 23, -1), RelationColumn(0, "text", 25, -1))
+RELATION = Relation(1, "public", "t", ReplicaIdentity.DEFAULT, COLUMNS)
+OTHER = Relation(2, "public", "u", ReplicaIdentity.DEFAULT, COLUMNS[:1])
+ROWS = (("1", "one"), ("2", None), (b"\\0\\0\\0\\3", UNCHANGED), ("4", "v\\udcff"))
+MULTI = MultiInsert(1, ROWS)
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except (DecodeError, EncodeError) as error:
+        return type(error), str(error), vars(error)
+    raise AssertionError(f"{call} accepts {arguments}")
+
+
+def encoded(messages):
+    return pa.array([v5.encode(message) for message in messages], pa.binary())
+"""
+
+
+def generated(folder: Path, count: str = "uint32") -> Path:
+    """Return the folder with the files generated from a spec with MultiInsert, whose count is a `count`."""
+    shutil.copytree(ROOT / "spec", folder / "spec")
+    spec = SpecCopy(folder / "spec")
+    spec.add("versions:", VERSION_FIVE)
+    spec.add("  Commit:", FLUSHED)
+    spec.add("messages:", MULTI_INSERT.replace("COUNT", count))
+    generate(spec, folder / "generated")
+    return folder / "generated"
+
+
+@pytest.fixture(scope="module")
+def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated files of a version 5 with MultiInsert, without a compiled kernel."""
+    return generated(tmp_path_factory.mktemp("pure"))
+
+
+@pytest.fixture(
+    scope="module", params=["pure", pytest.param("compiled", marks=[pytest.mark.slow, NEEDS_KERNEL])]
+)
+def five(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pure_five: Path) -> Path:
+    """The generated files of a version 5 with MultiInsert, without and with a compiled kernel."""
+    if request.param == "pure":
+        return pure_five
+    out: Path = tmp_path_factory.mktemp("compiled") / "generated"
+    shutil.copytree(pure_five, out)
+    hatch_build.build(out / "pgoutput/_kernel.pyx", out / "pgoutput")
+    return out
+
+
+def run_here(out: Path, code: str) -> None:
+    run_python(out, MESSAGES + code)
+
+
+def test_codecs_agree_on_lists_of_tuples(five: Path) -> None:
+    run_here(
+        five,
+        """
+data = v5.encode(MULTI)
+cells = b"\\0\\2t\\0\\0\\0\\1" b"1t\\0\\0\\0\\3one"
+assert data.startswith(b"m\\0\\0\\0\\1" b"\\0\\0\\0\\4" + cells), data
+uneven = MultiInsert(1, (("1",), (), ("1", None, "3")))
+for message in (MULTI, MultiInsert(1, ()), uneven, MultiInsert(1, ROWS, xid=7)):
+    data, in_stream = v5.encode(message), message.xid is not None
+    assert v5.pure_encode(message) == data
+    assert v5.decode(data, in_stream) == v5.pure_decode(data, in_stream) == message
+    for end in range(len(data)):
+        assert error_of(v5.decode, data[:end], in_stream) == error_of(v5.pure_decode, data[:end], in_stream)
+claimed = b"m\\0\\0\\0\\1" b"\\xff\\xff\\xff\\xff" + cells
+text = "new_rows[1].count at byte 25: 2 bytes of the number of columns are expected, 0 are left"
+for decode in (v5.decode, v5.pure_decode):
+    assert error_of(decode, claimed)[1] == f"MultiInsert.{text}", error_of(decode, claimed)
+for rows, text in (
+    (None, "new_rows: a tuple is expected, not None"),
+    ((("1", 2),), "new_rows[0][1]: None, UNCHANGED, a str or bytes is expected, not the int 2"),
+    (((), 5), "new_rows[1]: a tuple of cells is expected, not the int 5"),
+    ((((None,) * 65536),), "new_rows[0]: 65536 columns do not fit into Int16, the count before them"),
+):
+    for encode in (v5.encode, v5.pure_encode):
+        found = error_of(encode, MultiInsert(1, rows))[1]
+        assert found == f"MultiInsert.{text}", found
+""",
+    )
+
+
+def test_a_count_of_16_bits_refuses_more_rows(tmp_path: Path) -> None:
+    run_here(
+        generated(tmp_path, "uint16"),
+        """
+text = "MultiInsert.new_rows: 65536 do not fit into Int16, the count before it"
+assert error_of(v5.encode, MultiInsert(1, ((),) * 65536))[1] == text
+assert v5.decode(v5.encode(MultiInsert(1, ((),) * 65535))) == MultiInsert(1, ((),) * 65535)
+""",
+    )
+
+
+def test_messages_of_the_strategies_round_trip(five: Path) -> None:
+    run_python(five, ROUND_TRIP)
+
+
+def test_json_and_inspect_show_each_row(five: Path) -> None:
+    run_here(
+        five,
+        """
+import json
+from pgoutput import _protocols
+from pgoutput._walk import walk
+from pgoutput.jsonlines import from_json, to_json
+
+data = to_json(MULTI)
+assert data["new_rows"][:3] == [["1", "one"], ["2", None], [{"binary": "00000003"}, {"unchanged": True}]]
+assert from_json(json.loads(json.dumps(data))) == MULTI
+data["new_rows"][1] = "2"
+assert error_of(from_json, data)[1] == "MultiInsert.new_rows[1]: an array is expected, not '2'"
+data["new_rows"][1] = [{"wrong": 1}]
+assert "MultiInsert.new_rows[1][0]: one of " in error_of(from_json, data)[1]
+raw = v5.encode(MULTI)
+pieces = list(walk(_protocols.V5, raw, False, "off"))
+assert [piece.start for piece in pieces] == [0, *(piece.end for piece in pieces[:-1])]
+assert pieces[-1].end == len(raw)
+values = {piece.path: piece.value for piece in pieces}
+assert (values["new_rows.count"], values["new_rows[1].count"], values["new_rows[0][1]"]) == (4, 2, "one")
+""",
+    )
+
+
+def test_schemas_have_a_list_of_lists_of_cells(five: Path) -> None:
+    run_here(
+        five,
+        """
+from pgoutput.schemas import arrow, spark
+
+assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
+assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
+""",
+    )
+    page = (five / "reference/v5.md").read_text(encoding="utf-8")
+    assert "- Next, for each of new_rows, `TupleData`: The new rows." in page
+
+
+INDEX = """
+from pgoutput._index import PureIndex, KernelIndex, message_columns
+from pgoutput.schemas import arrow
+from pgoutput.stream import StreamDecoder
+
+uneven = MultiInsert(1, (("1",), (), ("1", None, "3")))
+stream = [
+    RELATION, MULTI, Insert(1, ("5", "five")), MultiInsert(1, ()), uneven, Delete(1, key=("1", None)),
+    Update(1, ("1", "x"), old=("1", "y")), MULTI,
+]
+valid = encoded(stream).to_pylist()
+broken = [valid[1][:-1], b"m" + valid[1][1:5] + b"\\xff" * 4 + valid[1][9:]]
+data = pa.array([*valid[:3], None, *broken, *valid[3:], *broken[:1]], pa.binary())
+"""
+
+
+def test_the_index_numbers_all_cells_consecutively(five: Path) -> None:
+    run_here(
+        five,
+        INDEX
+        + """
+seen = []
+for make in [PureIndex] + [KernelIndex] * (compiled.kernel is not None):
+    index = make(data, StreamDecoder(5))
+    assert sorted(index.errors) == [4, 5, 11]
+    first, width, count = (getattr(index, name)("new_rows").tolist() for name in ("first", "width", "count"))
+    assert first == [-1, 0, -1, -1, -1, -1, 10, 10, -1, -1, 20, -1]
+    assert width == [0, 2, 0, 0, 0, 0, 0, -1, 0, 0, 2, 0]
+    assert count == [0, 4, 0, 0, 0, 0, 0, 3, 0, 0, 4, 0]
+    assert index.first("new").tolist() == [-1, -1, 8, -1, -1, -1, -1, -1, -1, 18, -1, -1]
+    assert index.cells(np.arange(8)) == [cell for row in ROWS for cell in row]
+    assert len(index.kinds) == 28
+    found = index.find_tuples("new", np.array([1 << 31 | 1]), np.array([0]))
+    assert found.rows.tolist() == [1, 1, 1, 1, 2, 7, 7, 7, 9, 10, 10, 10, 10]
+    assert found.first[:5].tolist() == [0, 2, 4, 6, 8] and found.first[8:].tolist() == [18, 20, 22, 24, 26]
+    assert found.versions.tolist() == [0] * 13
+    assert [m for m in index.messages(np.flatnonzero(index.tags).tolist())] == stream
+    columns = pa.table(message_columns(index), schema=arrow.MESSAGES)
+    columns.validate(full=True)
+    seen.append(columns.to_pylist())
+    rows = columns["new_rows"].to_pylist()
+    assert [None if row is None else [len(cells) for cells in row] for row in rows] == [
+        None, [2, 2, 2, 2], None, None, None, None, [], [1, 0, 3], None, None, [2, 2, 2, 2], None
+    ]
+    assert rows[1][0][1] == {"kind": "t", "text": "one", "binary": None}
+    assert rows[1][3][1] == {"kind": "t", "text": None, "binary": b"v\\xff"}
+assert seen[0] == seen[-1]
+""",
+    )
+
+
+def test_column_decoder_returns_a_tuple_for_each_row(five: Path) -> None:
+    run_here(
+        five,
+        """
+from pgoutput.columns import ColumnDecoder
+
+single = [Insert(1, row) for row in ROWS]
+update = Update(1, ("1", "x"), key=("1", None))
+batches = [encoded([RELATION, *changes, update]) for changes in ([MULTI], single)]
+multi, one_by_one = (ColumnDecoder(5).decode(batch).relations[0] for batch in batches)
+assert multi.new.rows.to_pylist() == [1, 1, 1, 1, 2]
+for part in ("new", "old", "key"):
+    for method in ("kinds", "raw", "texts"):
+        assert getattr(getattr(multi, part), method)() == getattr(getattr(one_by_one, part), method)()
+assert multi.new.values() == one_by_one.new.values()
+assert "new_rows" not in ColumnDecoder(5).decode(batches[0]).headers.schema.names
+for rows, oid, text in (
+    ((("1", "x"), ("1",)), 1, "new_rows[1] has 1 columns, but public.t has 2"),
+    ((("1",), ("1",)), 1, "new_rows[0] has 1 columns, but public.t has 2"),
+    ((("1",),), 3, "no Relation message has come for the OID 3"),
+):
+    wrong = encoded([RELATION, MULTI, MultiInsert(oid, rows)])
+    found = error_of(ColumnDecoder(5).decode, wrong)[1]
+    assert found == f"row 2: MultiInsert: {text}", found
+    assert ColumnDecoder(5).find_error(wrong)[0] == 2
+""",
+    )
+
+
+RECORDINGS = """
+import tempfile
+import msgspec
+from pathlib import Path
+from pgoutput.capturefile import Header, encode_header, encode_record
+from pgoutput.recording import Recording, SegmentReader, record_capture_file
+from pgoutput import views
+
+def recorded(folder, name, stream):
+    path = Path(folder, f"{name}.jsonl")
+    lines = [encode_record("data", v5.encode(message)) for message in stream]
+    path.write_bytes(encode_header(Header(5, {"streaming": "on"})) + b"".join(lines))
+    record_capture_file(path, f"{folder}/{name}")
+    return Recording(f"{folder}/{name}")
+
+def in_transactions(changes):
+    inside, dropped = ([msgspec.structs.replace(one, xid=xid) for one in changes] for xid in (9, 10))
+    return [
+        Begin(100, 5, xid=7), RELATION, OTHER, *changes, Commit(100, 108, 5, flushed=1),
+        StreamStart(9, True), *inside, *dropped, StreamStop(), StreamAbort(9, 10),
+        StreamCommit(9, 200, 208, 6), Begin(300, 7, xid=11), *changes, Commit(300, 308, 7, flushed=1),
+    ]
+
+AFTER = [Update(1, ("4", "x"), key=None), Truncate(0, (2, 1)), Insert(2, ("5",)), Delete(1, key=("1", None))]
+MULTIPLE = [MULTI, MultiInsert(2, ()), MultiInsert(2, (("1",), ("2",))), *AFTER]
+SINGLE = [*(Insert(1, row) for row in ROWS), Insert(2, ("1",)), Insert(2, ("2",)), *AFTER]
+
+def rows_of(recording, view, tasks):
+    found = []
+    for task in tasks:
+        with SegmentReader(task.place) as segment:
+            found += [row for batch in views.read(segment, view(segment, task)) for row in batch.to_pylist()]
+    return found
+"""
+
+
+def test_views_have_a_row_for_each_new_row(five: Path) -> None:
+    run_here(
+        five,
+        RECORDINGS
+        + """
+with tempfile.TemporaryDirectory() as folder:
+    tables = []
+    for name, changes in (("multi", MULTIPLE), ("single", SINGLE)):
+        recording = recorded(folder, name, in_transactions(changes))
+        tasks = views.plan_changes(recording, recording.numbers)
+        all_changes = rows_of(recording, lambda s, t: views.ChangesView(s, t, lambda one: True), tasks)
+        versions = list(views.schema_versions(recording.metadata(recording.numbers)))
+        row = views.row_type([one.schema for one in versions if one.relation.oid == 1])
+        schema = views.table_schema(row)
+        table = rows_of(
+            recording, lambda s, t: views.TableView(s, t, lambda one: one.relation.oid == 1, schema), tasks
+        )
+        for rows in (all_changes, table):
+            assert [one["position"] for one in rows] == sorted(one["position"] for one in rows)
+            for one in rows:
+                del one["position"], one["sequence"]
+        tables.append((all_changes, table, views.schema_batch(versions).drop_columns("position").to_pylist()))
+        tasks = views.plan_messages(recording, recording.numbers)
+        sent = rows_of(recording, lambda s, t: views.MessagesView(s), tasks)
+        assert len(sent) == len(in_transactions(changes))
+        lists = [len(one["new_rows"]) for one in sent if one["type"] == "MultiInsert"]
+        assert lists == ([4, 0, 2] * 4 if name == "multi" else []), lists
+    assert len(tables[0][0]) == 3 * (6 + 5), len(tables[0][0])
+    assert tables[0] == tables[1]
+    operations = {one["operation"] for one in tables[0][0]}
+    assert operations == {"Insert", "Update", "Delete", "Truncate"}, operations
+""",
+    )
+
+
+def test_messages_in_any_order_have_a_change_for_each_new_row(five: Path) -> None:
+    run_here(
+        five,
+        """
+from pgoutput.stream import StreamDecoder
+from pgoutput.views import UnorderedDecoder, build_stream_context, decoded_batch
+
+def decoded(messages):
+    data = encoded(messages)
+    context = build_stream_context([((0,), data[0].as_py())], StreamDecoder(5))
+    keys = [pa.array(range(len(messages)))]
+    batch = UnorderedDecoder(context, StreamDecoder(5)).decode(keys, data)
+    return decoded_batch(batch)["changes"].to_pylist(), {row: str(one) for row, one in batch.errors.items()}
+
+multi, no_errors = decoded([RELATION, MULTI, MultiInsert(1, ()), Insert(1, ROWS[0])])
+single, _ = decoded([RELATION, *(Insert(1, row) for row in ROWS), Insert(1, ROWS[0])])
+assert [one and len(one) for one in multi] == [None, 4, None, 1] and not no_errors
+assert multi[1] + multi[3] == [one for changes in single if changes for one in changes]
+wrong, errors = decoded([RELATION, MultiInsert(1, (*ROWS, ("1",))), Insert(1, ROWS[0])])
+assert errors == {1: "MultiInsert: new_rows[4] has 1 columns, but public.t has 2"}, errors
+assert [one and len(one) for one in wrong] == [None, None, 1]
+""",
+    )
+
+
+def test_tables_in_memory_store_each_new_row(pure_five: Path) -> None:
+    run_here(
+        pure_five,
+        """
+from pgoutput.stream import Change, Tables
+
+multi, single = Tables(), Tables()
+multi.apply_change(Change(MULTI, (RELATION,)))
+for row in ROWS:
+    single.apply_change(Change(Insert(1, row), (RELATION,)))
+update, delete = Update(1, ("4", "x")), Delete(1, key=("1", None))
+for tables in (multi, single):
+    for message in (update, delete):
+        tables.apply_change(Change(message, (RELATION,)))
+assert list(multi[1]) == list(single[1]) and len(multi[1]) == 3
+multi.apply_change(Change(Truncate(0, (1,)), (RELATION,)))
+assert len(multi[1]) == 0
+""",
+    )
+
+
+def test_replicas_have_each_new_row(pure_five: Path) -> None:
+    run_here(
+        pure_five,
+        RECORDINGS
+        + """
+from deltalake import DeltaTable
+from pgoutput.replica import apply_changes, replica_tables
+
+changes = {"multi": [MultiInsert(1, ROWS[:2]), *MULTIPLE[2:]], "single": [*SINGLE[:2], *SINGLE[4:]]}
+found = []
+with tempfile.TemporaryDirectory() as folder:
+    for name, made in changes.items():
+        recording = recorded(folder, name, in_transactions(made[:-4]))
+        batches = []
+        for task in views.plan_changes(recording, recording.numbers):
+            with SegmentReader(task.place) as segment:
+                view = views.ChangesView(segment, task, lambda one: one.relation.oid == 1)
+                batches += views.read(segment, view)
+        (result,) = apply_changes(batches, f"{folder}/{name}.target", "query", 0)
+        assert not result.error and result.changes == {"Insert": 6}, result
+        table = DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).to_pyarrow_table()
+        found.append(sorted(table.to_pylist(), key=str))
+assert found[0] == found[1] and len(found[0]) == 2, found
+""",
+    )
+
+
+def test_columns_and_the_spark_writer_fill_new_fields(five: Path) -> None:
+    run_here(
+        five,
+        """
+import tempfile
+from pathlib import Path
+from pgoutput.columns import encode_commits, encode_inserts
+from pgoutput.recording import SegmentReader
+from pgoutput.spark.transactions import write_partition
+from pgoutput.spark.write_plan import describe_table, plan_segments
+
+numbers = [np.array([number, number + 1]) for number in (10, 20, 30)]
+expected = [Commit(10, 20, 30, flushed=0), Commit(11, 21, 31, flushed=0)]
+assert encode_commits(*numbers, proto_version=5) == encoded(expected)
+old = encode_commits(*numbers)
+assert [len(one) for one in old.to_pylist()] == [26, 26]
+inserts = encode_inserts(1, [pa.array(["1", "2"])], proto_version=5)
+assert inserts == encoded([Insert(1, ("1",)), Insert(1, ("2",))])
+
+rows = pa.record_batch({"id": pa.array([1, 2]), "operation": ["Insert", "Delete"]})
+with tempfile.TemporaryDirectory() as folder:
+    options = {"table": "a.b", "key": "id", "operation": "operation", "proto_version": "5"}
+    table, plan = plan_segments(f"{folder}/recording", describe_table(options, rows.schema), overwrite=False)
+    plan.folder.mkdir()
+    path = write_partition(plan.folder, table, plan, 0, iter([rows]))
+    with SegmentReader(path) as segment:
+        (batch,) = segment.batches()
+        messages = [type(v5.decode(one)).__name__ for one in batch["data"].to_pylist()]
+        assert messages == ["Begin", "Relation", "Insert", "Delete", "Commit"], messages
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "field", "text"),
+    [
+        ("update", "list_of: TupleData", "a field that means `new` is a tuple"),
+        ("insert", "list_of: oid", "a field that means `new` is a tuple or a list of tuples"),
+    ],
+)
+def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run: Run, spec: SpecCopy) -> None:
+    block = MULTI_INSERT.replace("COUNT", "uint32").replace("role: insert", f"role: {role}")
+    spec.add("versions:", VERSION_FIVE)
+    spec.add("messages:", block.replace("list_of: TupleData", field))
+    result = run("--spec", spec.folder, "--out", spec.folder / "out")
+    assert result.code == 1
+    assert f"MultiInsert.new_rows: {text}\n" in result.err
+
+
+@pytest.mark.slow
+def test_mypy_and_ruff_accept_lists_of_tuples(pure_five: Path) -> None:
+    check_types(pure_five)
