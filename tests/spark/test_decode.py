@@ -365,7 +365,7 @@ def test_decode_and_the_data_source_work_with_spark_connect(
     samples = corpus.read("pg18_p4_par_msg")[2]
     inserts = sum(isinstance(sample.message, m.Insert) for sample in samples)
     folder = recorded("pg18_p4_par_msg", 151)
-    command = [sys.executable, "-c", CONNECT, folder, tmp_path]
+    command = [sys.executable, "-c", CONNECT, str(folder), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     expected = in_order(changes(folder))
     assert done.stdout.splitlines() == [
