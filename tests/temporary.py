@@ -10,7 +10,7 @@ MEMORY: Final = "/dev/shm"
 """File system in memory that most Linux systems have."""
 
 ROOM: Final = 6 << 30
-"""Free bytes that `MEMORY` must have. `make test` uses less than a third."""
+"""Free bytes that `MEMORY` must have."""
 
 SERVERS: Final = "PGOUTPUT_TEST_SERVER_FOLDER"
 """Environment variable with the folder for the data of PostgreSQL servers; /tmp if it is not set."""
