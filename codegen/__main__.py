@@ -34,6 +34,9 @@ def generate(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; list stale, missing and orphaned files.")
     ] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="Store the layouts of newly released versions in the lock.")
+    ] = False,
     spec: SpecOption = Path("spec"),
     out: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("generated"),
 ) -> None:
@@ -41,8 +44,11 @@ def generate(
     if context.invoked_subcommand is not None:
         return
     loaded = load(spec)
-    if broken := evolution.broken(evolution.read_lock(spec), loaded):
+    locked = evolution.read_lock(spec)
+    if broken := evolution.broken(locked, loaded):
         raise Refused("\n".join(broken))
+    if locked and not release and (missing := evolution.released(loaded).keys() - locked.keys()):
+        raise Refused("\n".join(evolution.not_locked(spec, label) for label in sorted(missing)))
     rendered = render(loaded)
     lock = evolution.lock_text(loaded)
     if not check:

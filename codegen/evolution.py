@@ -167,6 +167,15 @@ def read_lock(directory: Path) -> Mapping[str, WireForm]:
         raise SpecError(f"{path}:1: not a lock, restore it: {error}") from None
 
 
+def not_locked(directory: Path, label: str) -> str:
+    """Return the text of the error that a version is released in the spec, but is not in the lock."""
+    return (
+        f"{directory / LOCK}:1: {label} is released in the spec, but has no layout here: "
+        f"if PostgreSQL has released {label}, run `python -m codegen --release`, after which the layout "
+        "cannot change; if not, write `released: false`; if the layout is lost, restore this file"
+    )
+
+
 def lock_text(spec: Spec) -> str:
     """Return the content of `released.json` for a spec."""
     return json.dumps(released(spec), indent=1) + "\n"

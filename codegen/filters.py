@@ -242,6 +242,14 @@ def when_in_words(spec: Spec, when: str) -> str:
     return f"with `{when}` (protocol version {spec.options[option].values[chosen].versions})"
 
 
+def since(versions: str) -> str:
+    """Return a sentence with the protocol versions that have a value or bit; no text if all have it."""
+    gate = Gate.parse(versions)
+    if gate.last is not None:
+        return f" Only in protocol version {gate}."
+    return f" Since protocol version {gate.first}." if gate.first > 1 else ""
+
+
 def condition(when: str) -> str:
     """Return as a Python expression the condition under which a field is sent."""
     option, _, chosen = when.partition(" = ")

@@ -185,6 +185,8 @@ class Forms:
         self.messages: list[Form] = []
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
         """The view and the message layouts of each codec, by the codec's name: `v4` or `envelope`."""
+        self.enums: dict[str, Field] = {}
+        """A field with each distinct set of values of an enum, by the name of the table with these values."""
         whole = {m.name: m.members for m in union.messages} | parts(union)
         for label, view in views.items():
             for name, fields in parts(view).items():
@@ -198,6 +200,18 @@ class Forms:
     def part(self, field: Field) -> Form:
         """Return the layout of the elements of a list field."""
         return self._by_key[_key(field.type, field.fields)]
+
+    def enum(self, field: Field) -> str:
+        """Return the name of the table with a field's enum values, such as `REPLICA_IDENTITY`.
+
+        Versions with other values have a table of their own: `REPLICA_IDENTITY_2` and so on.
+        """
+        name = first = snake(field.type).upper()
+        number = 1
+        while self.enums.setdefault(name, field).values != field.values:
+            number += 1
+            name = f"{first}_{number}"
+        return name
 
     def _add(
         self,
@@ -215,6 +229,9 @@ class Forms:
             form = Form(f"{snake(name)}_{label}", name, tag, here, layout(name, fields), tuple(members))
             self._by_key[key] = form
             forms.append(form)
+            for field in here:
+                if field.kind == "enum":
+                    self.enum(field)
         return self._by_key[key]
 
 
@@ -226,5 +243,5 @@ def _bare(field: Field) -> Field:
     """Return a copy of a field without attributes that do not affect its bytes or value, such as `doc`."""
     inner = tuple(map(_bare, field.fields))
     return msgspec.structs.replace(
-        field, doc="", since=0, server="", source="", option=None, means=None, fields=inner
+        field, doc="", since=0, server="", source="", option=None, means=None, later={}, fields=inner
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from codegen import model, rules
+from codegen.rules.common import unknown
 from codegen.yamlfile import Place, SpecError, YamlFile
 
 SECTIONS: dict[str, type[Any]] = {
@@ -24,6 +26,11 @@ SECTIONS: dict[str, type[Any]] = {
     "messages": model.Message,
     "types": model.BuiltinType,
 }
+_KINDS = {
+    "str": "text", "int": "a number", "bool": "true or false", "array": "a list", "object": "a mapping",
+}  # fmt: skip
+"""Descriptions of the types that msgspec names in its errors."""
+_KEYS = "__struct_fields__"
 _HEAD = ("protocol", "title", "doc", "source")
 
 
@@ -84,8 +91,7 @@ def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Proto
             raise file.error((key,), f"a file with messages needs `{key}`, as text")
     name, title, doc, source = head
     if name not in model.PROTOCOLS:
-        known = ", ".join(model.PROTOCOLS)
-        raise file.error(("protocol",), f"unknown protocol `{name}`; the protocols are {known}")
+        raise file.error(("protocol",), unknown("protocol", name, model.PROTOCOLS))
     return model.Protocol(name=name, title=title, doc=doc, source=source, messages=messages)
 
 
@@ -96,8 +102,7 @@ def _records(file: YamlFile, places: Places) -> dict[str, dict[Any, Any]]:
         if section in _HEAD:
             continue
         if section not in SECTIONS:
-            known = ", ".join(SECTIONS)
-            raise file.error((section,), f"unknown section `{section}`; the sections are {known}")
+            raise file.error((section,), unknown("section", section, SECTIONS))
         if not isinstance(entries, dict):
             raise file.error((section,), f"the section `{section}` must be a mapping of names")
         for name, data in entries.items():
@@ -116,11 +121,46 @@ def _convert(data: Any, record: type[Any], file: YamlFile, place: Place) -> Any:
         what, _, path = str(error).partition(" - at ")
         below = _below(path.strip("`"), data, lambda part: _fails(part, record))
         if match := re.search(r"unknown field `(.*)`", what):
-            below, what = (*below, match[1]), f"unknown key `{match[1]}`"
+            keys = next(getattr(kind, _KEYS) for kind in _kinds(record, below) if hasattr(kind, _KEYS))
+            below, what = (*below, match[1]), unknown("key", match[1], keys)
         elif match := re.search(r"missing required field `(.*)`", what):
             what = f"`{match[1]}` is missing"
+        elif what.startswith("Invalid enum value"):
+            choices = next(get_args(kind) for kind in _kinds(record, below) if get_origin(kind) is Literal)
+            what = f"`{below[-1]}`: {unknown('value', _at(data, below), choices)}"
+        elif match := re.fullmatch(r"Expected `(.*)`, got `(.*)`", what):
+            what = _wrong_type((*place, *below), _at(data, below), *match.groups())
         name = ".".join(str(step) for step in place[1:])
         raise file.error((*place, *below), f"{name}: {what}") from None
+
+
+def _wrong_type(place: Place, value: Any, wanted: str, got: str) -> str:
+    key = place[-1]
+    name = f"entry {key + 1} of `{place[-2]}`" if isinstance(key, int) and len(place) > 2 else f"`{key}`"
+    if key in ("versions", "server") and isinstance(value, int):
+        ranges = f'"{value}+" for {value} and later, or "{value}" for {value} only'
+        return f"{name} takes a range, as text: quote it, {ranges}"
+    kinds = [_KINDS[one] for one in wanted.split(" | ") if one != "null"]
+    quote = f': quote it, "{value}"' if "str" in wanted and isinstance(value, int) else ""
+    return f"{name} takes {' or '.join(kinds)}, not {_KINDS[got]}{quote}"
+
+
+def _kinds(record: Any, place: Place) -> list[Any]:
+    """Return the types that the value at `place` below a record may have."""
+    kinds = [record]
+    for step in place:
+        kinds = [inner for kind in kinds for inner in _plain(_below_type(kind, step))]
+    return kinds
+
+
+def _below_type(kind: Any, step: str | int) -> Any:
+    if get_origin(kind) in (list, dict):
+        return get_args(kind)[-1]
+    return get_type_hints(kind).get(str(step)) if isinstance(kind, type) else None
+
+
+def _plain(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
 
 
 def _fails(data: Any, record: type[Any]) -> bool:

@@ -6,7 +6,7 @@ msgspec refuses unknown keys, missing keys and wrong types. The package `rules` 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -53,7 +53,14 @@ class Gate(msgspec.Struct, frozen=True):
 PROTOCOLS = ("pgoutput", "replication")
 """Names of the protocols. Messages of `pgoutput` have protocol versions, messages of `replication` do not."""
 
-GateText = str
+GateText = Annotated[
+    str,
+    msgspec.Meta(
+        description="Range of versions, as text: `5+`, `5-6` or `5`. Quote a single version.",
+        # The rule `gates.readable` refuses other texts, with a better description than msgspec's.
+        extra_json_schema={"pattern": r"^[1-9][0-9]*([+]|-[1-9][0-9]*)?$"},
+    ),
+]
 Wire = Literal["uint8", "uint16", "uint32", "uint64", "int32", "int64", "bool", "cstring", "bytes", "rest"]
 
 
@@ -103,6 +110,7 @@ class EnumValue(_Record, frozen=True, kw_only=True):
     """A value of an enum; one character on the wire."""
 
     value: str
+    versions: GateText = "1+"
 
 
 class Enum(_Record, frozen=True, kw_only=True):
@@ -116,6 +124,7 @@ class FlagBit(_Record, frozen=True, kw_only=True):
     """A named bit of a flag field."""
 
     value: int
+    versions: GateText = "1+"
 
 
 class Flags(_Record, frozen=True, kw_only=True):
@@ -198,6 +207,7 @@ class BuiltinType(_Record, frozen=True, kw_only=True):
     modifier: Literal["none", "length", "bits", "precision", "numeric", "interval"]
     arrow: str
     spark: str
+    like: str | None = None
 
 
 class Protocol(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import msgspec
 
-from codegen import evolution, filters, layout
+from codegen import evolution, filters, json_schema, layout, states
 from codegen.model import PROTOCOLS, Gate, Spec
 from codegen.resolve import Field, MessageView, View, resolve, scalar_notation, snake
 from codegen.tables import PYARROW_OF_ARROW, SPARK_OF_ARROW
@@ -37,7 +37,7 @@ _FILTERS = (
     filters.alternatives, filters.annotation, filters.arguments, filters.bounds, filters.byte,
     filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
-    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional,
+    filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional, filters.since,
     filters.target, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
@@ -100,7 +100,9 @@ def render(spec: Spec) -> dict[str, str]:
     files["pgoutput/py.typed"] = ""
     page = env.get_template("reference.md.jinja")
     for number, view in versions.items():
-        files[f"reference/v{number}.md"] = page.render(view=view, version=number)
+        files[f"reference/v{number}.md"] = page.render(
+            view=view, version=number, diagram=states.diagram(view)
+        )
     files["reference/envelope.md"] = page.render(view=envelope, version=None)
     forms = {number: evolution.wire_form(view) for number, view in versions.items()}
     changes = {
@@ -109,6 +111,7 @@ def render(spec: Spec) -> dict[str, str]:
     files["reference/changes.md"] = env.get_template("changes.md.jinja").render(changes=changes)
     for name in ("options", "types"):
         files[f"reference/{name}.md"] = env.get_template(f"{name}.md.jinja").render()
+    files[json_schema.NAME] = json_schema.text()
     return files
 
 

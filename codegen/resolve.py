@@ -8,10 +8,12 @@ A view has inherited gates (version ranges) filled in and type names replaced by
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
-from codegen.model import Entry, Gate, Message, Protocol, Scalar, Spec
+from codegen.model import Entry, EnumValue, FlagBit, Gate, Message, Protocol, Scalar, Spec
+from codegen.roles import Role
 
 SIZES = {
     "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int32": 4, "int64": 8, "bool": 1,
@@ -51,6 +53,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False
     side: bool = False
     values: dict[str, str] = {}
+    later: dict[str, int] = {}
     fields: tuple[Field, ...] = ()
     cells: tuple[Cell, ...] = ()
     arrow: str = ""
@@ -82,7 +85,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     tag: str
-    role: str | None
+    role: Role | None
     doc: str
     since: int
     gate: str
@@ -199,30 +202,32 @@ def _field(spec: Spec, entry: Entry, owner: MessageView | Field, version: int | 
         return _list_field(spec, entry.list_of, field, version)
     if field.type in spec.tuples:
         return _tuple_field(spec, field)
-    return _plain_field(spec, entry, field)
+    return _plain_field(spec, entry, field, version)
 
 
-def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
+def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) -> Field:
     replace = msgspec.structs.replace
     if field.type in spec.enums:
-        values = {v.value: name for name, v in spec.enums[field.type].values.items()}
+        values, later = _values(spec.enums[field.type].values, version)
         return replace(
             field,
             kind="enum",
             notation="Int8",
             size=1,
             values=values,
+            later=later,
             arrow="string",
             type_doc=spec.enums[field.type].doc,
         )
     if field.type in spec.flags:
-        bits = {str(bit.value): name for name, bit in spec.flags[field.type].bits.items()}
+        values, later = _values(spec.flags[field.type].bits, version)
         return replace(
             field,
             kind="flags",
             notation="Int8",
             size=1,
-            values=bits,
+            values=values,
+            later=later,
             arrow="int16",
             type_doc=spec.flags[field.type].doc,
         )
@@ -246,6 +251,24 @@ def _plain_field(spec: Spec, entry: Entry, field: Field) -> Field:
     return replace(field, kind=kinds.get(scalar.wire, "integer"))
 
 
+def _values(
+    members: Mapping[str, EnumValue] | Mapping[str, FlagBit], version: int | None
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the names of the values or bits of a version, and the first version of those that come later."""
+    gates = {name: Gate.parse(member.versions) for name, member in members.items()}
+    values = {
+        str(member.value): name
+        for name, member in members.items()
+        if version is None or version in gates[name]
+    }
+    later = {
+        str(member.value): gates[name].first
+        for name, member in members.items()
+        if version is not None and version < gates[name].first
+    }
+    return values, later
+
+
 def scalar_notation(scalar: Scalar) -> str:
     """Return a scalar type as PostgreSQL's documentation writes it: `Int64 (XLogRecPtr)`, `String`."""
     if scalar.wire not in SIZES:
@@ -264,7 +287,7 @@ def _list_field(spec: Spec, element: str, field: Field, version: int | None) -> 
     if element in spec.tuples:
         item = _tuple_field(spec, item)
     else:
-        item = _plain_field(spec, Entry(type=element), item)
+        item = _plain_field(spec, Entry(type=element), item, version)
     return replace(field, kind="list", notation=f"{item.notation}[]", fields=(item,))
 
 

@@ -17,6 +17,9 @@ Place = tuple[str | int, ...]
 """The path of a value in a file: keys and indexes, from the top of the file."""
 
 _PREFIX = "tag:yaml.org,2002:"
+_UNQUOTED = re.compile(r"""(\w+): +([^\s"'>|{\[&*!#].*?)( #|:(?=[ }\]]|$))""")
+"""A key and an unquoted text that contains a colon or a comment's sign."""
+_UNQUOTED_IN_BRACES = re.compile(_UNQUOTED.pattern.replace(".*?", "[^,]*?"))
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18}|0x[0-9a-fA-F]{1,16})")
 
 
@@ -48,6 +51,7 @@ class YamlFile:
         self._lines: dict[Place, int] = {(): 1}
         try:
             text = path.read_bytes().decode("utf-8")
+            self._text = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text)
             node = yaml.compose(text, Loader=_Loader)
             self.data: Any = None if node is None else self._value(node, ())
         except RecursionError:
@@ -56,8 +60,7 @@ class YamlFile:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise SpecError(f"{path}:{line}: not UTF-8 text: {error.reason}") from None
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise SpecError(f"{path}:{line}: YAML: {error.problem}") from None
+            raise self._yaml_error(error) from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             raise SpecError(f"{path}:{line}: YAML: {error.reason}") from None
@@ -71,6 +74,19 @@ class YamlFile:
         while place not in self._lines:
             place = place[:-1]
         return SpecError(f"{self.path}:{self._lines[place]}: {' '.join(text.split())}")
+
+    def _yaml_error(self, error: yaml.MarkedYAMLError) -> SpecError:
+        last = error.problem_mark.line if error.problem_mark else 0
+        first = error.context_mark.line if error.context_mark else last
+        for number, line in enumerate(self._text[first : last + 1], start=first + 1):
+            if match := (_UNQUOTED_IN_BRACES if "{" in line else _UNQUOTED).search(line):
+                key, _, sign = match.groups()
+                text = f"the text of `{key}` contains `{sign.strip()}`: {_quote(key)}"
+                return SpecError(f"{self.path}:{number}: {text}")
+        text = str(error.problem)
+        if re.search(r"found character '[^\\]'|<scalar>", text):
+            text += "; if this belongs to a text, quote the whole text"
+        return SpecError(f"{self.path}:{last + 1}: YAML: {text}")
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
         # A value's own line, unless its key already said where it begins.
@@ -92,6 +108,11 @@ class YamlFile:
             if key in result:
                 raise self.error((*place, ""), f"duplicate key `{key}`")
             self._lines[(*place, key)] = line
+            if value_node.tag == f"{_PREFIX}null" and not value_node.value:
+                text = (
+                    "; if it belongs to the text before it, quote the whole text" if node.flow_style else ""
+                )
+                raise self.error((*place, key), f"`{key}` has no value{text}")
             result[key] = self._value(value_node, (*place, key))
         return result
 
@@ -101,6 +122,11 @@ class YamlFile:
         if kind == "str" and isinstance(node, yaml.ScalarNode):
             if any("\ud800" <= character <= "\udfff" for character in text):
                 raise self.error(place, "a surrogate is no character of its own")
+            if node.style is None and re.match(
+                r"\s+#", self._text[node.end_mark.line][node.end_mark.column :]
+            ):
+                hint = f"{_quote(place[-1])}; write a comment on a line of its own"
+                raise self.error(place, f"the text `{text}` ends at a `#`: {hint}")
             return text
         if kind == "int" and _INTEGER.fullmatch(text):
             return int(text, 0)
@@ -113,3 +139,7 @@ class YamlFile:
         if isinstance(node, yaml.ScalarNode):
             raise self.error(place, f'YAML reads `{text}` as {kind}, not as text: quote it, "{text}"')
         raise self.error(place, f"a plain name or number is wanted here, not a YAML {kind}")
+
+
+def _quote(key: str | int) -> str:
+    return f'quote the whole text, {key}: "…"' if isinstance(key, str) and key else "quote the whole text"

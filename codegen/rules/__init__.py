@@ -22,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     names.summaries,
     vocabulary.types_of_tables,
     vocabulary.oids,
+    vocabulary.likes,
     vocabulary.enums_and_flags,
     vocabulary.tuples,
     vocabulary.options_and_contexts,
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     fields.choices,
     fields.structs,
     fields.columns,
+    vocabulary.used,
     roles.roles,
     roles.meanings,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterable, Iterator
 
 from codegen.model import Entry, Spec
 from codegen.yamlfile import Place
@@ -46,6 +47,14 @@ def label(entry: Entry) -> str:
     if entry.count or entry.length:
         return f"{'count' if entry.count else 'length'} of {entry.count or entry.length}"
     return "?"
+
+
+def unknown(what: str, name: object, known: Iterable[object]) -> str:
+    """Return the text of the error that `name` is none of the known ones: it lists them and suggests one."""
+    names = {str(one).lower(): str(one) for one in known}
+    close = difflib.get_close_matches(str(name).lower(), names, 1)
+    suggestion = f"; did you mean `{names[close[0]]}`?" if close else ""
+    return f"unknown {what} `{name}`; the {what}s are {', '.join(names.values()) or 'none'}{suggestion}"
 
 
 def wire(spec: Spec, entry: Entry) -> str:

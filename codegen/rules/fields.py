@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from codegen.model import Entry, Spec
-from codegen.rules.common import COUNTS, Problem, entries, field_lists, is_tag, label, walk, wire
+from codegen.rules.common import COUNTS, Problem, entries, field_lists, is_tag, label, unknown, walk, wire
 from codegen.yamlfile import Place
 
 _FORMS = ("name", "count", "length", "one_of")
@@ -43,11 +43,11 @@ def forms(spec: Spec) -> Iterator[Problem]:
 
 def types(spec: Spec) -> Iterator[Problem]:
     """Check that the type of each entry exists and is allowed for its use, for example as a count."""
-    known = spec.scalars.keys() | spec.enums.keys() | spec.flags.keys() | spec.tuples.keys()
+    known = [*spec.scalars, *spec.enums, *spec.flags, *spec.tuples]
     for place, entry, name in entries(spec):
         if entry.type is not None:
             if entry.type not in known:
-                yield (*place, "type"), f"{name}: unknown type `{entry.type}`"
+                yield (*place, "type"), f"{name}: {_unknown_type(entry.type, known, spec)}"
             else:
                 yield from _type(spec, place, name, entry)
         elif entry.list_of in spec.scalars:
@@ -55,8 +55,16 @@ def types(spec: Spec) -> Iterator[Problem]:
                 text = f"a list of `{entry.list_of}` cannot be read; lists are of {_ELEMENTS}"
                 yield (*place, "list_of"), f"{name}: {text}"
         elif entry.list_of is not None and entry.list_of not in (spec.structs | spec.tuples):
-            text = f"unknown type `{entry.list_of}`; lists are of {_ELEMENTS}"
+            integers = [name for name, scalar in spec.scalars.items() if scalar.wire in _INTEGERS]
+            text = unknown("type", entry.list_of, [*integers, *spec.structs, *spec.tuples])
+            text = f"lists are of {_ELEMENTS}: {text}"
             yield (*place, "list_of"), f"{name}: {text}"
+
+
+def _unknown_type(name: str, known: Iterable[str], spec: Spec) -> str:
+    if name in spec.structs:
+        return f"`{name}` is a struct: write `list_of: {name}`, and before the field a count"
+    return unknown("type", name, known)
 
 
 def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem]:
@@ -83,14 +91,15 @@ def conditions(spec: Spec) -> Iterator[Problem]:
             yield at, f"{name}: a literal is always sent; it cannot have `when`"
         if isinstance(entry.when, str):
             if entry.when not in spec.contexts:
-                yield at, f"{name}: unknown context `{entry.when}`"
+                yield at, f"{name}: {unknown('context', entry.when, spec.contexts)}"
         elif entry.when is not None:
             if list(entry.when) != ["streaming"]:
                 given = ", ".join(entry.when)
                 text = f"`when` takes a context or one value of streaming, not `{given}`"
                 yield at, f"{name}: {text}"
             elif entry.when["streaming"] not in streaming:
-                yield at, f"{name}: streaming has no value `{entry.when['streaming']}`"
+                text = unknown("value", entry.when["streaming"], streaming)
+                yield at, f"{name}: `streaming`: {text}"
 
 
 def order(spec: Spec) -> Iterator[Problem]:
@@ -117,7 +126,8 @@ def order(spec: Spec) -> Iterator[Problem]:
             if entry.name is None or not (needs := _needs(spec, entry)):
                 continue
             if (needs, entry.name) not in pending:
-                yield here, f"{name}: no {needs} comes before it"
+                what = f"{{{needs}: {entry.name}, type: uint32, doc: …}}"
+                yield here, f"{name}: no {needs} comes before it: write {what}"
                 continue
             size = fields[pending.pop((needs, entry.name))]
             if (size.versions, size.when) != (entry.versions, entry.when):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.model import Entry, Gate, Spec
-from codegen.rules.common import Problem, entries, label, walk
+from codegen.model import Entry, EnumValue, FlagBit, Gate, Spec
+from codegen.rules.common import Problem, entries, label, unknown, walk
 from codegen.yamlfile import Place
 
 _EVERYTHING = Gate(1)
@@ -30,6 +30,7 @@ def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
             yield ("options", option, "values", name), value
     for name, context in spec.contexts.items():
         yield ("contexts", name), context
+    yield from _values(spec)
     for name, tuples in spec.tuples.items():
         for form, cell in tuples.cells.items():
             yield ("tuples", name, "cells", form), cell
@@ -40,6 +41,15 @@ def _gated(spec: Spec) -> Iterator[tuple[Place, object]]:
         yield place, entry
     for name, builtin in spec.types.items():
         yield ("types", name), builtin
+
+
+def _values(spec: Spec) -> Iterator[tuple[Place, EnumValue | FlagBit]]:
+    for name, enum in spec.enums.items():
+        for member, value in enum.values.items():
+            yield ("enums", name, "values", member), value
+    for name, flags in spec.flags.items():
+        for member, bit in flags.bits.items():
+            yield ("flags", name, "bits", member), bit
 
 
 def versions_in_order(spec: Spec) -> Iterator[Problem]:
@@ -65,6 +75,15 @@ def nested(spec: Spec) -> Iterator[Problem]:
     for name, context in spec.contexts.items():
         place = ("contexts", name, "versions")
         yield from _known(spec, place, name, Gate.parse(context.versions))
+    everywhere: dict[Place, bool] = {}
+    for place, member in _values(spec):
+        gate = Gate.parse(member.versions)
+        yield from _known(spec, (*place, "versions"), f"{place[1]}.{place[3]}", gate)
+        everywhere[place[:3]] = everywhere.get(place[:3], False) or gate == _EVERYTHING
+    for place, found in everywhere.items():
+        if not found:
+            what = "an enum needs a value" if place[0] == "enums" else "flags need a bit"
+            yield place, f"{place[1]}: {what} that all versions have"
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             place = ("messages", name)
@@ -74,7 +93,7 @@ def nested(spec: Spec) -> Iterator[Problem]:
                 text = f"{name}: the messages of {protocol.name} have no versions"
                 yield (*place, "versions"), text
             if message.option is not None and message.option not in spec.options:
-                yield (*place, "option"), f"{name}: unknown option `{message.option}`"
+                yield (*place, "option"), f"{name}: {unknown('option', message.option, spec.options)}"
             for below, entry in walk(message.fields, (*place, "fields")):
                 if protocol.name != "pgoutput" and entry.versions is not None:
                     text = f"{name}.{label(entry)}: the messages of {protocol.name} have no versions"
@@ -88,7 +107,9 @@ def nested(spec: Spec) -> Iterator[Problem]:
 def _known(spec: Spec, place: Place, name: str, gate: Gate) -> Iterator[Problem]:
     for end in (gate.first, gate.last or gate.first):
         if end not in spec.versions:
-            yield place, f"{name}: there is no version {end}; add it to `versions`"
+            known = ", ".join(map(str, spec.versions))
+            text = f"there is no version {end}; add it to `versions`, or take one of {known}"
+            yield place, f"{name}: {text}"
 
 
 def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> Iterator[Problem]:
@@ -100,7 +121,7 @@ def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: Gate) -> It
     elif entry.versions is not None and outer.within(gate):
         yield at, f"{name}: the gate {gate} is that of its message: leave it out"
     if entry.option is not None and entry.option not in spec.options:
-        yield (*place, "option"), f"{name}: unknown option `{entry.option}`"
+        yield (*place, "option"), f"{name}: {unknown('option', entry.option, spec.options)}"
     for what, allowed in _conditions(spec, entry):
         if not gate.within(allowed):
             yield at, f"{name}: the gate {gate} is wider than that of {what}, {allowed}"

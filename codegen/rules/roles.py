@@ -19,6 +19,10 @@ def roles(spec: Spec) -> Iterator[Problem]:
                 yield (*place, "role"), f"{name}: only messages of the protocol pgoutput have a `role`"
             elif protocol.name == "pgoutput" and message.role is None:
                 yield place, f"{name}: `role` is missing; the roles are {', '.join(MEANINGS)}"
+            for below, entry in walk(message.fields, (*place, "fields")):
+                if protocol.name != "pgoutput" and entry.means is not None:
+                    text = "only messages of the protocol pgoutput have `means`"
+                    yield (*below, "means"), f"{name}.{label(entry)}: {text}"
     for name, struct in spec.structs.items():
         for i, entry in enumerate(struct.fields):
             if entry.means is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from codegen.model import PROTOCOLS, Spec
-from codegen.rules.common import COUNTS, Problem, tags
+from codegen.rules.common import COUNTS, Problem, entries, tags, unknown
 from codegen.tables import ARROW_OF_WIRE, SPARK_OF_ARROW
 
 _FORMS = ("null", "unchanged", "text", "binary")
@@ -22,11 +22,12 @@ def types_of_tables(spec: Spec) -> Iterator[Problem]:
     """Check that the Arrow and Spark type of an entry are equal and, for a scalar, can hold its wire type."""
     for section, records in (("scalars", spec.scalars), ("types", spec.types)):
         for name, record in records.items():
-            if SPARK_OF_ARROW.get(record.arrow) != record.spark:
-                yield (
-                    (section, name, "spark"),
-                    f"{name}: Arrow {record.arrow} and Spark {record.spark} are not the same type",
-                )
+            if record.arrow not in SPARK_OF_ARROW:
+                yield (section, name, "arrow"), f"{name}: {unknown('type', record.arrow, SPARK_OF_ARROW)}"
+            elif SPARK_OF_ARROW[record.arrow] != record.spark:
+                text = f"Arrow {record.arrow} and Spark {record.spark} are not the same type"
+                hint = f"write `spark: {SPARK_OF_ARROW[record.arrow]}`"
+                yield (section, name, "spark"), f"{name}: {text}: {hint}"
     for name, scalar in spec.scalars.items():
         timestamp = scalar.wire == "int64" and scalar.arrow.startswith("timestamp")
         if scalar.arrow != ARROW_OF_WIRE[scalar.wire] and not timestamp:
@@ -47,6 +48,21 @@ def oids(spec: Spec) -> Iterator[Problem]:
             elif oid in seen:
                 yield place, f"{name}: duplicate {key} {oid}, already that of {seen[oid]}"
             seen[oid] = name
+
+
+def likes(spec: Spec) -> Iterator[Problem]:
+    """Check that `like` names a type without `like` that has the same modifier, Arrow and Spark type."""
+    for name, builtin in spec.types.items():
+        if builtin.like is None:
+            continue
+        place, model = ("types", name, "like"), spec.types.get(builtin.like)
+        if model is None or model.like is not None:
+            yield place, f"{name}: `like` is the name of a type in `types` that has no `like` itself"
+            continue
+        for key in ("modifier", "arrow", "spark"):
+            wanted = getattr(model, key)
+            if getattr(builtin, key) != wanted:
+                yield ("types", name, key), f"{name}: `{key}` is `{wanted}` for a type like {builtin.like}"
 
 
 def enums_and_flags(spec: Spec) -> Iterator[Problem]:
@@ -81,7 +97,7 @@ def tuples(spec: Spec) -> Iterator[Problem]:
             if form not in _FORMS:
                 yield (
                     (*place, "cells", form),
-                    f"{name}: unknown form of a cell `{form}`; the forms are {', '.join(_FORMS)}",
+                    f"{name}: cells: {unknown('form', form, _FORMS)}",
                 )
         for form in _FORMS:
             if form not in record.cells:
@@ -100,7 +116,7 @@ def tuples(spec: Spec) -> Iterator[Problem]:
                 text = f"the tag is `{cell.tag}` here and `{model.cells[form].tag}` in {first}"
                 yield (*here, "tag"), f"{name}.{form}: {text}: one form, one tag"
             if cell.option is not None and cell.option not in spec.options:
-                yield (*here, "option"), f"{name}.{form}: unknown option `{cell.option}`"
+                yield (*here, "option"), f"{name}.{form}: {unknown('option', cell.option, spec.options)}"
 
 
 def options_and_contexts(spec: Spec) -> Iterator[Problem]:
@@ -109,8 +125,18 @@ def options_and_contexts(spec: Spec) -> Iterator[Problem]:
         yield ("options", "streaming"), "the option `streaming` with a value `off` is missing"
     for name, context in spec.contexts.items():
         if name != "in_stream":
-            yield ("contexts", name), f"unknown context `{name}`; the contexts are in_stream"
+            yield ("contexts", name), unknown("context", name, ("in_stream",))
         for key in ("enter", "leave"):
             message = getattr(context, key)
-            if message not in spec.protocols["pgoutput"].messages:
-                yield ("contexts", name, key), f"{name}: there is no message `{message}`"
+            messages = spec.protocols["pgoutput"].messages
+            if message not in messages:
+                yield ("contexts", name, key), f"{name}: {unknown('message', message, messages)}"
+
+
+def used(spec: Spec) -> Iterator[Problem]:
+    """Check that a field of a message has each struct, tuple, enum, set of flags and scalar as its type."""
+    types = {name for _, entry, _ in entries(spec) for name in (entry.type, entry.list_of)}
+    for section in ("structs", "tuples", "enums", "flags", "scalars"):
+        for name in getattr(spec, section):
+            if name not in types:
+                yield (section, name), f"`{name}`: no field has this type; use it, or remove it"

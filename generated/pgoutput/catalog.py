@@ -41,6 +41,9 @@ class BuiltinType(msgspec.Struct, frozen=True):
     """Description of the type's text format."""
     binary: str
     """Description of the type's binary format."""
+    like: str | None = None
+    """Name of the type whose values have the same text and binary format; None if pgoutput has functions for
+    the format of this type."""
 
 
 TYPES: Final[tuple[BuiltinType, ...]] = (
@@ -1486,6 +1489,12 @@ TYPES: Final[tuple[BuiltinType, ...]] = (
 BY_OID: Final[Mapping[int, BuiltinType]] = {builtin.oid: builtin for builtin in TYPES}
 
 BY_NAME: Final[Mapping[str, BuiltinType]] = {builtin.name: builtin for builtin in TYPES}
+
+FORMS: Final[Mapping[int, BuiltinType]] = {
+    builtin.oid: BY_NAME[builtin.like] if builtin.like else builtin for builtin in TYPES
+}
+"""The type whose text and binary format a type's values have, by OID: the type itself, or the type that it is
+`like`."""
 
 BY_ARRAY_OID: Final[Mapping[int, BuiltinType]] = {
     builtin.array_oid: builtin for builtin in TYPES if builtin.array_oid

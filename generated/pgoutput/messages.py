@@ -890,12 +890,16 @@ AnyMessage: TypeAlias = (
 A type checker can verify that a `match` statement handles all these messages.
 """
 
+ChangeMessage: TypeAlias = LogicalMessage | Insert | Update | Delete | Truncate
+"""Any message that carries a change of a transaction: a row change, a Truncate or a logical message."""
+
 __all__ = [
     "UNCHANGED",
     "AnyMessage",
     "Begin",
     "BeginPrepare",
     "Cell",
+    "ChangeMessage",
     "ColumnFlag",
     "Commit",
     "CommitPrepared",

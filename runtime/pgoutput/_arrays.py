@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,33 +22,83 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 """NumPy array of booleans."""
 
 
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+"""NumPy array of bytes."""
+
+
+def from_buffers(
+    type_: pa.DataType, rows: int, *data: Any, valid: Any = None, null_count: int = -1
+) -> pa.Array:
+    """Return the Arrow array whose buffers are given.
+
+    Args:
+        type_: Type of the array.
+        rows: Number of rows.
+        data: The buffers without the null mask: the values, or offsets and then bytes. They are not copied.
+        valid: The null mask, such as `mask_bits` returns it; None if no value is NULL.
+        null_count: Number of NULLs; -1 if it is not known.
+    """
+    buffers = [one if one is None else pa.py_buffer(one) for one in (valid, *data)]
+    return pa.Array.from_buffers(type_, rows, buffers, null_count)
+
+
 def int64_array(values: Iterable[int], type_: pa.DataType) -> pa.Array:
     """Return integers as an Arrow array of `type_`, a type of 64 bits such as int64 or a timestamp."""
     numbers = array("q", values)
-    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
+    return from_buffers(type_, len(numbers), numbers)
 
 
 def repeated_int64(value: int, rows: int, type_: pa.DataType) -> pa.Array:
     """Return an Arrow array of `rows` rows that are all `value`; `type_` is a type of 64 bits."""
-    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(np.full(rows, value, np.int64))])
+    return from_buffers(type_, rows, np.full(rows, value, np.int64))
 
 
 def boolean_array(mask: Mask) -> pa.BooleanArray:
     """Return a NumPy array of booleans as an Arrow array."""
-    bits = np.packbits(mask, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits)])
+    return from_buffers(pa.bool_(), len(mask), mask_bits(mask))
+
+
+def mask_bits(mask: Mask | Bytes) -> Bytes:
+    """Return booleans as bits, as in Arrow's null masks."""
+    return np.packbits(mask, bitorder="little")
 
 
 def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
     """Return bytes objects as an Arrow array."""
     offsets = array("i", accumulate(map(len, values), initial=0))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+    return from_buffers(pa.binary(), len(values), offsets, b"".join(values))
 
 
-def value_offsets(strings: pa.BinaryArray | pa.StringArray) -> npt.NDArray[np.int32]:
-    """Return the start of each value in an array's data buffer, then the end of the last value, in bytes."""
-    return np.frombuffer(strings.buffers()[1] or bytes(4), np.int32, len(strings) + 1, strings.offset * 4)
+def value_offsets(strings: pa.Array) -> npt.NDArray[np.int32] | Numbers:
+    """Return the start of each value in `value_bytes`, then the end of the last value.
+
+    Args:
+        strings: An array of type binary or string; the offsets have 64 bits if the type is large.
+    """
+    is_large = pa.types.is_large_binary(strings.type) or pa.types.is_large_string(strings.type)
+    number = np.dtype(np.int64 if is_large else np.int32)
+    offsets = strings.buffers()[1] or bytes(number.itemsize)
+    return np.frombuffer(offsets, number, len(strings) + 1, strings.offset * number.itemsize)
+
+
+def data_buffer(strings: pa.Array) -> pa.Buffer | bytes:
+    """Return the buffer with the values of an array of bytes or strings; the array may be a part of it."""
+    return strings.buffers()[2] or b""
+
+
+def value_bytes(strings: pa.Array) -> Bytes:
+    """Return the bytes that `value_offsets` divides into values, as a NumPy array."""
+    return byte_values(data_buffer(strings))
+
+
+def raw_buffers(values: pa.Array) -> tuple[int, list[pa.Buffer | None]]:
+    """Return the offset of an array's first row in its buffers, and the buffers, the null mask first."""
+    return values.offset, values.buffers()
+
+
+def byte_values(buffer: Any) -> Bytes:
+    """Return a buffer, or None for an empty one, as bytes."""
+    return np.frombuffer(buffer or b"", np.uint8)
 
 
 def int64_values(numbers: pa.Array) -> Numbers:

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from pgoutput import _protocols, messages
+from pgoutput._offsets import layout_of
+from pgoutput._roles import classes
 
 
-def fixed_dtype(message: type[messages.Message]) -> np.dtype[Any]:
-    """Return the NumPy record type of a message class with fixed-width fields: the tag, then the fields.
+class FixedMessage(NamedTuple):
+    """A message class whose messages all have the same fields and the same length."""
 
-    The type describes messages outside stream blocks, whose layout is the same in all protocol versions. The
-    fields have the names of the message's attributes; a field that is always zero is called `flags`.
+    tag: int
+    dtype: np.dtype[Any]
+    """Record type of a message: its tag, then its fields by meaning, or by name if they have no meaning."""
+    constants: dict[str, int]
+    """Values of the fields that always have the same value, by name."""
+
+    def read(self, starts: npt.NDArray[Any], content: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+        """Return messages of the class as a structured array; None if a constant has another value.
+
+        Args:
+            starts: Offsets in `content` where the messages begin.
+            content: Bytes of these and other messages.
+        """
+        size = self.dtype.itemsize
+        fields = np.ndarray((len(content) - size + 1,), self.dtype, content, strides=(1,))[starts]
+        valid = all((fields[name] == value).all() for name, value in self.constants.items())
+        return fields if valid else None
+
+
+@cache
+def fixed_message(role: str, proto_version: int) -> FixedMessage | None:
+    """Return the first message class with a role in a protocol version, if its fields have a fixed width.
+
+    None if the version does not have the message, or if it has a field that is not an integer or that only
+    some messages have.
     """
-    fields = _protocols.V1.by_name[message.__name__].fields
-    kinds = [(field.name or "flags", f">{'i' if field.signed else 'u'}{field.size}") for field in fields]
-    return np.dtype([("tag", "u1"), *kinds])
+    layouts = (layout_of(kind, proto_version) for kind in classes(role))
+    layout = next((one for one in layouts if one is not None), None)
+    if layout is None or any(one.when or one.kind not in ("integer", "literal") for one in layout.fields):
+        return None
+    fields = [(one.means or one.name, f">{'i' if one.signed else 'u'}{one.size}") for one in layout.fields]
+    constants = {one.name: one.literal for one in layout.fields if one.literal is not None}
+    return FixedMessage(ord(layout.tag), np.dtype([("tag", "u1"), *fields]), constants)

@@ -70,6 +70,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all alternatives of a choice may be absent."""
     values: Mapping[str, str] = {}
     """Names of the values of an enum, by value, or of the bits of a flags field, by bit."""
+    later: Mapping[str, int] = {}
+    """First protocol version of each value or bit that this version does not have yet."""
     fields: tuple[Field, ...] = ()
     """Alternatives of a choice, or fields of each element of a list (one field without a name if the elements
     are numbers or tuples)."""
@@ -93,6 +95,15 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     def mask(self) -> int:
         """Number in which all valid bits of a flags field are set."""
         return sum(int(bit) for bit in self.values)
+
+    def hint(self, value: int) -> str:
+        """Return the end of an error text: since which version the enum value or the bits `value` exist."""
+        for key, version in self.later.items():
+            if self.kind == "enum" and value == ord(key):
+                return f": it came with version {version}"
+            if self.kind == "flags" and value & int(key):
+                return f": {int(key):#04x} came with version {version}"
+        return ""
 
 
 def sides(fields: tuple[Field, ...]) -> Iterator[Field]:

@@ -117,7 +117,8 @@ def _value_problems(protocol: Protocol, field: Field, value: Any, path: str) -> 
         case "bool" if not isinstance(value, int) or value not in (0, 1):
             yield path, f"True or False is expected, not {_shown(value)}"
         case "enum" if not isinstance(value, str) or value not in field.values:
-            yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {_shown(value)}"
+            hint = field.hint(ord(value)) if isinstance(value, str) and len(value) == 1 else ""
+            yield path, f"one of {', '.join(map(repr, field.values))} is expected, not {_shown(value)}{hint}"
         case "string":
             yield from _text_problems(value, path, zero=False)
         case "bytes" | "rest" if not isinstance(value, bytes):
@@ -137,7 +138,7 @@ def _integer_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]
     if not low <= value <= high:
         yield path, f"{_shown(value)} does not fit into {field.notation}, {low} to {high}"
     elif field.kind == "flags" and value & ~field.mask:
-        yield path, f"bits of {field.mask:#04x} are expected, not {value:#04x}"
+        yield path, f"bits of {field.mask:#04x} are expected, not {value:#04x}{field.hint(value)}"
 
 
 def _text_problems(value: Any, path: str, *, zero: bool) -> Iterator[_Problem]:

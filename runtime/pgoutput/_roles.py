@@ -6,13 +6,16 @@ later protocol version adds with a known role.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
+
+import msgspec
 
 from pgoutput import _protocols, messages
 from pgoutput._layout import Field
-from pgoutput.messages import Message, TupleData
+from pgoutput.messages import Message, MessageFlag, TupleData
 
 ROWS: Final = ("key", "old", "new")
 """The meanings of fields that hold tuples, in the order of the wire."""
@@ -22,6 +25,13 @@ CHANGES: Final = ("insert", "update", "delete", "truncate")
 
 OPENERS: Final = ("begin", "begin_prepare", "open_block")
 """The roles of messages that begin a transaction or a stream block."""
+
+COMMITS: Final = ("commit", "commit_streamed", "commit_prepared")
+"""The roles of messages that commit a transaction."""
+
+ENDS: Final = (*COMMITS, "prepare", "prepare_streamed", "rollback_prepared")
+"""The roles of messages after whose end LSN a client can continue. A rollback of a streamed transaction has
+no end LSN."""
 
 CLOSERS: Final = ("commit", "prepare", "close_block")
 """The roles of messages that end what a message with one of the roles `OPENERS` began."""
@@ -56,10 +66,56 @@ def field_name(kind: type[Message], meaning: str) -> str | None:
     return _NAMES[kind].get(meaning)
 
 
+def has_role(message: Message | None, *roles: str) -> bool:
+    """Return whether a message has one of these roles; False for None."""
+    return message is not None and ROLES[type(message)] in roles
+
+
 def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
     name = _NAMES[type(message)].get(meaning)
     return None if name is None else getattr(message, name)
+
+
+def is_transactional(message: Message) -> bool:
+    """Return whether a payload message belongs to the open transaction; True if it has no flags."""
+    flags = meaning_of(message, "transactional")
+    return flags is None or bool(flags & MessageFlag.TRANSACTIONAL)
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """What a message says about a transaction's end; a field that the message lacks is None."""
+
+    lsn: Any = None
+    """LSN at the start of the WAL record that ends the transaction."""
+    end_lsn: Any = None
+    """LSN at the end of that WAL record."""
+    time: Any = None
+    """Time of the end, in microseconds since 2000-01-01 00:00 UTC."""
+    xid: Any = None
+    gid: Any = None
+    """Global identifier of a prepared transaction."""
+
+
+def read_end(message: Message) -> End:
+    """Return what a message says about the end of its transaction; a Begin already says it."""
+    return _END_READERS[type(message)](message)
+
+
+def _end_reader(names: Mapping[str, str]) -> Callable[[Any], End]:
+    fields = [names.get(meaning) for meaning in End.__struct_fields__]
+    if len(fields) - fields.count(None) > 1 and None not in fields[: len(fields) - fields.count(None)]:
+        values = attrgetter(*(field for field in fields if field))  # faster than one field after the other
+        return lambda message: End(*values(message))
+    return lambda message: End(*[None if field is None else getattr(message, field) for field in fields])
+
+
+_END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items()}
+
+
+def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
+    return tuple((field.name, field.kind == "list") for field in _ROW_FIELDS[kind])
 
 
 @cache
@@ -124,10 +180,3 @@ _EMPTY: Final[Mapping[str, Any]] = {
 
 def _first_member(field: Field) -> Any:
     return getattr(messages, field.type)(next(iter(field.values)))
-
-
-def build(role: str, version: int, **meanings: Any) -> Message:
-    """Return a message of a protocol version with a role; fields whose meaning is not given are empty."""
-    kind, values = named_fields(role, version, meanings)
-    message: Message = kind(**values)
-    return message

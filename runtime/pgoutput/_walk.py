@@ -177,14 +177,15 @@ def _read_enum(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if chr(value) not in field.values:
         known = ", ".join(f"'{one}'" for one in field.values)
-        raise reader.error(path, f"one of {known} is expected, {_character(value)} is there", back=field.size)
+        text = f"one of {known} is expected, {_character(value)} is there{field.hint(value)}"
+        raise reader.error(path, text, back=field.size)
     yield reader.piece(field.size, path, field, chr(value), field.values[chr(value)])
 
 
 def _read_flags(reader: _Reader, field: Field, path: str) -> Iterator[Piece]:
     value = reader.integer(field.size, path, field.notation)
     if value & ~field.mask:
-        text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there"
+        text = f"bits of {field.mask:#04x} are expected, {value:#04x} is there{field.hint(value)}"
         raise reader.error(path, text, back=field.size)
     names = [name for bit, name in field.values.items() if value & int(bit)]
     yield reader.piece(field.size, path, field, value, " and ".join(names) or "none")

@@ -22,6 +22,7 @@ from pgoutput._layout import Field
 from pgoutput._problems import find_problem
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Message
+from pgoutput.versions import LATEST_RELEASED
 from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, is_utf8, parse_lsn, to_datetime
 
 __all__ = ["from_json", "to_json"]
@@ -31,7 +32,9 @@ _FIELDS: Final = {
     for protocol in (_protocols.ALL_VERSIONS, _protocols.ENVELOPE)
     for message in protocol.messages
 }
-_PROTOCOLS: Final = (*reversed([*_protocols.VERSIONS.values()]), _protocols.ENVELOPE)
+_NEWEST_FIRST: Final = sorted(_protocols.VERSIONS, key=lambda version: (version > LATEST_RELEASED, -version))
+_PROTOCOLS: Final = (*(_protocols.VERSIONS[version] for version in _NEWEST_FIRST), _protocols.ENVELOPE)
+"""The protocols that a message may belong to: the newest released version first, unreleased versions last."""
 
 
 def to_json(message: Message) -> dict[str, Any]:
@@ -62,7 +65,7 @@ def from_json(data: Any) -> Message:
             problem = find_problem(protocol, message)
             if problem is None:
                 return message
-            first_problem = first_problem or problem  # that of the newest version
+            first_problem = first_problem or problem  # of the newest released version with the message
     assert first_problem is not None  # every message belongs to a protocol
     raise first_problem
 

@@ -128,7 +128,7 @@ def test_encode_refuses_lines_that_are_not_messages(run: Run, line: bytes, words
     [
         ([], 1, "no header, the file is empty"),
         ([BEGIN], 1, "no header"),
-        ([b'{"proto_version":9}\n'], 1, "proto_version 9 is not known; the versions are 1, 2, 3, 4"),
+        ([b'{"proto_version":9}\n'], 1, "proto_version 9 is not known; the versions are 1, 2, 3"),
         ([HEADER, b'{"data":"xyz"}\n'], 2, "data is not hex"),
         (
             [HEADER, BEGIN, TRUNCATED],

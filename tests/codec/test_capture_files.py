@@ -11,6 +11,7 @@ import pytest
 from pgoutput import messages as m
 from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
 from pgoutput.errors import RecordingError
+from pgoutput.versions import CODECS
 
 HEADER = b'{"proto_version":1}\n'
 BEGIN = b'{"data":"42 0000000000000001 0000000000000002 00000003"}\n'
@@ -38,7 +39,7 @@ INVALID_FILES = {
     "an array": (b"[]\n", f"{NO_HEADER} (Expected `object`, got `array`)"),
     "version 9": (
         b'{"proto_version":9}\n',
-        "1: proto_version 9 is not known; the versions are 1, 2, 3, 4",
+        f"1: proto_version 9 is not known; the versions are {', '.join(map(str, CODECS))}",
     ),
     "unknown streaming": (
         b'{"proto_version":2,"options":{"streaming":"yes"}}\n',

@@ -51,9 +51,9 @@ in_each_earlier_version = pytest.mark.parametrize(
 def test_the_table_has_every_message_of_every_version_in_every_context() -> None:
     expected = {
         (message.name, version, context)
-        for version, layout in _protocols.VERSIONS.items()
-        for message in layout.messages
-        for context in CONTEXTS[version]
+        for version, contexts in CONTEXTS.items()
+        for message in _protocols.VERSIONS[version].messages
+        for context in contexts
     }
     actual = {
         (type(case.message).__name__, version, context)

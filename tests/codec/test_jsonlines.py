@@ -119,7 +119,7 @@ INVALID: list[tuple[Any, str]] = [
         "Relation.columns[0].flag: RelationColumn has no such field; "
         "it has flags, name, type_oid, type_modifier",
     ),
-    (relation(replica_identity="x"), "Relation.replica_identity: 'x' is not a valid ReplicaIdentity"),
+    (relation(replica_identity="?"), "Relation.replica_identity: '?' is not a valid ReplicaIdentity"),
     (relation(name="a\0"), "Relation.name: a zero character cannot be sent in a zero-terminated string"),
     (
         {"type": "Truncate", "options": 0, "relation_oids": ["a"]},

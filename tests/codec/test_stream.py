@@ -12,6 +12,7 @@ from pgoutput import v1, v3, v4
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity
 from pgoutput.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions
+from pgoutput.versions import CODECS
 
 
 def relation(*names: str, key: tuple[str, ...] = ("id",), identity: str = "d", oid: int = 1) -> m.Relation:
@@ -22,14 +23,16 @@ def relation(*names: str, key: tuple[str, ...] = ("id",), identity: str = "d", o
 T = relation("id", "v")
 
 
+KNOWN = ", ".join(map(str, CODECS))
+
 # StreamDecoder
 
 
 @pytest.mark.parametrize(
     ("version", "options", "text"),
     [
-        (0, {}, "there is no protocol version 0; there are 1, 2, 3, 4"),
-        (5, {}, "there is no protocol version 5; there are 1, 2, 3, 4"),
+        (0, {}, f"there is no protocol version 0; there are {KNOWN}"),
+        (99, {}, f"there is no protocol version 99; there are {KNOWN}"),
         (4, {"streaming": "yes"}, "streaming is one of off, on, parallel, not 'yes'"),
         (1, {"streaming": "on"}, "streaming = on needs protocol version 2, not 1"),
         (3, {"streaming": "parallel"}, "streaming = parallel needs protocol version 4, not 3"),

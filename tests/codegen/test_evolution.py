@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from codegen.resolve import resolve
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 NOTHING = (0, "nothing changed on the wire\n", "")
-COMMIT_LSN = "      - {name: commit_lsn, type: lsn, doc: The LSN of the commit record.}\n"
+COMMIT_LSN = "      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the commit record.}\n"
+PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}\n"
 SEGMENT = (
-    "      - {name: first_stream_segment, type: bool, doc: Whether this is the first block of this xid.}\n"
+    "      - {name: first_stream_segment, type: bool, means: first_block, "
+    "doc: Whether this is the first block of this xid.}\n"
 )
-STREAM_XID = "      - {name: xid, type: xid, doc: Xid of the top-level transaction.}\n"
-PING = "  Ping: {tag: '!', title: Ping, source: x, doc: X., fields: []}\n"
+STREAM_XID = "      - {name: xid, type: xid, means: xid, doc: Xid of the top-level transaction.}\n"
+PING = "  Ping: {tag: '!', role: payload, title: Ping, source: x, doc: X., fields: []}\n"
 VERSION_5 = "  5: {server: 20+, released: false, doc: The next one.}\n"
 ADDED = "      - {name: added, type: lsn, doc: X.}\n"
 
@@ -85,7 +88,7 @@ VIOLATIONS = [
     ("released-message-removed", "", "    tag: O\n", "    tag: O\n    versions_: x\n", "v1 is released: Origin is gone"),
     ("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "v1 is released: Ping is new: Byte1('!'), then no fields"),
     ("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "v1 is released: Origin.tag was Byte1('O'), is Byte1('o')"),
-    ("released-field-removed", "  Commit:", COMMIT_LSN, "", "v1 is released: Commit.commit_lsn is gone (was Int64 (XLogRecPtr), unsigned)"),
+    ("released-field-removed", "  LogicalMessage:", PREFIX, "", "v1 is released: LogicalMessage.prefix is gone (was String)"),
     ("released-field-added", "  Commit:", COMMIT_LSN, COMMIT_LSN + ADDED, "v1 is released: Commit.added is new: Int64 (XLogRecPtr), unsigned"),
     ("released-field-changed", "  StreamStart:", "type: bool", "type: uint8", "v2 is released: StreamStart.first_stream_segment was Int8, is Int8, unsigned"),
     ("released-field-moved", "", STREAM_XID + SEGMENT, SEGMENT + STREAM_XID, "v2 is released: the fields of StreamStart are in another order: tag, first_stream_segment, xid"),
@@ -162,7 +165,14 @@ def test_a_new_version_may_change_until_it_is_released(
     spec.replace("versions: 5+, fields: []", f"versions: 5+, fields: [{ADDED.strip().removeprefix('- ')}]")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     spec.replace(VERSION_5, VERSION_5.replace("false", "true"))
-    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    expected = f"{spec.folder}/released.json:1: v5 is released in the spec, but has no layout here: "
+    for check in ([], ["--check"]):
+        result = run(*check, "--spec", spec.folder, "--out", tmp_path / "out")
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith(expected)
+        assert "`python -m codegen --release`" in result.err
+        assert spec.read("released.json") == lock
+    result = run("--release", "--spec", spec.folder, "--out", tmp_path / "out")
     assert (result.code, result.out.splitlines()[0]) == (0, f"wrote {spec.folder}/released.json")
     spec.replace("'!'", "'?'")
     result = run("--spec", spec.folder, "--out", tmp_path / "out")
@@ -173,7 +183,7 @@ def test_a_new_version_may_change_until_it_is_released(
 def test_the_protocol_without_versions_may_grow_but_not_change(
     run: Run, spec: SpecCopy, tmp_path: Path
 ) -> None:
-    spec.add("messages:", PING, "replication.yaml")
+    spec.add("messages:", PING.replace("role: payload, ", ""), "replication.yaml")
     assert run("--spec", spec.folder, "--out", tmp_path / "out").code == 0
     spec.replace("    tag: k\n", "    tag: z\n", "replication.yaml")
     result = run("--spec", spec.folder, "--out", tmp_path / "out")
@@ -206,6 +216,18 @@ def test_a_missing_or_damaged_lock_is_refused(
     assert result.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert path.exists() == (lock is not None)
+
+
+def test_a_released_version_that_the_lock_has_lost_is_not_stored_anew(
+    run: Run, spec: SpecCopy, tmp_path: Path
+) -> None:
+    lock = json.loads(spec.read("released.json"))
+    del lock["v4"]
+    spec.write(json.dumps(lock), "released.json")
+    result = run("--spec", spec.folder, "--out", tmp_path / "out")
+    assert result.code == 1
+    assert result.err.startswith(f"{spec.folder}/released.json:1: v4 is released in the spec")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_empty_lock_is_filled(run: Run, spec: SpecCopy, tmp_path: Path) -> None:

@@ -10,18 +10,19 @@ from typing import NamedTuple
 
 import pytest
 
+from codegen.yamlfile import YamlFile
 from tests.codegen.spec_copy import Run, SpecCopy
 
-FIELD = "      - {name: final_lsn, type: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
+FIELD = "      - {name: final_lsn, type: lsn, means: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
 COLUMN = "      - {name: flags, type: ColumnFlag, doc: Whether the column is part of the replica identity.}"
 COUNT = "      - {count: columns, type: uint16, doc: Number of columns.}"
 LIST = "      - {name: columns, list_of: RelationColumn, doc: The columns that the publication includes.}"
 LENGTH = "      - {length: content, type: uint32, doc: Length of the content.}"
 BYTES = '      - {name: content, type: bytes, doc: "The content: raw bytes, in no particular encoding."}'
-ABORT_LSN = "      - {name: abort_lsn, type: lsn, versions: 4+, when: {streaming: parallel}, doc: The LSN of the abort.}"
+ABORT_LSN = "      - {name: abort_lsn, type: lsn, means: lsn, versions: 4+, when: {streaming: parallel}, doc: The LSN of the abort.}"
 OPTIONS = "      - {name: options, type: TruncateOption, doc: Options of TRUNCATE.}"
 PREFIX = "      - {name: prefix, type: string, doc: The prefix of the message.}"
-OLD = '          - {name: old, tag: "O", type: TupleData, doc: "The old row, under REPLICA IDENTITY FULL."}'
+OLD = '          - {name: old, tag: "O", type: TupleData, means: old, doc: "The old row, under REPLICA IDENTITY FULL."}'
 STRING = "  string: {wire: cstring, arrow: string, spark: StringType,"
 UINT8 = "  uint8: {wire: uint8, arrow: int16, spark: ShortType, doc: Unsigned 8 bits.}"
 FLAG = "      KEY: {value: 1, doc: The column is part of the replica identity.}"
@@ -38,10 +39,9 @@ OTHER_TUPLE = """
       binary: {tag: b, length: uint32, doc: X.}
 """
 FULL = "      FULL: {value: f, doc: All columns; every column is then flagged as key.}"
-RECORD = (
-    "      - {name: commit_lsn, type: lsn, doc: The LSN of the record that commits the prepared transaction.}"
-)
-RELATION_NAME = "      - {name: name, type: string, doc: Relation name.}"
+RECORD = "      - {name: commit_lsn, type: lsn, means: lsn, doc: The LSN of the record that commits the prepared transaction.}"
+WAL_START = "      - {name: wal_start, type: lsn, doc: The LSN of the change; 0 if the server gives no LSN.}"
+RELATION_NAME = "      - {name: name, type: string, means: name, doc: Relation name.}"
 
 
 class Mistake(NamedTuple):
@@ -61,12 +61,14 @@ class Mistake(NamedTuple):
     at: str = ""
     """Text whose line the error must name, if `new` has no mark `@`."""
     file: str = "pgoutput.yaml"
+    hint: str = ""
+    """End of the error's description, such as a suggestion."""
 
 
 MISTAKES = [
     # Keys and values
-    Mistake("key in a message", "    tag: B\n", "    tag: B\n@    colour: red\n", "Begin: unknown key `colour`"),
-    Mistake("key in a field", FIELD, "@      - {name: x, typ: lsn, doc: X.}", "Begin: unknown key `typ`"),
+    Mistake("key in a message", "    tag: B\n", "    tag: B\n@    colour: red\n", "Begin: unknown key `colour`; the keys are doc, tag, title, source,"),
+    Mistake("key in a field", FIELD, "@      - {name: x, typ: lsn, doc: X.}", "Begin: unknown key `typ`; the keys are doc, name, type,", hint="; did you mean `type`?"),
     Mistake("key in an enum", FULL, "@      FULL: {valu: f, doc: X.}", "ReplicaIdentity: unknown key `valu`"),
     Mistake("key in a bit", FLAG, "@      KEY: {value: 1, doc: X, bit: 0}", "ColumnFlag: unknown key `bit`"),
     Mistake("key in a cell", NULL, '@      "null": {tag: n, doc: X, versions: 5+}', "TupleData: unknown key `versions`"),
@@ -77,33 +79,42 @@ MISTAKES = [
     Mistake("no doc in a field", FIELD, "@      - {name: final_lsn, type: lsn}", "Begin.final_lsn: `doc` is missing"),
     Mistake("no doc in a side", OLD, '@          - {name: old, tag: "O", type: TupleData}', "Delete.old: `doc` is missing", after="  Delete:"),
     Mistake("no tag", "    tag: B\n", "", "Begin: `tag` is missing", at="  Begin:"),
-    Mistake("number for text", "    title: Begin\n", "@    title: 7\n", "Begin: Expected `str`, got `int`"),
-    Mistake("text for number", FLAG, "@      KEY: {value: one, doc: X.}", "ColumnFlag: Expected `int`, got `str`"),
-    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: Expected `array`, got `str`"),
-    Mistake("text for a record", FULL, "@      FULL: f", "ReplicaIdentity: Expected `object`, got `str`"),
-    Mistake("text for true", "    any_version: true\n", '@    any_version: "true"\n', "two_phase: Expected `bool`, got `str`"),
+    Mistake("number for text", "    title: Begin\n", "@    title: 7\n", "Begin: `title` takes text, not a number: quote it, \"7\""),
+    Mistake("text for number", FLAG, "@      KEY: {value: one, doc: X.}", "ColumnFlag: `value` takes a number, not text"),
+    Mistake("unknown role", "    role: begin\n", "@    role: start\n", "Begin: `role`: unknown value `start`; the values are begin, begin_prepare, commit,"),
+    Mistake("unknown meaning", FIELD, "@" + FIELD.replace("means: lsn", "means: lns"), "Begin: `means`: unknown value `lns`; the values are xid, subxid, gid, lsn,", hint="; did you mean `lsn`?"),
+    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: `fields` takes a list, not text"),
+    Mistake("text for an entry", "    fields: []\n", "    fields:\n@      - none\n", "StreamStop: entry 1 of `fields` takes a mapping, not text"),
+    Mistake("text for a message", "    fields: []\n", "    fields: []\n@  Ping: none\n", "Ping: `Ping` takes a mapping, not text"),
+    Mistake("list for a condition", ABORT_LSN, "@" + ABORT_LSN.replace("{streaming: parallel}", "[parallel]"), "StreamAbort: `when` takes text or a mapping, not a list"),
+    Mistake("type in capitals", FIELD, FIELD.replace("type: lsn", "type: LSN"), "Begin.final_lsn: unknown type `LSN`; the types are uint8,", hint="; did you mean `lsn`?"),
+    Mistake("text for a record", FULL, "@      FULL: f", "ReplicaIdentity: `FULL` takes a mapping, not text"),
+    Mistake("text for true", "    any_version: true\n", '@    any_version: "true"\n', "two_phase: `any_version` takes true or false, not text"),
     Mistake("duplicate key", "    tag: B\n", "    tag: B\n@    tag: X\n", "duplicate key `tag`"),
     Mistake("duplicate key in braces", FIELD, "@      - {name: a, name: b, type: lsn, doc: X.}", "duplicate key `name`"),
     Mistake("duplicate message", "  Origin:\n", "@  Commit:\n", "duplicate key `Commit`"),
-    Mistake("unknown section", "structs:\n", "@strukts:\n", "unknown section `strukts`; the sections are versions,"),
+    Mistake("unknown section", "structs:\n", "@strukts:\n", "unknown section `strukts`; the sections are versions,", hint="; did you mean `structs`?"),
     Mistake("section without names", "structs:\n", "@types: none\nstructs:\n", "the section `types` must be a mapping of names"),
-    Mistake("no title", "title: Logical Replication Message Formats\n", "", "a file with messages needs `title`", at="# The messages of"),
+    Mistake("no title", "title: Logical Replication Message Formats\n", "", "a file with messages needs `title`", at="# yaml-language-server"),
     Mistake("unknown protocol", "protocol: pgoutput", "@protocol: wal2json", "unknown protocol `wal2json`; the protocols are pgoutput, replication"),
     Mistake("protocol twice", "protocol: replication", "@protocol: pgoutput", "duplicate protocol `pgoutput`", file="replication.yaml"),
-    Mistake("unknown wire", UINT8, "@  uint8: {wire: uint24, arrow: int32, spark: IntegerType, doc: X.}", "uint8: Invalid enum value 'uint24'"),
-    Mistake("unknown sender", "    sender: client\n", "@    sender: proxy\n", "StandbyStatusUpdate: Invalid enum value 'proxy'", after="  Standby", file="replication.yaml"),
+    Mistake("unknown wire", UINT8, "@  uint8: {wire: uint24, arrow: int32, spark: IntegerType, doc: X.}", "uint8: `wire`: unknown value `uint24`; the values are uint8, uint16,"),
+    Mistake("unknown sender", "    sender: client\n", "@    sender: proxy\n", "StandbyStatusUpdate: `sender`: unknown value `proxy`; the values are server, client", after="  Standby", file="replication.yaml"),
     # Gates
+    Mistake("gate that is a number", "    versions: 3+\n", "@    versions: 5\n", 'BeginPrepare: `versions` takes a range, as text: quote it, "5+" for 5 and later, or "5" for 5 only', after="  BeginPrepare:"),
+    Mistake("gate of a field that is a number", FIELD, "@" + FIELD.replace("lsn,", "lsn, versions: 5,", 1), 'Begin: `versions` takes a range, as text: quote it, "5+" for 5 and later'),
+    Mistake("gate of an option that is a number", '      "on": {versions: 3+', '@      "on": {versions: 3', 'two_phase: `versions` takes a range, as text: quote it, "3+" for 3'),
     Mistake("unreadable gate", "    versions: 3+\n", "@    versions: 3 and up\n", '`3 and up` is not a gate: write "2+", "2-3" or "2"', after="  BeginPrepare:"),
     Mistake("unreadable gate of a server", "    server: 11+\n", "@    server: eleven\n", "`eleven` is not a gate", after="  Truncate:"),
     Mistake("unreadable gate of a type", "    server: 10+\n", "@    server: ten\n", "`ten` is not a gate", after="  bytea:", file="types.yaml"),
-    Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: Expected `str | null`, got `int`"),
+    Mistake("unreadable gate of a cell", "        server: 14+\n", "@        server: 14\n", "TupleData: `server` takes a range, as text: quote it, \"14+\" for 14 and later, or \"14\" for 14 only"),
     Mistake("backward gate", "    versions: 3+\n", "@    versions: 4-3\n", "the gate `4-3` ends before it begins", after="  BeginPrepare:"),
-    Mistake("gate wider than the message", RECORD, RECORD.replace("lsn,", "lsn, versions: 1+,").replace("_lsn, versions: 1+,", "_lsn,"), "CommitPrepared.commit_lsn: the gate 1+ is wider than that of its message, 3+"),
+    Mistake("gate wider than the message", RECORD, RECORD.replace("means: lsn,", "means: lsn, versions: 1+,"), "CommitPrepared.commit_lsn: the gate 1+ is wider than that of its message, 3+"),
     Mistake("gate wider than the context", "        versions: 2+\n", "@        versions: 1-2\n", "LogicalMessage.xid: the gate 1-2 is wider than that of the context in_stream, 2+"),
     Mistake("no gate in a context", "        versions: 2+\n", "", "LogicalMessage.xid: the gate 1+ is wider than that of the context in_stream, 2+", at="      - name: xid"),
     Mistake("gate wider than the option", ABORT_LSN, ABORT_LSN.replace("4+", "3+"), "StreamAbort.abort_lsn: the gate 3+ is wider than that of streaming = parallel, 4+"),
     Mistake("gate of the message again", FIELD, "@      - {name: x, type: lsn, versions: 1+, doc: X.}", "Begin.x: the gate 1+ is that of its message: leave it out"),
-    Mistake("gate of no version", "    versions: 3+\n", "@    versions: 9+\n", "BeginPrepare: there is no version 9; add it to `versions`", after="  BeginPrepare:"),
+    Mistake("gate of no version", "    versions: 3+\n", "@    versions: 9+\n", "BeginPrepare: there is no version 9; add it to `versions`, or take one of 1, 2, 3, 4", after="  BeginPrepare:"),
     Mistake("field of no version", FIELD, "@      - {name: x, type: lsn, versions: 2-9, doc: X.}", "Begin.x: there is no version 9"),
     Mistake("option of no version", '      "on": {versions: 3+', '@      "on": {versions: 7+', "two_phase.on: there is no version 7"),
     Mistake("context of no version", "    versions: 2+\n    enter", "@    versions: 6+\n    enter", "in_stream: there is no version 6"),
@@ -130,7 +141,7 @@ MISTAKES = [
     Mistake("long first sentence", "    doc: A row was inserted.\n", f"@    doc: {'long ' * 22}doc.\n", "Insert: the first sentence of `doc` has 114 characters"),
     # Field lists
     Mistake("count without a list", LIST + "\n", "", "Relation: a count of `columns`, but no such list follows", at=COUNT),
-    Mistake("list without a count", COUNT + "\n", "", "Relation.columns: no count comes before it", at=LIST),
+    Mistake("list without a count", COUNT + "\n", "", "Relation.columns: no count comes before it: write {count: columns, type: uint32, doc: …}", at=LIST),
     Mistake("count behind the list", f"{COUNT}\n{LIST}", f"@{LIST}\n{COUNT}", "Relation.columns: no count comes before it"),
     Mistake("two counts", COUNT, f"{COUNT}\n@{COUNT}", "Relation: a second count of `columns`"),
     Mistake("count with another gate", COUNT, COUNT.replace("uint16", "uint16, versions: 3+"), "Relation.columns: its count has another gate or condition", at=LIST),
@@ -138,17 +149,17 @@ MISTAKES = [
     Mistake("length without bytes", BYTES + "\n", "", "LogicalMessage: a length of `content`, but no such field of bytes follows", at=LENGTH),
     Mistake("bytes without a length", LENGTH + "\n", "", "LogicalMessage.content: no length comes before it", at=BYTES),
     Mistake("count of text", COUNT, "@" + COUNT.replace("uint16", "string"), "Relation.count of columns: a count or length is one of uint8, uint16, uint32, not `string`"),
-    Mistake("unknown type", FIELD, "@      - {name: x, type: lsm, doc: X.}", "Begin.x: unknown type `lsm`"),
-    Mistake("struct as a type", FIELD, "@      - {name: x, type: RelationColumn, doc: X.}", "Begin.x: unknown type `RelationColumn`"),
-    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: unknown type `Column`; lists are of integers, structs or tuples"),
+    Mistake("unknown type", FIELD, "@      - {name: x, type: lsm, doc: X.}", "Begin.x: unknown type `lsm`; the types are uint8, uint16,", hint="; did you mean `lsn`?"),
+    Mistake("struct as a type", FIELD, "@      - {name: x, type: RelationColumn, doc: X.}", "Begin.x: `RelationColumn` is a struct: write `list_of: RelationColumn`, and before the field a count"),
+    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: lists are of integers, structs or tuples: unknown type `Column`; the types are uint8,", hint="; did you mean `RelationColumn`?"),
     Mistake("list of text", LIST, "@      - {name: columns, list_of: string, doc: X.}", "Relation.columns: a list of `string` cannot be read"),
     Mistake("neither type nor list", FIELD, "@      - {name: x, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
     Mistake("type and list", FIELD, "@      - {name: x, type: lsn, list_of: lsn, doc: X.}", "Begin.x: exactly one of `type` and `list_of` is wanted"),
-    Mistake("unknown option", "    option: messages\n", "@    option: massages\n", "LogicalMessage: unknown option `massages`"),
-    Mistake("unknown option of a field", FIELD, "@      - {name: x, type: lsn, option: speed, doc: X.}", "Begin.x: unknown option `speed`"),
-    Mistake("unknown option of a cell", "        option: binary\n", "@        option: octal\n", "TupleData.binary: unknown option `octal`"),
-    Mistake("unknown context", "        when: in_stream\n", "@        when: in_steam\n", "LogicalMessage.xid: unknown context `in_steam`"),
-    Mistake("unknown streaming value", ABORT_LSN, ABORT_LSN.replace("parallel", "serial"), "StreamAbort.abort_lsn: streaming has no value `serial`"),
+    Mistake("unknown option", "    option: messages\n", "@    option: massages\n", "LogicalMessage: unknown option `massages`; the options are streaming,", hint="; did you mean `messages`?"),
+    Mistake("unknown option of a field", FIELD, "@      - {name: x, type: lsn, option: speed, doc: X.}", "Begin.x: unknown option `speed`; the options are streaming, two_phase, binary, messages, origin"),
+    Mistake("unknown option of a cell", "        option: binary\n", "@        option: octal\n", "TupleData.binary: unknown option `octal`; the options are streaming,"),
+    Mistake("unknown context", "        when: in_stream\n", "@        when: in_steam\n", "LogicalMessage.xid: unknown context `in_steam`; the contexts are in_stream; did you mean `in_stream`?"),
+    Mistake("unknown streaming value", ABORT_LSN, ABORT_LSN.replace("parallel", "serial"), "StreamAbort.abort_lsn: `streaming`: unknown value `serial`; the values are off, on, parallel"),
     Mistake("condition on another option", ABORT_LSN, ABORT_LSN.replace("{streaming: parallel}", '{binary: "on"}'), "StreamAbort.abort_lsn: `when` takes a context or one value of streaming, not `binary`"),
     Mistake("name and count", FIELD, "@      - {name: a, count: b, type: uint8, doc: X.}", "Begin.a: an entry has exactly one of name, count, length, one_of"),
     Mistake("count and length", COUNT, "@      - {count: columns, length: columns, type: uint8, doc: X.}", "Relation.count of columns: an entry has exactly one of name, count, length, one_of"),
@@ -175,14 +186,25 @@ MISTAKES = [
     Mistake("struct with a tuple", COLUMN, '@      - {name: x, type: TupleData, tag: "N", doc: X.}', "RelationColumn.x: a struct holds plain fields only"),
     Mistake("struct with a condition", COLUMN, "@      - {name: x, type: lsn, versions: 2+, when: in_stream, doc: X.}", "RelationColumn.x: a struct holds plain fields only"),
     Mistake("struct with a rest", "{name: type_modifier, type: int32,", "{name: type_modifier, type: rest,", "RelationColumn.type_modifier: a struct cannot hold `rest`"),
+    # Roles and meanings
+    Mistake("no role", "    role: begin\n", "", "Begin: `role` is missing; the roles are begin, begin_prepare, commit,", at="  Begin:"),
+    Mistake("role of an envelope", "    tag: w\n", "    tag: w\n@    role: payload\n", "XLogData: only messages of the protocol pgoutput have a `role`", file="replication.yaml"),
+    Mistake("meaning in an envelope", WAL_START, "@" + WAL_START.replace("type: lsn,", "type: lsn, means: lsn,"), "XLogData.wal_start: only messages of the protocol pgoutput have `means`", file="replication.yaml"),
+    Mistake("meaning in a struct", COLUMN, "@" + COLUMN.replace("ColumnFlag,", "ColumnFlag, means: transactional,"), "RelationColumn.flags: a struct has no `means`"),
+    Mistake("meaning of another role", FIELD, "@" + FIELD.replace("means: lsn", "means: gid"), "Begin.final_lsn: the role `begin` has no `gid`; it has xid, lsn, time"),
+    Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}"),
+    Mistake("duplicate meaning", FIELD, f"{FIELD}\n@{FIELD.replace('final', 'first')}", "Begin.first_lsn: final_lsn means `lsn` already"),
+    Mistake("required meaning is missing", FIELD, FIELD.replace(" means: lsn,", ""), "Begin: the role `begin` needs a field with `means: lsn`", at="    fields:\n" + FIELD.replace(" means: lsn,", "")),
+    Mistake("meaning of a count", COUNT, "@" + COUNT.replace("uint16,", "uint16, means: oid,"), "Relation.count of columns: only a field of message objects has `means`"),
+    Mistake("meaning of a literal", "literal: 0,", "literal: 0, means: lsn,", "Commit.flags: only a field of message objects has `means`", after="  Commit:"),
     # Vocabulary
-    Mistake("wrong Spark type", UINT8, "@" + UINT8.replace("ShortType", "LongType"), "uint8: Arrow int16 and Spark LongType are not the same type"),
+    Mistake("wrong Spark type", UINT8, "@" + UINT8.replace("ShortType", "LongType"), "uint8: Arrow int16 and Spark LongType are not the same type: write `spark: ShortType`"),
     Mistake("wrong Arrow type", UINT8, "@" + UINT8.replace("int16", "int64").replace("ShortType", "LongType"), "uint8: uint8 needs Arrow int16"),
     Mistake("wrong Spark type of a type", "    spark: BooleanType\n", "@    spark: LongType\n", "bool: Arrow bool and Spark LongType are not the same type", file="types.yaml"),
     Mistake("duplicate oid", "    oid: 17\n", "@    oid: 16\n", "bytea: duplicate oid 16, already that of bool", file="types.yaml"),
     Mistake("oid of an array", "    oid: 17\n", "@    oid: 1000\n", "bytea: duplicate oid 1000, already that of bool", file="types.yaml"),
     Mistake("oid of a user's type", "    oid: 17\n", "@    oid: 10000\n", "bytea: 10000 is not the OID of a built-in type", file="types.yaml"),
-    Mistake("new cell form", NULL, NULL + "\n@      packed: {tag: p, doc: X.}", "TupleData: unknown form of a cell `packed`; the forms are null, unchanged, text, binary"),
+    Mistake("new cell form", NULL, NULL + "\n@      packed: {tag: p, doc: X.}", "TupleData: cells: unknown form `packed`; the forms are null, unchanged, text, binary"),
     Mistake("cell form gone", NULL + "\n", "", "TupleData: the cell form `null` is missing", at="    cells:"),
     Mistake("text without a length", "{tag: t, length: uint32, doc:", "{tag: t, doc:", "TupleData.text: text and binary need a `length`"),
     Mistake("length of a cell", "{tag: t, length: uint32, doc:", "{tag: t, length: varint, doc:", "TupleData.text: a length is one of uint8, uint16, uint32, not `varint`"),
@@ -190,9 +212,23 @@ MISTAKES = [
     Mistake("cell tag twice", "{tag: t, length", "{tag: n, length", "text: duplicate tag `n`, already that of null"),
     Mistake("cell tag of another tuple", "structs:\n", OTHER_TUPLE + "\nstructs:\n", "OtherData.null: the tag is `N` here and `n` in TupleData: one form, one tag"),
     Mistake("context that is not known", "  in_stream:\n", "@  in_trance:\n", "unknown context `in_trance`; the contexts are in_stream"),
-    Mistake("context without its message", "    enter: StreamStart\n", "@    enter: StreamBegin\n", "in_stream: there is no message `StreamBegin`"),
+    Mistake("context without its message", "    enter: StreamStart\n", "@    enter: StreamBegin\n", "in_stream: unknown message `StreamBegin`; the messages are Begin, LogicalMessage,", hint="; did you mean `StreamAbort`?"),
     Mistake("streaming without off", '      "off": {versions: 1+', '      "never": {versions: 1+', "the option `streaming` with a value `off` is missing", after="  streaming:", at="  streaming:"),
+    Mistake("unknown Arrow type", UINT8, "@" + UINT8.replace("int16", "init16"), "uint8: unknown type `init16`; the types are bool, int16, int32,", hint="; did you mean `int16`?"),
+    Mistake("unused scalar", UINT8, UINT8 + "\n@" + UINT8.replace("uint8:", "byte:"), "`byte`: no field has this type; use it, or remove it"),
+    Mistake("unused enum", "enums:\n", "enums:\n@  Mood: {doc: X., source: x, values: {GOOD: {value: g, doc: X.}}}\n", "`Mood`: no field has this type"),
+    Mistake("unused flags", "flags:\n", "flags:\n@  Mark: {doc: X., source: x, wire: uint8, bits: {BIG: {value: 1, doc: X.}}}\n", "`Mark`: no field has this type"),
+    Mistake("unused tuple", "structs:\n", OTHER_TUPLE.replace("@", "").replace("  OtherData", "@  OtherData").replace("tag: N", "tag: n") + "\nstructs:\n", "`OtherData`: no field has this type"),
+    Mistake("unused struct", "structs:\n", "structs:\n@  Pair: {doc: X., source: x, fields: [{name: left, type: oid, doc: X.}]}\n", "`Pair`: no field has this type"),
     # YAML
+    Mistake("colon in a doc", "    doc: A row was inserted.\n", "@    doc: A row: inserted.\n", 'the text of `doc` contains `:`: quote the whole text, doc: "…"'),
+    Mistake("colon in a doc in braces", FIELD, "@" + FIELD.replace("doc: The LSN", "doc: LSN: that"), 'the text of `doc` contains `:`: quote the whole text, doc: "…"'),
+    Mistake("colon at the end of a doc", FULL, "@      FULL: {value: f, doc: All of:}", 'the text of `doc` contains `:`: quote'),
+    Mistake("comment in a doc", "    doc: A row was inserted.\n", "@    doc: Row # was inserted.\n", 'the text `Row` ends at a `#`: quote the whole text, doc: "…"; write a comment on a line of its own'),
+    Mistake("comment in a doc in braces", FULL, "@      FULL: {value: f, doc: Column # of all.}", 'the text of `doc` contains `#`: quote the whole text, doc: "…"'),
+    Mistake("comma in a doc in braces", FULL, "@      FULL: {value: f, doc: All columns, without one.}", "`without one.` has no value; if it belongs to the text before it, quote the whole text"),
+    Mistake("sign in a doc", FULL, "@      FULL: {value: f, doc: `all` columns}", "YAML: found character '`' that cannot start any token; if this belongs to a text, quote the whole text"),
+    Mistake("text behind quotes", "    doc: A row was inserted.\n", '@    doc: "A row" was inserted.\n', "YAML: expected <block end>, but found '<scalar>'; if this belongs to a text, quote the whole text"),
     *(
         Mistake(f"YAML's {value}", "    title: Begin\n", f"@    title: {value}\n", f"YAML reads `{value}` as {kind}, not as text: quote it, \"{value}\"")
         for value, kind in {
@@ -201,7 +237,7 @@ MISTAKES = [
         }.items()
     ),
     Mistake("YAML's off as a key", '      "off": {versions: 1+', "@      off: {versions: 1+", "YAML reads `off` as bool", after="  streaming:"),
-    Mistake("no value", "    title: Begin\n", "@    title:\n", "a value is missing here"),
+    Mistake("no value", "    title: Begin\n", "@    title:\n", "`title` has no value"),
     Mistake("anchor", "    title: Begin\n", "@    title: &begin Begin\n", "YAML: no anchors and aliases here"),
     Mistake("alias", "    title: Begin\n", "@    title: *begin\n", "YAML: no anchors and aliases here"),
     Mistake("merge key", "    title: Begin\n", "    title: Begin\n@    <<: {versions: 2+}\n", "no merge keys here"),
@@ -244,6 +280,7 @@ def test_a_mistake_gives_one_line_with_its_place(
     place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", result.err).groups()  # type: ignore[union-attr]
     assert place == f"{spec.folder / mistake.file}:{line}"
     assert text.startswith(mistake.words)
+    assert text.endswith(mistake.hint)
     assert not (tmp_path / "out").exists()
     assert read_files(spec.folder) == before
 
@@ -286,6 +323,12 @@ def test_a_file_that_is_not_utf_8_is_refused(run: Run, spec: SpecCopy, tmp_path:
 def test_hostile_yaml_is_refused(run: Run, spec: SpecCopy, tmp_path: Path, text: str, what: str) -> None:
     spec.write(text, "types.yaml")
     assert what in error_of(run, spec, tmp_path)
+
+
+def test_a_comment_behind_a_number_and_a_sign_in_quotes_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "types.yaml"
+    path.write_text('# A comment\na: 1 # b\nc: "x: y # z"\nd: >-\n  x: y # z\n# End\n')
+    assert YamlFile(path).data == {"a": 1, "c": "x: y # z", "d": "x: y # z"}
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])

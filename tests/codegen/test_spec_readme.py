@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from codegen import model
 from codegen.load import SECTIONS
+from codegen.roles import MEANINGS, Meaning, Meanings
 from tests.codegen.spec_copy import ROOT
 
 README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
@@ -31,6 +33,26 @@ def test_the_readme_documents_every_evolution_rule() -> None:
     source = (ROOT / "codegen/evolution.py").read_text(encoding="utf-8")
     rules = set(re.findall(r"released-[a-z]+-[a-z]+", source))
     assert rules == set(re.findall(r"^\| `(released-[a-z-]+)` \|", README, re.MULTILINE))
+
+
+def _table(heading: str) -> list[list[str]]:
+    """Return the cells of each row of the table with this heading in its first column."""
+    lines = README.split(f"\n| {heading} |")[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_readme_lists_every_role_with_its_meanings() -> None:
+    listed = {
+        role.strip("`"): Meanings(*(tuple(re.findall(r"`(\w+)`", words)) for words in meanings))
+        for role, _, *meanings in _table("role")
+    }
+    assert listed == MEANINGS
+
+
+def test_the_readme_lists_every_meaning() -> None:
+    listed = [meaning for row in _table("meaning") for meaning in re.findall(r"`(\w+)`", row[0])]
+    used = {meaning for meanings in MEANINGS.values() for some in meanings for meaning in some}
+    assert sorted(listed) == sorted(get_args(Meaning)) == sorted(used)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

@@ -268,6 +268,7 @@ def test_mypy_and_ruff_accept_the_new_version(five: Path) -> None:
 EVERY_FIELD_KIND = """\
   Everything:
     tag: V
+    role: payload
     title: Everything
     versions: 5+
     source: nowhere
@@ -368,7 +369,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec.add("  RelationColumn:", COLLATION)
     spec.add("  Origin:", NEW_FIELDS_OF_ORIGIN)
     spec.add("  HotStandbyFeedback:", PAIRS, "replication.yaml")
-    spec.replace("{name: final_lsn, type: lsn, doc", "{name: final_lsn, type: lsn, versions: 1-4, doc")
+    spec.replace("{name: final_lsn, type: lsn,", "{name: final_lsn, type: lsn, versions: 1-4,")
     spec.replace(
         "title: Rollback Prepared\n    versions: 3+\n", "title: Rollback Prepared\n    versions: 3-4\n"
     )

@@ -6,11 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput import _protocols
-from pgoutput._arrays import Mask, Numbers
+from pgoutput._arrays import (
+    Mask,
+    Numbers,
+    byte_values,
+    from_buffers,
+    mask_bits,
+    raw_buffers,
+    value_bytes,
+    value_offsets,
+)
 from pgoutput._index.base import (
     IS_SCHEMA_MESSAGE,
     FieldValues,
@@ -55,22 +63,18 @@ class KernelIndex(MessageIndex):
         self.data = data
         self._streaming = decoder.streaming
         self._versions = decoder.versions_by_tag
-        validity, offsets, content = data.buffers()
-        number = np.dtype(np.int64 if pa.types.is_large_binary(data.type) else np.int32)
-        content_offsets = np.frombuffer(
-            offsets or bytes(8), number, len(data) + 1, data.offset * number.itemsize
-        )
+        offset, (valid, *_) = raw_buffers(data)
         self._index = _kernel.Index(
-            content_offsets,
-            _bytes(content),
-            None if validity is None else _bytes(validity),
-            data.offset,
+            value_offsets(data),
+            value_bytes(data),
+            None if valid is None else byte_values(valid),
+            offset,
             self._versions,
             decoder.in_stream if in_stream is None else np.asarray(in_stream, np.uint8),
             _STREAMING.index(decoder.streaming),
         )
-        self.tags = _bytes(self._index.tags())
-        self.kinds = _bytes(self._index.kinds())
+        self.tags = byte_values(self._index.tags())
+        self.kinds = byte_values(self._index.kinds())
         self.errors: dict[int, DecodeError] = {}
         began_in_stream = decoder.in_stream
         self._explain_refusals(decoder)
@@ -173,9 +177,10 @@ class KernelIndex(MessageIndex):
             self._index, numbers, reader.kind, send, *reader[1:]
         )
         if pa.types.is_boolean(type_):
-            values = np.packbits(_bytes(values), bitorder="little")
-        buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(values)]
-        return PartialArray(pa.Array.from_buffers(type_, len(numbers), buffers, nulls), _numbers(unread))
+            values = mask_bits(byte_values(values))
+        valid = valid if nulls else None
+        array = from_buffers(type_, len(numbers), values, valid=valid, null_count=nulls)
+        return PartialArray(array, _numbers(unread))
 
     def _variable_width(
         self, numbers: Numbers, type_: pa.DataType, kind: str, send: str | None
@@ -228,12 +233,10 @@ _FIELD_IN_STREAM: Final = {
 def _partial_array(read: tuple[Any, int, Any, Any, Any], rows: int, type_: pa.DataType) -> PartialArray:
     """Build an array of strings or binary values from the buffers that the kernel returns."""
     valid, nulls, offsets, values, unread = read
-    buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(values)]
-    return PartialArray(pa.Array.from_buffers(type_, rows, buffers, nulls), _numbers(unread))
-
-
-def _bytes(buffer: Any) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(buffer or b"", np.uint8)
+    valid = valid if nulls else None
+    return PartialArray(
+        from_buffers(type_, rows, offsets, values, valid=valid, null_count=nulls), _numbers(unread)
+    )
 
 
 def _numbers(buffer: Any) -> Numbers:

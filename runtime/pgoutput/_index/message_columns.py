@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pgoutput import _protocols
-from pgoutput._arrays import Mask, Numbers
+from pgoutput._arrays import Mask, Numbers, from_buffers, mask_bits
 from pgoutput._index.base import MessageIndex, PartialArray, mask_out
 from pgoutput._layout import Field, Message
 from pgoutput.schemas import arrow as schemas
@@ -230,9 +230,8 @@ def scatter(values: Sequence[Any], rows: Numbers, length: int, type_: pa.DataTyp
 def letters(codes: npt.NDArray[np.uint8], missing: Mask | None = None) -> pa.StringArray:
     """Return an array of one-letter strings from ASCII codes, with NULL where `missing` is true."""
     offsets = np.arange(len(codes) + 1, dtype=np.int32)
-    valid = None if missing is None else pa.array(~missing).buffers()[1]
-    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(codes))]
-    return pa.Array.from_buffers(pa.string(), len(codes), buffers)
+    valid = None if missing is None else mask_bits(~missing)
+    return from_buffers(pa.string(), len(codes), offsets, np.ascontiguousarray(codes), valid=valid)
 
 
 def _mask(present: Mask) -> Mask | None:

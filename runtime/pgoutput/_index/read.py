@@ -71,7 +71,7 @@ def read_column(
     """
     own_type = arrow_type(type_oid, type_modifier)
     target = own_type if type_ is None else type_
-    builtin = catalog.BY_OID.get(type_oid)
+    builtin = catalog.FORMS.get(type_oid)
     send = builtin.send if builtin is not None and target == own_type else None
     if (quick := index.column(numbers, target, send)) is None:
         return to_arrow(index.cells(numbers), type_oid, type_modifier, target)

@@ -134,7 +134,9 @@ def record(
     proto: Annotated[
         int | None,
         typer.Option(
-            min=1, max=LATEST_RELEASED, help="Protocol version; the default is the newest of the server."
+            min=1,
+            max=LATEST,
+            help="Protocol version; the default is the newest released version of the server.",
         ),
     ] = None,
     streaming: Annotated[
@@ -377,7 +379,7 @@ def synth(
         typer.Option(help="Share of streamed transactions and savepoints that are rolled back; 0 to 1."),
     ] = 0.1,
     proto: Annotated[
-        int, typer.Option(min=1, max=LATEST_RELEASED, help="Protocol version of the stream.")
+        int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")
     ] = LATEST_RELEASED,
     streaming: Annotated[
         Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")

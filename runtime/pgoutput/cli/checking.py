@@ -17,7 +17,7 @@ from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message, XLogData
 from pgoutput.stream import StreamDecoder
 from pgoutput.stream.check import RULES, Checker, CheckOptions
-from pgoutput.versions import LATEST
+from pgoutput.versions import LATEST_RELEASED
 
 if TYPE_CHECKING:
     from pgoutput.recording import RecordingReader, Source
@@ -165,7 +165,7 @@ def _as_json(one: Message | bytes) -> object:
     if isinstance(one, bytes):
         return {"binary": one.hex()}
     if isinstance(one, XLogData):
-        return to_json(one) | {"data": to_json(StreamDecoder(LATEST).decode(one.data))}
+        return to_json(one) | {"data": to_json(StreamDecoder(LATEST_RELEASED).decode(one.data))}
     return to_json(one)
 
 

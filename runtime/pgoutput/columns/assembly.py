@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import compiled
-from pgoutput._arrays import value_offsets
+from pgoutput._arrays import from_buffers, raw_buffers, value_offsets
 from pgoutput._protocols import CELLS
 from pgoutput.errors import EncodeError
 
@@ -112,7 +112,7 @@ def _join_compiled(parts: Sequence[MessagePart], rows: int) -> tuple[int, pa.Bin
     size, *made = compiled.kernel.join_parts(list(map(_kernel_part, parts)), rows, _MAX_BYTES)
     if size > _MAX_BYTES:
         return size, None
-    return size, pa.Array.from_buffers(pa.binary(), rows, [None, *map(pa.py_buffer, made)])
+    return size, from_buffers(pa.binary(), rows, *made)
 
 
 def _kernel_part(part: MessagePart) -> Any:
@@ -121,11 +121,13 @@ def _kernel_part(part: MessagePart) -> Any:
         return part
     if isinstance(part, Integers):
         return part.values, part.size
-    content = part.array.offset, part.array.buffers()
+    content = raw_buffers(part.array)
     if isinstance(part, Bytes):
         return content
-    mask = part.unchanged
-    unchanged = None if mask is None else (mask.buffers()[1], mask.offset)
+    unchanged = None
+    if part.unchanged is not None:
+        offset, (_, bits) = raw_buffers(part.unchanged)
+        unchanged = bits, offset
     return *content, part.tag, part.array.null_count > 0, unchanged
 
 
@@ -200,5 +202,4 @@ def _row_bytes(rows: npt.NDArray[np.uint8], widths: npt.NDArray[np.int64] | None
     else:
         ends = np.concatenate(([0], np.cumsum(widths)))
         rows = rows[np.arange(width) < widths[:, np.newaxis]]
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(rows)]
-    return pa.Array.from_buffers(pa.binary(), count, buffers)
+    return from_buffers(pa.binary(), count, ends.astype(np.int32), rows)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from pgoutput._arrays import data_buffer
 from pgoutput._protocols import CELLS
 from pgoutput.columns.assembly import Bytes, CellValues, MessagePart, join_parts
 from pgoutput.errors import EncodeError
@@ -139,8 +140,7 @@ def _with_32_bit_offsets(array: pa.Array) -> pa.Array:
 
 
 def _check_lengths(values: CellValues, path: str) -> None:
-    content = values.array.buffers()[2]
-    if content is None or content.size <= _MAX_VALUE_BYTES:
+    if len(data_buffer(values.array)) <= _MAX_VALUE_BYTES:
         return
     longest = int(values.lengths.max())
     if longest > _MAX_VALUE_BYTES:

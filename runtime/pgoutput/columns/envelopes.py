@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import compiled, envelope
+from pgoutput._arrays import from_buffers
 from pgoutput.columns.assembly import IntegerArray, Integers, join_parts
 from pgoutput.columns.batch_encoder import encode_batch
 from pgoutput.columns.cells import bytes_part
@@ -46,11 +47,11 @@ def decode_xlog_data(payloads: Iterable[Buffer]) -> XLogDataBatch:
     """
     split = _split if compiled.kernel is None else compiled.kernel.split_xlog_data
     *buffers, others = split(payloads)
-    lsns, offsets, data = map(pa.py_buffer, buffers)
-    rows = lsns.size // 8
+    lsns, offsets, data = buffers
+    rows = memoryview(lsns).nbytes // 8
     return XLogDataBatch(
-        pa.Array.from_buffers(pa.int64(), rows, [None, lsns]),
-        pa.Array.from_buffers(pa.binary(), rows, [None, offsets, data]),
+        from_buffers(pa.int64(), rows, lsns),
+        from_buffers(pa.binary(), rows, offsets, data),
         [(before, envelope.decode(payload)) for before, payload in others],
     )
 

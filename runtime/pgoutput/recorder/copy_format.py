@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Mask, Numbers, binary_array, boolean_array
+from pgoutput._arrays import Mask, Numbers, binary_array, boolean_array, from_buffers, mask_bits
 from pgoutput.columns import Cells, Columns
 
 _BATCH_BYTES: Final = 1 << 20
@@ -115,9 +115,8 @@ def _unescape(value: bytes) -> bytes:
 # Not pa.array, which imports pandas if it is installed.
 def _cells(data: npt.NDArray[np.uint8], ends: Numbers, is_valid: Mask) -> pa.BinaryArray:
     offsets = np.concatenate(([0], ends)).astype(np.int32)
-    buffers = [boolean_array(is_valid).buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+    return from_buffers(pa.binary(), len(ends), offsets, data, valid=mask_bits(is_valid))
 
 
 def _indices(numbers: Numbers) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+    return from_buffers(pa.int64(), len(numbers), numbers)

@@ -15,7 +15,7 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the stream that a recorder requests from the server."""
 
     proto_version: int | None = None
-    """Protocol version; None for the newest version that the server supports."""
+    """Protocol version; None for the newest released version that the server supports."""
     streaming: Streaming | None = None
     """Whether large transactions are sent while in progress (`off`, `on` or `parallel`); None for the last of
     these values that the protocol version supports."""
@@ -38,15 +38,15 @@ class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):
             ReplicationError: The server or the protocol version is too old for an option.
         """
         newest = max((v for v, server in SERVERS.items() if server <= server_version), default=0)
-        newest = min(newest, LATEST_RELEASED)
-        proto_version = newest if self.proto_version is None else self.proto_version
+        default = min(newest, LATEST_RELEASED)
+        proto_version = default if self.proto_version is None else self.proto_version
         if proto_version not in SERVERS:
             known = ", ".join(map(str, SERVERS))
             raise ReplicationError(f"there is no protocol version {proto_version}; there are {known}")
         if proto_version > newest:
             raise ReplicationError(
                 f"protocol version {proto_version} needs PostgreSQL {SERVERS[proto_version]}, the server is "
-                f"{server_version}: ask for {newest}, or leave the version out"
+                f"{server_version}: ask for {default}, or leave the version out"
             )
         requested = {
             "streaming": self.streaming or _most_streaming(proto_version),

@@ -135,11 +135,11 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
     relation_columns = tuple(column for column, _, _ in columns)
     return PublishedTable(
         Relation(
-            int(oid),
-            "" if namespace == "pg_catalog" else namespace,
-            name,
-            ReplicaIdentity(identity),
-            relation_columns,
+            oid=int(oid),
+            namespace="" if namespace == "pg_catalog" else namespace,
+            name=name,
+            replica_identity=ReplicaIdentity(identity),
+            columns=relation_columns,
         ),
         _types(connection, relation_columns),
         rows[0][6],
@@ -175,10 +175,10 @@ def _columns(
     return [
         (
             RelationColumn(
-                ColumnFlag.KEY if full or key == "t" else ColumnFlag(0),
-                str(name),
-                int(str(type_)),
-                int(str(modifier)),
+                flags=ColumnFlag.KEY if full or key == "t" else ColumnFlag(0),
+                name=str(name),
+                type_oid=int(str(type_)),
+                type_modifier=int(str(modifier)),
             ),
             str(quoted),
             has_binary == "t",
@@ -194,7 +194,11 @@ def _types(connection: Connection, columns: Sequence[RelationColumn]) -> tuple[T
         return ()
     rows = connection.query(_TYPES.format(oids=", ".join(map(str, set(oids)))))
     types = {
-        int(str(oid)): Type(int(str(oid)), "" if namespace == "pg_catalog" else str(namespace), str(name))
+        int(str(oid)): Type(
+            oid=int(str(oid)),
+            namespace="" if namespace == "pg_catalog" else str(namespace),
+            name=str(name),
+        )
         for oid, namespace, name in rows
     }
     return tuple(types[oid] for oid in oids)

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import messages
 from pgoutput._arrays import binary_array, repeated_int64, value_offsets
+from pgoutput._build import build, fitted
 from pgoutput.columns import encode_inserts
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.jsonlines import to_json
@@ -33,7 +33,7 @@ from pgoutput.recording import (
     Source,
     segment_name,
 )
-from pgoutput.versions import CODECS
+from pgoutput.stream import encode_for
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, shown_text
 
 _WORKERS: Final = 4
@@ -180,7 +180,8 @@ class TableCopy:
         segment = self._segment(table)
         copied = 0
         for rows in row_batches(connection.copy_out(table.query), is_binary=table.binary is not None):
-            data = encode_inserts(oid, cell_columns(rows, table.binary, width))
+            cells = cell_columns(rows, table.binary, width)
+            data = encode_inserts(oid, cells, proto_version=self._source.proto_version)
             while len(data := data.slice(segment.add(data))):
                 segment.finish()
                 segment = self._segment(table)
@@ -240,15 +241,18 @@ class _Segment:
     ) -> None:
         self._bytes_left = self._messages = 0
         self._number, self._source, self._lsn, self._time = number, source, lsn, time
-        self._table = table
         # Several segments are written in parallel: each has a range of positions reserved.
         self._first = (number - 1) * _SEGMENT_MESSAGES
         self._file = SegmentFile(directory.path / segment_name(number), directory)
-        encode = CODECS[source.proto_version].encode
-        first = (messages.Begin(lsn, time, 0), *table.types, table.relation)
-        self._write(binary_array([encode(message) for message in first]))
+        version = source.proto_version
+        self._types = [fitted(type_, version) for type_ in table.types]
+        self._relation = fitted(table.relation, version)
+        begin = build("begin", version, lsn=lsn, time=time)
+        first = (begin, *self._types, self._relation)
+        self._write(binary_array([encode_for(message, version) for message in first]))
         self._bytes_left = segment_bytes
-        self._commit = binary_array([encode(messages.Commit(lsn, lsn, time))])
+        commit = build("commit", version, lsn=lsn, end_lsn=lsn, time=time)
+        self._commit = binary_array([encode_for(commit, version)])
 
     def add(self, data: pa.BinaryArray) -> int:
         """Write as many messages as fit into the segment; return the number of written messages."""
@@ -262,8 +266,8 @@ class _Segment:
     def finish(self) -> None:
         """Write the last messages and the Commit of the snapshot's rows, and rename the file."""
         self._write(self._commit)
-        types, relation = self._table.types, to_json(self._table.relation)
-        version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, tuple(map(to_json, types)))
+        types, relation = tuple(map(to_json, self._types)), to_json(self._relation)
+        version = SchemaVersion(self._first + 1 + len(types), self._lsn, relation, types)
         self._file.finish(
             Metadata(
                 kind="snapshot",

@@ -13,25 +13,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import messages
-from pgoutput._arrays import binary_array, boolean_array, int64_values, value_offsets
-from pgoutput._fixed import fixed_dtype
+from pgoutput._arrays import binary_array, boolean_array, int64_values, value_bytes, value_offsets
+from pgoutput._fixed import FixedMessage, fixed_message
+from pgoutput._roles import CHANGES, tags
 from pgoutput.recording.segment_format import MESSAGE_SCHEMA
-from pgoutput.recording.stream_state import CHANGE_TAGS, StreamState
+from pgoutput.recording.stream_state import StreamState
 
 _Array: TypeAlias = npt.NDArray[Any]
 
-_IS_CHANGE: Final = np.isin(np.arange(256), list(CHANGE_TAGS))
+_IS_CHANGE: Final = np.isin(np.arange(256), list(tags(*CHANGES)))
 """Whether a message is a change, for each value of the message's first byte."""
 
 _MIN_MESSAGES: Final = 16
 """Minimum number of Begin, Commit and other non-change messages for which `_find_runs` saves time."""
 
-_BEGIN: Final = fixed_dtype(messages.Begin)
-_COMMIT: Final = fixed_dtype(messages.Commit)
 
-
-def track_batch(state: StreamState, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+def track_batch(
+    state: StreamState, position: int, batch: pa.RecordBatch, proto_version: int
+) -> pa.RecordBatch:
     """Update a stream's state with a batch of messages; return the messages to store in a segment.
 
     Messages of transactions that an earlier session stored are left out. The repeated commit of a streamed
@@ -41,22 +40,25 @@ def track_batch(state: StreamState, position: int, batch: pa.RecordBatch) -> pa.
         state: State of the stream before the batch; it is updated.
         position: Position that the first stored message of the batch gets.
         batch: The messages, in the columns of `MESSAGE_SCHEMA`.
+        proto_version: Protocol version of the messages.
 
     Raises:
         DecodeError: A message is invalid or out of place.
     """
-    return _BatchTracker(state, position, batch).track()
+    return _BatchTracker(state, position, batch, proto_version).track()
 
 
 class _BatchTracker:
-    def __init__(self, state: StreamState, position: int, batch: pa.RecordBatch) -> None:
+    def __init__(self, state: StreamState, position: int, batch: pa.RecordBatch, proto_version: int) -> None:
         self._state = state
         self._position = position
         self._batch = batch
+        self._begin = fixed_message("begin", proto_version)
+        self._commit = fixed_message("commit", proto_version)
         data = batch["data"]
         self._lsns = int64_values(batch["lsn"])
         self._starts = value_offsets(data)
-        self._content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        self._content = value_bytes(data)
         self._kept = np.ones(len(batch), np.bool_)
         self._replaced: dict[int, bytes] = {}
         """Messages to store in place of the received messages, by row number in the batch."""
@@ -72,36 +74,36 @@ class _BatchTracker:
         tags[lengths > 0] = self._content[self._starts[:-1][lengths > 0]]
         others = np.flatnonzero(~_IS_CHANGE[tags])
         done = 0
-        runs = _find_runs(tags[others], lengths[others]) if len(others) >= _MIN_MESSAGES else ()
-        for first, end in runs:
-            self._track_each(others[done:first])
-            rows = others[first:end]
-            if not self._track_run(rows):
-                self._track_each(rows)
-            done = end
+        if self._begin and self._commit and len(others) >= _MIN_MESSAGES:
+            for first, end in _find_runs(self._begin, self._commit, tags[others], lengths[others]):
+                self._track_each(others[done:first])
+                rows = others[first:end]
+                if not self._track_run(self._begin, self._commit, rows):
+                    self._track_each(rows)
+                done = end
         self._track_each(others[done:])
         if self._state.skipping:
             self._leave_out(self._next, len(self._batch))
         return self._stored()
 
-    def _track_run(self, rows: _Array) -> bool:
+    def _track_run(self, begin: FixedMessage, commit: FixedMessage, rows: _Array) -> bool:
         """Update the state with consecutive whole transactions at once, and return True, if that is possible.
 
         Otherwise return False and leave the state unchanged.
 
         Args:
+            begin: Layout of the Begin messages.
+            commit: Layout of the Commit messages.
             rows: Row numbers of the transactions' messages Begin, Commit, Begin, Commit and so on.
         """
-        begins, commits = (
-            _read_fixed(layout, self._starts[rows[side::2]], self._content)
-            for side, layout in enumerate((_BEGIN, _COMMIT))
-        )
-        if commits["flags"].any() or not self._state.takes_whole(int(begins["final_lsn"].min())):
+        begins = begin.read(self._starts[rows[::2]], self._content)
+        commits = commit.read(self._starts[rows[1::2]], self._content)
+        if begins is None or commits is None or not self._state.takes_whole(int(begins["lsn"].min())):
             return False
         lsns = self._lsns[rows]
         known_lsns = lsns[lsns != 0]
         last_lsn = int(known_lsns[-1]) if len(known_lsns) else 0
-        end_lsn, commit_time = int(commits["end_lsn"].max()), int(commits["commit_time"][-1])
+        end_lsn, commit_time = int(commits["end_lsn"].max()), int(commits["time"][-1])
         self._state.feed_whole(len(begins), end_lsn, commit_time, last_lsn)
         return True
 
@@ -135,16 +137,19 @@ class _BatchTracker:
         return batch.filter(boolean_array(self._kept)) if self._left_out else batch
 
 
-def _find_runs(tags: _Array, lengths: _Array) -> list[tuple[int, int]]:
+def _find_runs(
+    begin: FixedMessage, commit: FixedMessage, tags: _Array, lengths: _Array
+) -> list[tuple[int, int]]:
     """Return start and end index in `tags` of each uninterrupted sequence Begin, Commit, Begin, Commit, ….
 
     Args:
+        begin: Layout of the Begin messages.
+        commit: Layout of the Commit messages.
         tags: First bytes of the messages that are not changes.
         lengths: Lengths of the messages that are not changes, in bytes.
     """
-    begin, commit = ord(messages.Begin.wire_tag), ord(messages.Commit.wire_tag)
-    begins = (tags[:-1] == begin) & (lengths[:-1] == _BEGIN.itemsize)
-    pairs = begins & (tags[1:] == commit) & (lengths[1:] == _COMMIT.itemsize)
+    begins = (tags[:-1] == begin.tag) & (lengths[:-1] == begin.dtype.itemsize)
+    pairs = begins & (tags[1:] == commit.tag) & (lengths[1:] == commit.dtype.itemsize)
     firsts = np.flatnonzero(pairs)
     if not len(firsts):
         return []
@@ -152,15 +157,3 @@ def _find_runs(tags: _Array, lengths: _Array) -> list[tuple[int, int]]:
     run_starts = firsts[np.concatenate(([0], breaks + 1))]
     run_ends = firsts[np.concatenate((breaks, [len(firsts) - 1]))] + 2
     return list(zip(run_starts.tolist(), run_ends.tolist(), strict=True))
-
-
-def _read_fixed(layout: np.dtype[Any], starts: _Array, content: _Array) -> _Array:
-    """Return the fields of fixed-length messages of one type, as a structured array.
-
-    Args:
-        layout: Types and offsets of a message's fields.
-        starts: Offsets in `content` where the messages begin.
-        content: Bytes of all messages of the batch.
-    """
-    at_each_byte = np.ndarray((len(content) - layout.itemsize + 1,), layout, content, strides=(1,))
-    return at_each_byte[starts]

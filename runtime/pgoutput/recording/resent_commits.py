@@ -15,14 +15,14 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pgoutput import messages
-from pgoutput._arrays import value_offsets
+from pgoutput._arrays import value_bytes, value_offsets
+from pgoutput._roles import ROLES, meaning_of, tags
 from pgoutput.errors import ReplicationError
 from pgoutput.recording.reader import SegmentReader
 from pgoutput.versions import CODECS
 from pgoutput.wire import format_lsn
 
-_COMMIT_TAGS: Final = [ord(message.wire_tag) for message in (messages.Commit, messages.StreamCommit)]
+_COMMIT_TAGS: Final = list(tags("commit", "commit_streamed"))
 _ADVICE: Final = "it was restored from a backup, or is another server: record anew in another folder"
 
 RecordedCommits: TypeAlias = npt.NDArray[np.void]
@@ -64,13 +64,13 @@ def _commits(segment: SegmentReader, after_lsn: int) -> Iterator[tuple[int, int,
     decode = CODECS[segment.metadata.source.proto_version].decode
     for batch in segment.batches():
         data = batch["data"]
-        content = np.frombuffer(data.buffers()[2] or b"", np.uint8)
+        content = value_bytes(data)
         tags = content[value_offsets(data)[:-1]] if len(content) else content
         for row in np.flatnonzero(np.isin(tags, _COMMIT_TAGS)):
             commit = decode(data[int(row)].as_py())
-            assert isinstance(commit, messages.Commit | messages.StreamCommit)
-            if commit.commit_lsn >= after_lsn:  # as SnapBuildXactNeedsSkip decides
-                yield commit.commit_lsn, commit.commit_time, isinstance(commit, messages.StreamCommit)
+            lsn = meaning_of(commit, "lsn")
+            if lsn >= after_lsn:  # as SnapBuildXactNeedsSkip decides
+                yield lsn, meaning_of(commit, "time"), ROLES[type(commit)] == "commit_streamed"
 
 
 class ResentCommitCheck:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput._arrays import binary_array, int64_array
+from pgoutput._arrays import binary_array, from_buffers, int64_array
 from pgoutput.recording.directory import Directory
 from pgoutput.recording.segment_format import (
     CHECKSUM_KEY,
@@ -69,7 +69,7 @@ class SegmentFile:
         # Parquet takes more memory for the pages of chunked columns.
         rows = pa.Table.from_batches(batches, MESSAGE_SCHEMA).combine_chunks()
         numbers = np.arange(position, position + len(rows), dtype=np.int64)
-        positions = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(numbers)])
+        positions = from_buffers(pa.int64(), len(rows), numbers)
         self._open()[2].write_table(rows.add_column(0, SCHEMA.field("position"), positions))
 
     def add_keyframe(self, data: Sequence[bytes]) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import messages
-from pgoutput.errors import StreamError
+from pgoutput._build import build
+from pgoutput._roles import CHANGES, ROLES, End, meaning_of, read_end, tags
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Message
 from pgoutput.recording.resent_commits import ResentCommitCheck
@@ -25,27 +26,20 @@ from pgoutput.recording.segment_format import (
     TransactionEnd,
     TransactionPart,
 )
-from pgoutput.stream import StreamDecoder, encode_for
+from pgoutput.stream import Event, StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
 
-CHANGE_TAGS: Final = frozenset(
-    ord(message.wire_tag)
-    for message in (messages.Insert, messages.Update, messages.Delete, messages.Truncate)
-)
+CHANGE_TAGS: Final = tags(*CHANGES)
 """First bytes of the messages that are changes: Insert, Update, Delete and Truncate."""
 
-_STREAM_ABORT: Final = messages.StreamAbort.wire_tag
+_ABORT_TAGS: Final = tags("abort_streamed")
 
 
-class OpenTransaction(msgspec.Struct):
-    """A transaction that has begun and not ended."""
+class OpenTransaction(TrackedTransaction):
+    """A transaction that has begun and not ended; keyframes of later segments repeat its opener."""
 
-    xid: int
-    begin: int
+    begin: int = 0
     """Position of the transaction's first message."""
-    opener: Message
-    """The message that opened the transaction, repeated in the keyframes of later segments."""
-    origin: messages.Origin | None = None
-    segments: list[int] = []
+    segments: list[int] = msgspec.field(default_factory=list)
     """Numbers of the segments that have messages of the transaction."""
     rolled_back: array[int] = msgspec.field(default_factory=lambda: array("I"))
     """Xids of the subtransactions that were rolled back while the transaction was streamed."""
@@ -95,28 +89,29 @@ class StreamState:
             source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase
         )
         self._relations: dict[int, messages.Relation] = {}
-        self._current: OpenTransaction | None = None
-        self._streamed: dict[int, OpenTransaction] = {}
+        self._tracker = TransactionTracker(
+            lambda xid, message: OpenTransaction(xid, message, begin=self._position)
+        )
         self._position = position
         self._stored_others = 0
         """Number of stored messages that are not changes; subtracted from the position to count changes."""
         self._counted = position
         """Position minus `_stored_others` when the current transaction's changes were counted last."""
-        self._effects: Mapping[type[Message], Callable[[Any], Message | None]] = {
-            messages.Begin: self._begin,
-            messages.BeginPrepare: self._begin_prepare,
-            messages.Commit: self._commit,
-            messages.Prepare: self._prepare,
-            messages.StreamStart: self._stream_start,
-            messages.StreamStop: self._stream_stop,
-            messages.StreamCommit: self._stream_commit,
-            messages.StreamAbort: self._stream_abort,
-            messages.StreamPrepare: self._stream_prepare,
-            messages.CommitPrepared: self._commit_prepared,
-            messages.RollbackPrepared: self._rollback_prepared,
-            messages.Origin: self._origin,
-            messages.Relation: self._relation,
-            messages.LogicalMessage: self._logical_message,
+        self._effects: Mapping[str, Callable[[Event[OpenTransaction]], Message | None]] = {
+            "begin": self._begin,
+            "begin_prepare": self._begin_prepare,
+            "commit": self._commit,
+            "prepare": self._prepare,
+            "open_block": self._open_block,
+            "close_block": self._close_block,
+            "commit_streamed": self._commit_streamed,
+            "prepare_streamed": self._prepare_streamed,
+            "abort_streamed": self._abort_streamed,
+            "commit_prepared": self._commit_prepared,
+            "rollback_prepared": self._rollback_prepared,
+            "origin": self._origin,
+            "relation": self._relation,
+            "payload": self._payload,
         }
         for message in map(self._decoder.decode, described):
             if isinstance(message, messages.Relation):
@@ -125,12 +120,13 @@ class StreamState:
     @property
     def in_flight(self) -> int:
         """Number of transactions that have begun and not ended; a prepared transaction has ended."""
-        return len(self._streamed) + (self._current is not None and self._current.xid not in self._streamed)
+        tracker = self._tracker
+        return len(tracker.streamed) + (tracker.current is not None and not tracker.in_block)
 
     @property
     def inside(self) -> bool:
         """Whether the stream is between Begin and Commit of a transaction, or inside a stream block."""
-        return self._current is not None
+        return self._tracker.current is not None
 
     def start_segment(self, number: int) -> list[bytes]:
         """Start a segment; return its keyframe, so that the segment can be read without earlier ones."""
@@ -141,15 +137,15 @@ class StreamState:
         self.relations: list[SchemaVersion] = []
         self.ends: list[TransactionEnd] = []
         keyframe = [encode_for(message, self._version) for message in self._keyframe()]
-        if self._current is not None and not self.skipping:
-            self._add_to_segment(self._current)
+        if (current := self._tracker.current) is not None and not self.skipping:
+            self._add_to_segment(current)
         return keyframe
 
     def parts(self, position: int) -> tuple[TransactionPart, ...]:
         """Return the `TransactionPart`s of the current segment, which ends before `position`."""
         self._position = position
-        if self._current is not None:
-            self._count(self._current)
+        if (current := self._tracker.current) is not None:
+            self._count(current)
         return tuple(self._parts.values())
 
     def feed(self, data: bytes, position: int, lsn: int) -> bytes | None:
@@ -169,11 +165,16 @@ class StreamState:
         self._position = position
         if lsn:
             self._last_lsn = lsn
-        if data[:1] == _STREAM_ABORT and not self._streamed:
-            return None  # as in _stream_abort; servers send it in protocol version 1 too
+        tracker = self._tracker
+        if data and data[0] in _ABORT_TAGS and not tracker.streamed:
+            return None  # servers send it in protocol version 1 too (bug 19616; see TransactionTracker)
         message = self._decoder.decode(data)
-        effect = self._effects.get(type(message))
-        stored = message if effect is None else effect(message)
+        role = ROLES[type(message)]
+        if role == "abort_streamed" and meaning_of(message, "xid") not in tracker.streamed:
+            return None
+        event = tracker.feed(message)
+        effect = self._effects.get(role)
+        stored = message if effect is None else effect(event)
         if stored is None:
             return None
         self._stored_others += 1
@@ -181,7 +182,7 @@ class StreamState:
 
     def takes_whole(self, first_lsn: int) -> bool:
         """Return whether `feed_whole` accepts transactions whose lowest commit LSN is `first_lsn`."""
-        return self._current is None and first_lsn >= self._stored_lsn
+        return self._tracker.current is None and first_lsn >= self._stored_lsn
 
     def feed_whole(self, transactions: int, end_lsn: int, commit_time: int, lsn: int) -> None:
         """Update the state with whole transactions, each a Begin, changes and a Commit, that are all stored.
@@ -204,58 +205,60 @@ class StreamState:
         for described in (*self._decoder.types.values(), *self._relations.values()):
             yield msgspec.structs.replace(described, xid=None)
         for prepared in self.prepared.values():
-            fields = (
-                prepared.prepare_lsn,
-                prepared.end_lsn,
-                prepared.prepare_time,
-                prepared.xid,
-                prepared.gid,
-            )
-            yield messages.BeginPrepare(*fields)
-            yield messages.Prepare(*fields)
-        for transaction in self._streamed.values():
-            if transaction is not self._current:
+            fields: dict[str, Any] = {
+                "lsn": prepared.prepare_lsn,
+                "end_lsn": prepared.end_lsn,
+                "time": prepared.prepare_time,
+                "xid": prepared.xid,
+                "gid": prepared.gid,
+            }
+            yield build("begin_prepare", self._version, **fields)
+            yield build("prepare", self._version, **fields)
+        current = self._tracker.current
+        for transaction in self._tracker.streamed.values():
+            if transaction is not current:
                 yield from _opening(transaction)
-                yield messages.StreamStop()
-        if self._current is not None and not self.skipping:
-            yield from _opening(self._current)
+                yield build("close_block", self._version)
+        if current is not None and not self.skipping:
+            yield from _opening(current)
 
     # Transactions that are not streamed
 
-    def _begin(self, message: messages.Begin) -> Message | None:
-        stored = message.final_lsn < self._stored_lsn
+    def _begin(self, event: Event[OpenTransaction]) -> Message | None:
+        end = read_end(event.message)
+        stored = end.lsn < self._stored_lsn
         if stored:
-            self._resent.check(message.final_lsn, message.commit_time)
+            self._resent.check(end.lsn, end.time)
         else:
             self._settle()
-        return self._open_whole(message, stored)
+        return self._open_whole(event, stored)
 
-    def _begin_prepare(self, message: messages.BeginPrepare) -> Message | None:
-        return self._open_whole(message, self._is_prepared(message))
+    def _begin_prepare(self, event: Event[OpenTransaction]) -> Message | None:
+        return self._open_whole(event, self._is_prepared(read_end(event.message)))
 
-    def _open_whole(self, message: messages.Begin | messages.BeginPrepare, stored: bool) -> Message | None:
-        self._require_none_open(message)
+    def _open_whole(self, event: Event[OpenTransaction], stored: bool) -> Message | None:
         self.skipping = stored
-        self._enter(OpenTransaction(message.xid, self._position, message))
-        return None if stored else message
+        self._enter(event)
+        return None if stored else event.message
 
-    def _commit(self, message: messages.Commit) -> Message | None:
-        transaction = self._leave(message)
+    def _commit(self, event: Event[OpenTransaction]) -> Message | None:
+        transaction = self._leave(event)
         if self._was_skipped():
             return None
+        end = read_end(event.message)
         if len(transaction.segments) == 1:
             del self._parts[transaction.begin]  # wholly inside the segment
         else:
-            self._end(message, transaction, message.commit_lsn, message.commit_time)
-        self._count_commit(message)
-        return message
+            self._end(event.message, transaction, end.lsn, end.time)
+        self._count_commit(end)
+        return event.message
 
-    def _prepare(self, message: messages.Prepare) -> Message | None:
-        transaction = self._leave(message)
+    def _prepare(self, event: Event[OpenTransaction]) -> Message | None:
+        transaction = self._leave(event)
         if self._was_skipped():
             return None
-        self._add_prepared(message, transaction)
-        return message
+        self._add_prepared(event.message, transaction)
+        return event.message
 
     def _was_skipped(self) -> bool:
         skipped, self.skipping = self.skipping, False
@@ -263,142 +266,136 @@ class StreamState:
 
     # Streamed transactions
 
-    def _stream_start(self, message: messages.StreamStart) -> Message:
-        self._require_none_open(message)
-        if message.first_stream_segment:
-            self._streamed[message.xid] = OpenTransaction(message.xid, self._position, message)
-        self._enter(self._streamed_transaction(message))
-        return message
+    def _open_block(self, event: Event[OpenTransaction]) -> Message:
+        self._enter(event)
+        return event.message
 
-    def _stream_stop(self, message: messages.StreamStop) -> Message:
-        self._leave(message)
-        return message
+    def _close_block(self, event: Event[OpenTransaction]) -> Message:
+        self._leave(event)
+        return event.message
 
-    def _stream_commit(self, message: messages.StreamCommit) -> Message:
-        if message.commit_lsn < self._stored_lsn:
-            self._resent.check(
-                message.commit_lsn, message.commit_time, has_changes=self._has_changes(message.xid)
-            )
-            return self._abort_instead(message, message.commit_lsn, message.commit_time)
+    def _commit_streamed(self, event: Event[OpenTransaction]) -> Message:
+        end, transaction = read_end(event.message), _transaction(event)
+        if end.lsn < self._stored_lsn:
+            self._resent.check(end.lsn, end.time, has_changes=self._has_changes(transaction))
+            return self._abort_instead(transaction, end)
         self._settle()
-        transaction = self._finish(message)
-        self._end(message, transaction, message.commit_lsn, message.commit_time)
-        self._count_commit(message)
-        return message
+        self._end(event.message, transaction, end.lsn, end.time)
+        self._count_commit(end)
+        return event.message
 
-    def _has_changes(self, xid: int) -> bool:
+    def _has_changes(self, transaction: OpenTransaction) -> bool:
         """Return whether a streamed transaction has changes; True if that is not known for certain."""
-        transaction = self._streamed.get(xid)
-        part = None if transaction is None else self._parts.get(transaction.begin)
-        return transaction is not None and (len(transaction.segments) > 1 or part is None or part.changes > 0)
+        part = self._parts.get(transaction.begin)
+        return len(transaction.segments) > 1 or part is None or part.changes > 0
 
     def _settle(self) -> None:
         if not self._resent.settled:
             self._resent.settle()
 
-    def _stream_prepare(self, message: messages.StreamPrepare) -> Message:
-        if self._is_prepared(message):
-            return self._abort_instead(message, message.prepare_lsn, message.prepare_time)
-        self._add_prepared(message, self._finish(message))
-        return message
+    def _prepare_streamed(self, event: Event[OpenTransaction]) -> Message:
+        end, transaction = read_end(event.message), _transaction(event)
+        if self._is_prepared(end):
+            return self._abort_instead(transaction, end)
+        self._add_prepared(event.message, transaction)
+        return event.message
 
-    def _stream_abort(self, message: messages.StreamAbort) -> Message | None:
-        if message.xid not in self._streamed:
-            # PostgreSQL 18 up to 18.4 sends it for a subtransaction that was rolled back and not streamed
-            # (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). It has no effect.
-            return None
-        transaction = self._streamed_transaction(message)
-        if message.subxid == message.xid:
-            self._end(message, self._finish(message), message.abort_lsn, message.abort_time)
+    def _abort_streamed(self, event: Event[OpenTransaction]) -> Message:
+        transaction = _transaction(event)
+        if event.kind == "rolled_back":
+            end = read_end(event.message)
+            self._end(event.message, transaction, end.lsn, end.time)
         else:
-            self._require_none_open(message)
             self._add_to_segment(transaction)
-            transaction.rolled_back.append(message.subxid)
-        return message
+            transaction.rolled_back.append(meaning_of(event.message, "subxid"))
+        return event.message
 
-    def _abort_instead(
-        self, message: messages.StreamCommit | messages.StreamPrepare, lsn: int, time: int
-    ) -> messages.StreamAbort:
-        """Return a Stream Abort to store in place of a Stream Commit or Prepare that is stored already."""
-        tail = (lsn, time) if self._parallel else (None, None)
-        abort = messages.StreamAbort(message.xid, message.xid, *tail)
-        self._end(abort, self._finish(message), lsn, time)
+    def _abort_instead(self, transaction: OpenTransaction, end: End) -> Message:
+        """Return a Stream Abort to store in place of a Stream Commit or Stream Prepare that repeats."""
+        tail = {"lsn": end.lsn, "time": end.time} if self._parallel else {}
+        xid = transaction.xid
+        abort = build("abort_streamed", self._version, xid=xid, subxid=xid, **tail)
+        self._end(abort, transaction, end.lsn, end.time)
         return abort
 
     # Prepared transactions
 
-    def _is_prepared(self, message: messages.BeginPrepare | messages.StreamPrepare) -> bool:
-        """Return whether an earlier session stored the prepared transaction of `message`.
+    def _is_prepared(self, end: End) -> bool:
+        """Return whether an earlier session stored this prepared transaction.
 
-        The prepare LSN alone is no proof: a transaction that was prepared before two_phase was enabled
+        The prepare LSN alone does not show this: a transaction that was prepared before two_phase was enabled
         for the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
         """
-        stored = self.prepared.get(message.gid)
-        return stored is not None and stored.prepare_lsn == message.prepare_lsn
+        stored = self.prepared.get(end.gid)
+        return stored is not None and stored.prepare_lsn == end.lsn
 
-    def _add_prepared(
-        self, message: messages.Prepare | messages.StreamPrepare, transaction: OpenTransaction
-    ) -> None:
-        self._end(message, transaction, message.prepare_lsn, message.prepare_time, message.gid)
-        self.end_lsn = max(self.end_lsn, message.end_lsn)
-        self.prepared[message.gid] = PreparedTransaction(
-            gid=message.gid,
-            xid=message.xid,
+    def _add_prepared(self, message: Message, transaction: OpenTransaction) -> None:
+        end = read_end(message)
+        self._end(message, transaction, end.lsn, end.time, end.gid)
+        self.end_lsn = max(self.end_lsn, end.end_lsn)
+        self.prepared[end.gid] = PreparedTransaction(
+            gid=end.gid,
+            xid=transaction.xid,
             begin=transaction.begin,
-            prepare_lsn=message.prepare_lsn,
-            end_lsn=message.end_lsn,
-            prepare_time=message.prepare_time,
+            prepare_lsn=end.lsn,
+            end_lsn=end.end_lsn,
+            prepare_time=end.time,
             segments=tuple(transaction.segments),
             rolled_back=tuple(transaction.rolled_back),
         )
 
-    def _commit_prepared(self, message: messages.CommitPrepared) -> Message | None:
-        stored = self.prepared.get(message.gid)
-        if stored is not None and message.end_lsn <= self._stored_lsn:  # sent again, with its Prepare
-            times = stored.prepare_time, message.commit_time
-            lsns = stored.end_lsn, message.end_lsn
-            return self._rollback_prepared(messages.RollbackPrepared(*lsns, *times, message.xid, message.gid))
-        if not self._finish_prepared(message, message.commit_lsn, message.commit_time, message.end_lsn):
+    def _commit_prepared(self, event: Event[OpenTransaction]) -> Message | None:
+        end = read_end(event.message)
+        stored = self.prepared.get(end.gid)
+        if stored is not None and end.end_lsn <= self._stored_lsn:  # sent again, with its Prepare
+            rollback = build(
+                "rollback_prepared",
+                self._version,
+                prepare_end_lsn=stored.end_lsn,
+                end_lsn=end.end_lsn,
+                prepare_time=stored.prepare_time,
+                time=end.time,
+                xid=stored.xid,
+                gid=end.gid,
+            )
+            return rollback if self._finish_prepared(rollback) else None
+        if not self._finish_prepared(event.message):
             return None
-        self._count_commit(message)
-        return message
+        self._count_commit(end)
+        return event.message
 
-    def _rollback_prepared(self, message: messages.RollbackPrepared) -> Message | None:
-        end_lsn = message.rollback_end_lsn
-        is_new = self._finish_prepared(message, end_lsn, message.rollback_time, end_lsn)
-        return message if is_new else None
+    def _rollback_prepared(self, event: Event[OpenTransaction]) -> Message | None:
+        return event.message if self._finish_prepared(event.message) else None
 
-    def _finish_prepared(
-        self, message: messages.CommitPrepared | messages.RollbackPrepared, lsn: int, time: int, end_lsn: int
-    ) -> bool:
+    def _finish_prepared(self, message: Message) -> bool:
         """Register the end of a prepared transaction; return False if an earlier session stored this end."""
-        self._require_none_open(message)
-        if end_lsn <= self._stored_lsn and message.gid not in self.prepared:
+        end = read_end(message)
+        if end.end_lsn <= self._stored_lsn and end.gid not in self.prepared:
             return False
-        self.end_lsn = max(self.end_lsn, end_lsn)
-        prepared = self.prepared.pop(message.gid, None)
+        self.end_lsn = max(self.end_lsn, end.end_lsn)
+        prepared = self.prepared.pop(end.gid, None)
         self.ends.append(
             TransactionEnd(
                 position=self._position,
                 type=type(message).__name__,
-                xid=message.xid,
+                xid=end.xid,
                 begin=None if prepared is None else prepared.begin,
-                lsn=lsn,
-                time=time,
+                lsn=end.end_lsn if end.lsn is None else end.lsn,
+                time=end.time,
                 segments=() if prepared is None else prepared.segments,
                 rolled_back=() if prepared is None else prepared.rolled_back,
-                gid=message.gid,
+                gid=end.gid,
             )
         )
         return True
 
     # Other messages
 
-    def _origin(self, message: messages.Origin) -> Message | None:
-        self._require_open(message).origin = message
-        return None if self.skipping else message
+    def _origin(self, event: Event[OpenTransaction]) -> Message | None:
+        return None if self.skipping else event.message
 
-    def _relation(self, message: messages.Relation) -> Message:
+    def _relation(self, event: Event[OpenTransaction]) -> Message:
+        message: Any = event.message
         if self._relations.get(message.oid) != (relation := msgspec.structs.replace(message, xid=None)):
             self._relations[message.oid] = relation
             oids = dict.fromkeys(column.type_oid for column in message.columns)
@@ -408,31 +405,32 @@ class StreamState:
                 self._position, self._last_lsn, to_json(relation), tuple(map(to_json, types))
             )
             self.relations.append(version)
-        return message
+        return event.message
 
-    def _logical_message(self, message: messages.LogicalMessage) -> Message | None:
-        if message.flags & messages.MessageFlag.TRANSACTIONAL:
-            return None if self.skipping else message
-        if message.lsn < self._stored_lsn:
+    def _payload(self, event: Event[OpenTransaction]) -> Message | None:
+        if event.kind == "changed":
+            return None if self.skipping else event.message
+        lsn = meaning_of(event.message, "lsn")
+        if lsn is None:
+            return event.message
+        if lsn < self._stored_lsn:
             return None
         # The message's LSN is the start of its WAL record, often the end LSN of the commit before; the
         # record's end is not sent. LSN + 1 differs from that commit's end and is before the record's end. A
         # message that is not transactional is sent in WAL order, so what ends later has a larger LSN.
-        self.end_lsn = max(self.end_lsn, message.lsn + 1)
-        return message
+        self.end_lsn = max(self.end_lsn, lsn + 1)
+        return event.message
 
     # Opening and closing transactions, counting changes
 
-    def _enter(self, transaction: OpenTransaction) -> None:
-        self._current = transaction
+    def _enter(self, event: Event[OpenTransaction]) -> None:
         self._counted = self._position - self._stored_others
         if not self.skipping:
-            self._add_to_segment(transaction)
+            self._add_to_segment(_transaction(event))
 
-    def _leave(self, message: Message) -> OpenTransaction:
-        transaction = self._require_open(message)
+    def _leave(self, event: Event[OpenTransaction]) -> OpenTransaction:
+        transaction = _transaction(event)
         self._count(transaction)
-        self._current = None
         return transaction
 
     def _add_to_segment(self, transaction: OpenTransaction) -> None:
@@ -450,17 +448,9 @@ class StreamState:
             )
         self._counted = changes
 
-    def _finish(
-        self, message: messages.StreamCommit | messages.StreamAbort | messages.StreamPrepare
-    ) -> OpenTransaction:
-        self._require_none_open(message)
-        transaction = self._streamed_transaction(message)
-        del self._streamed[message.xid]
-        return transaction
-
     def _end(
         self,
-        message: Any,
+        message: Message,
         transaction: OpenTransaction,
         lsn: int | None,
         time: int | None,
@@ -480,32 +470,20 @@ class StreamState:
             )
         )
 
-    def _count_commit(
-        self, message: messages.Commit | messages.StreamCommit | messages.CommitPrepared
-    ) -> None:
+    def _count_commit(self, end: End) -> None:
         self.transactions += 1
-        self.last_commit_time = message.commit_time
-        self.end_lsn = max(self.end_lsn, message.end_lsn)
+        self.last_commit_time = end.time
+        self.end_lsn = max(self.end_lsn, end.end_lsn)
 
-    def _streamed_transaction(
-        self,
-        message: messages.StreamStart | messages.StreamCommit | messages.StreamAbort | messages.StreamPrepare,
-    ) -> OpenTransaction:
-        if message.xid not in self._streamed:
-            raise StreamError.at(message, f"transaction {message.xid} has not had its first block")
-        return self._streamed[message.xid]
 
-    def _require_open(self, message: Message) -> OpenTransaction:
-        if self._current is None:
-            raise StreamError.at(message, "no transaction is open")
-        return self._current
-
-    def _require_none_open(self, message: Message) -> None:
-        if self._current is not None:
-            raise StreamError.at(message, f"transaction {self._current.xid} is still open")
+def _transaction(event: Event[OpenTransaction]) -> OpenTransaction:
+    """Return the transaction of an event that has one."""
+    assert event.transaction is not None
+    return event.transaction
 
 
 def _opening(transaction: OpenTransaction) -> Iterator[Message]:
+    assert transaction.opener is not None
     yield transaction.opener
     if transaction.origin is not None:
         yield transaction.origin

@@ -183,7 +183,7 @@ class SegmentWriter:
             if self._file is None:
                 self._file = self._open()
             count = self._fitting_rows(rest["data"])
-            stored = track_batch(self.state, self._position, rest[:count])
+            stored = track_batch(self.state, self._position, rest[:count], self._source.proto_version)
             rest = rest[count:]
             if len(stored):
                 self._batches.append(stored)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import messages
-from pgoutput._roles import build
+from pgoutput._build import build
 from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
 from pgoutput.jsonlines import to_json
 from pgoutput.recording import Metadata, SchemaVersion, SegmentFile, SegmentWriter, SessionStart, segment_name

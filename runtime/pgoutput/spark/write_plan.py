@@ -17,7 +17,7 @@ from pgoutput.errors import EncodeError, RecordingError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.recording import Metadata, Recording, SessionStart, Source, locate
 from pgoutput.values import default_type
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS, LATEST_RELEASED
 from pgoutput.views import schema_versions
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
@@ -97,7 +97,7 @@ def describe_table(options: Mapping[str, str], schema: pa.Schema) -> WrittenTabl
         raise ValueError(
             "a write needs the option table: the name of the table of the rows, such as public.orders"
         )
-    version = options.get("proto_version", str(LATEST))
+    version = options.get("proto_version", str(LATEST_RELEASED))
     if version not in map(str, CODECS):
         raise ValueError(f"the option proto_version is one of {', '.join(map(str, CODECS))}, not {version!r}")
     key = [one.strip() for one in options["key"].split(",")] if "key" in options else []

@@ -1,12 +1,25 @@
 """State that a client keeps while it reads a stream.
 
-`StreamDecoder` decodes messages, `Transactions` assembles them into committed transactions, and `Tables`
-applies transactions to in-memory tables. `pgoutput.stream.check` checks whether a stream is valid.
+`StreamDecoder` decodes messages, `TransactionTracker` tells what they do to transactions, `Transactions`
+assembles them into committed transactions, and `Tables` applies transactions to in-memory tables.
+`pgoutput.stream.check` checks whether a stream is valid.
 """
 
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
 from pgoutput.stream.tables import Table, Tables
+from pgoutput.stream.tracker import Event, TrackedTransaction, TransactionTracker
 from pgoutput.stream.transactions import Change, Transaction, Transactions
 
-__all__ = ["Change", "StreamDecoder", "Table", "Tables", "Transaction", "Transactions", "encode_for"]
+__all__ = [
+    "Change",
+    "Event",
+    "StreamDecoder",
+    "Table",
+    "Tables",
+    "TrackedTransaction",
+    "Transaction",
+    "TransactionTracker",
+    "Transactions",
+    "encode_for",
+]

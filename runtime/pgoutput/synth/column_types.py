@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from pgoutput import catalog
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Type
+from pgoutput.values.type_modifiers import declared_modifier
 
 _ALIASES: Final = {
     "bigint": "int8",
@@ -36,15 +37,6 @@ _ALIASES: Final = {
 _DECLARATION: Final = re.compile(r"\s*(.+?)(\s+key)?\s*", re.DOTALL)
 _TYPE: Final = re.compile(r"(.+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?\s*(\[\])?")
 
-_MODIFIERS: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "length": lambda length, _: length + 4,
-    "bits": lambda bits, _: bits,
-    "precision": lambda precision, _: precision,
-    "numeric": lambda precision, scale: ((precision << 16) | (scale & 0x7FF)) + 4,
-}
-"""Functions by kind of type modifier (`modifier` in `pgoutput.catalog`). Each computes `atttypmod` from the
-two numbers of a declaration such as numeric(12,2); a missing second number is 0."""
-
 _DEFAULT_MODIFIERS: Final = {"char": 5, "character": 5, "bit": 1}
 """`atttypmod` by type name, for names with an implicit length: char means char(1)."""
 
@@ -69,7 +61,7 @@ class ColumnType(msgspec.Struct, frozen=True):
     @property
     def is_toastable(self) -> bool:
         """Whether large values of the type are TOASTed (pg_type.typlen is -1)."""
-        return self.base_oid in catalog.BY_ARRAY_OID or catalog.BY_OID[self.base_oid].name in _TOASTABLE
+        return self.base_oid in catalog.BY_ARRAY_OID or catalog.FORMS[self.base_oid].name in _TOASTABLE
 
 
 _TOASTABLE: Final = frozenset(
@@ -137,9 +129,10 @@ class TypeRegistry:
             )
         modifier = _DEFAULT_MODIFIERS.get(name, -1)
         if match[2]:
-            if builtin.modifier not in _MODIFIERS:
+            declared = declared_modifier(builtin.modifier, int(match[2]), int(match[3] or 0))
+            if declared is None:
                 raise ScenarioError(f"type {builtin.name} does not accept the modifier ({match[2]})")
-            modifier = _MODIFIERS[builtin.modifier](int(match[2]), int(match[3] or 0))
+            modifier = declared
         oid = builtin.array_oid if match[4] else builtin.oid
         return ColumnType(oid, modifier, oid, modifier)
 
@@ -148,10 +141,9 @@ class TypeRegistry:
         namespace, local = split_qualified_name(name)
         array, oid = self._next_oid(), self._next_oid()
         text = catalog.BY_NAME["text"]
-        self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid, namespace, local)))
-        self._add(
-            f"{name}[]", ColumnType(array, -1, text.array_oid, -1, Type(array, namespace, f"_{local}"), oid)
-        )
+        self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid=oid, namespace=namespace, name=local)))
+        type_message = Type(oid=array, namespace=namespace, name=f"_{local}")
+        self._add(f"{name}[]", ColumnType(array, -1, text.array_oid, -1, type_message, oid))
 
     def create_domain(self, name: str, base: str) -> None:
         """Create a domain. The domain's Type message has the domain's OID and the name of the base type."""
@@ -161,9 +153,9 @@ class TypeRegistry:
         if base_type.type_message is not None:
             type_message = msgspec.structs.replace(base_type.type_message, oid=oid)
         elif base_type.oid in catalog.BY_ARRAY_OID:
-            type_message = Type(oid, "", f"_{catalog.BY_ARRAY_OID[base_type.oid].name}")
+            type_message = Type(oid=oid, namespace="", name=f"_{catalog.BY_ARRAY_OID[base_type.oid].name}")
         else:
-            type_message = Type(oid, "", catalog.BY_OID[base_type.oid].name)
+            type_message = Type(oid=oid, namespace="", name=catalog.BY_OID[base_type.oid].name)
         self._add(name, ColumnType(oid, -1, base_type.base_oid, base_type.base_modifier, type_message))
 
     def _add(self, name: str, type_: ColumnType) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pgoutput.catalog import BY_NAME
 from pgoutput.values import decode_binary
+from pgoutput.values.type_modifiers import round_to_precision
 
 _INT64: Final = struct.Struct(">q")
 _TIMETZ: Final = struct.Struct(">qi")
@@ -19,8 +20,6 @@ _INTERVAL: Final = struct.Struct(">qii")
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(2000, 1, 1)
-_FRACTION_DIGITS: Final = 6
-"""Number of fractional digits of a second that the server stores."""
 
 
 def output_text(value: Any, name: str, modifier: int) -> Any:
@@ -52,7 +51,7 @@ def _date(value: Any, modifier: int) -> str:
 def _time(value: Any, modifier: int) -> str:
     if not isinstance(value, time) or value.tzinfo is not None:
         raise ValueError("expected a time without time zone")
-    return _text("time", _INT64.pack(_rounded(_since_midnight(value), modifier)))
+    return _text("time", _INT64.pack(round_to_precision(_since_midnight(value), modifier)))
 
 
 def _timetz(value: Any, modifier: int) -> str:
@@ -60,7 +59,7 @@ def _timetz(value: Any, modifier: int) -> str:
     if offset is None:
         raise ValueError("expected a time with time zone")
     west = -(offset // timedelta(seconds=1))
-    return _text("timetz", _TIMETZ.pack(_rounded(_since_midnight(value), modifier), west))
+    return _text("timetz", _TIMETZ.pack(round_to_precision(_since_midnight(value), modifier), west))
 
 
 def _timestamp(value: Any, modifier: int) -> str:
@@ -68,7 +67,7 @@ def _timestamp(value: Any, modifier: int) -> str:
         value = datetime.combine(value, time())
     if not isinstance(value, datetime) or value.tzinfo is not None:
         raise ValueError("expected a datetime without time zone")
-    return _text("timestamp", _INT64.pack(_rounded((value - _EPOCH) // _MICROSECOND, modifier)))
+    return _text("timestamp", _INT64.pack(round_to_precision((value - _EPOCH) // _MICROSECOND, modifier)))
 
 
 def _timestamptz(value: Any, modifier: int) -> str:
@@ -77,7 +76,7 @@ def _timestamptz(value: Any, modifier: int) -> str:
     if offset is None:
         raise ValueError("expected a datetime with time zone, such as datetime(2024, 1, 1, tzinfo=UTC)")
     since = (value.replace(tzinfo=None) - _EPOCH - offset) // _MICROSECOND
-    return _text("timestamptz", _INT64.pack(_rounded(since, modifier)))
+    return _text("timestamptz", _INT64.pack(round_to_precision(since, modifier)))
 
 
 def _interval(value: Any, modifier: int) -> str:
@@ -98,15 +97,6 @@ def _since_midnight(value: time) -> int:
     return (
         (value.hour * 60 + value.minute) * 60 + value.second
     ) * _MICROSECONDS_PER_SECOND + value.microsecond
-
-
-def _rounded(microseconds: int, modifier: int) -> int:
-    """Round microseconds to `modifier` decimals of a second, half away from zero (AdjustTimeForTypmod)."""
-    if not 0 <= modifier <= _FRACTION_DIGITS:
-        return microseconds
-    unit: int = 10 ** (_FRACTION_DIGITS - modifier)
-    size = (abs(microseconds) + unit // 2) // unit * unit
-    return size if microseconds >= 0 else -size
 
 
 def _json(value: Any, modifier: int) -> str:

@@ -6,11 +6,12 @@ Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from pgoutput import catalog, messages
+from pgoutput._build import build, builder, fitted
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Cell, Message, TupleData
 from pgoutput.synth.options import StreamOptions
@@ -44,6 +45,9 @@ class OutputPlugin:
 
     def __init__(self, options: StreamOptions, via_root: bool, write: WriteMessage) -> None:
         self._options = options
+        self._insert, self._update, self._delete = (
+            builder(role, options.proto_version) for role in ("insert", "update", "delete")
+        )
         self._via_root = via_root
         self._write = write
         self._sent_relations: set[int] = set()
@@ -60,34 +64,27 @@ class OutputPlugin:
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
         """Write a Begin message. Called at the first published change of the transaction."""
-        self._write_opening(lsn, messages.Begin(end.lsn, end.time, end.top), end.origin)
+        self._write_opening(lsn, self._end_message("begin", end), end.origin)
 
     def commit(self, end: TransactionEnd) -> None:
         """Write a Commit message."""
-        self._write(end.end_lsn, messages.Commit(end.lsn, end.end_lsn, end.time))
+        self._write(end.end_lsn, self._end_message("commit", end))
 
     def begin_prepare(self, lsn: int, end: TransactionEnd) -> None:
         """Write a Begin Prepare message, also for a transaction without published changes."""
-        assert end.gid is not None
-        self._write_opening(
-            lsn, messages.BeginPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid), end.origin
-        )
+        self._write_opening(lsn, self._end_message("begin_prepare", end), end.origin)
 
     def prepare(self, end: TransactionEnd) -> None:
         """Write a Prepare message."""
-        assert end.gid is not None
-        self._write(end.end_lsn, messages.Prepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
+        self._write(end.end_lsn, self._end_message("prepare", end))
 
     def commit_prepared(self, end: TransactionEnd) -> None:
         """Write a Commit Prepared message."""
-        assert end.gid is not None
-        self._write(end.end_lsn, messages.CommitPrepared(end.lsn, end.end_lsn, end.time, end.top, end.gid))
+        self._write(end.end_lsn, self._end_message("commit_prepared", end))
 
     def rollback_prepared(self, end: TransactionEnd) -> None:
         """Write a Rollback Prepared message."""
-        assert end.gid is not None
-        lsns, times = (end.prepare_end_lsn, end.end_lsn), (end.prepare_time, end.time)
-        self._write(end.end_lsn, messages.RollbackPrepared(*lsns, *times, end.top, end.gid))
+        self._write(end.end_lsn, self._end_message("rollback_prepared", end))
 
     # Streamed transactions
 
@@ -95,16 +92,16 @@ class OutputPlugin:
         """Write a Stream Start message, and Origin in the first stream block of a replicated transaction."""
         # The origin's commit LSN is not known while the transaction is in progress.
         sent_origin = msgspec.structs.replace(origin, lsn=0) if origin is not None and first else None
-        self._write_opening(lsn, messages.StreamStart(xid, first), sent_origin)
+        self._write_opening(lsn, self._build("open_block", xid=xid, first_block=first), sent_origin)
 
     def stream_stop(self, lsn: int) -> None:
         """Write a Stream Stop message."""
-        self._write(lsn, messages.StreamStop())
+        self._write(lsn, self._build("close_block"))
 
     def stream_abort(self, end: TransactionEnd, subxid: int) -> None:
         """Write a Stream Abort message for a streamed transaction or one of its subtransactions."""
-        tail = (end.end_lsn, end.time) if self._options.streaming == "parallel" else (None, None)
-        self._write(end.end_lsn, messages.StreamAbort(end.top, subxid, *tail))
+        tail = {"lsn": end.end_lsn, "time": end.time} if self._options.streaming == "parallel" else {}
+        self._write(end.end_lsn, self._build("abort_streamed", xid=end.top, subxid=subxid, **tail))
         self._forget_stream(end.top)
 
     def stream_commit(self, end: TransactionEnd) -> None:
@@ -112,13 +109,12 @@ class OutputPlugin:
 
         The Relation messages sent in the transaction then count as sent for all later transactions.
         """
-        self._write(end.end_lsn, messages.StreamCommit(end.top, end.lsn, end.end_lsn, end.time))
+        self._write(end.end_lsn, self._end_message("commit_streamed", end))
         self._sent_relations |= self._forget_stream(end.top)
 
     def stream_prepare(self, end: TransactionEnd) -> None:
         """Write a Stream Prepare message."""
-        assert end.gid is not None
-        self._write(end.end_lsn, messages.StreamPrepare(end.lsn, end.end_lsn, end.time, end.top, end.gid))
+        self._write(end.end_lsn, self._end_message("prepare_streamed", end))
 
     # Changes
 
@@ -160,7 +156,8 @@ class OutputPlugin:
                 self._maybe_send_schema(definition, root, xid, change.top)
                 oids.append(definition.oid)
         if oids:
-            self._write(change.lsn, messages.Truncate(change.options, tuple(oids), xid))
+            message = self._build("truncate", options=change.options, relations=tuple(oids), subxid=xid)
+            self._write(change.lsn, message)
 
     def message(self, record: LogicalMessageRecord, streamed: bool, begin: Callable[[], None]) -> None:
         """Write a logical message (pgoutput_message).
@@ -180,12 +177,35 @@ class OutputPlugin:
             begin()
             flags = messages.MessageFlag.TRANSACTIONAL
         lsn, xid = record.end_lsn, record.top if streamed else None
-        self._write(lsn, messages.LogicalMessage(flags, lsn, record.prefix, record.content, xid))
+        content = messages.LogicalMessage(
+            flags=flags, lsn=lsn, prefix=record.prefix, content=record.content, xid=xid
+        )
+        self._write_fitted(lsn, content)
 
     def _write_opening(self, lsn: int, message: Message, origin: ReplicationOrigin | None) -> None:
         self._write(lsn if origin is None else INVALID_LSN, message)
         if origin is not None:
-            self._write(lsn, messages.Origin(origin.lsn, origin.name))
+            self._write(lsn, self._build("origin", lsn=origin.lsn, name=origin.name))
+
+    def _write_fitted(self, lsn: int, message: Message) -> None:
+        """Write a message that was built without regard to the protocol version."""
+        self._write(lsn, fitted(message, self._options.proto_version))
+
+    def _build(self, role: str, **values: Any) -> Message:
+        return build(role, self._options.proto_version, **values)
+
+    def _end_message(self, role: str, end: TransactionEnd) -> Message:
+        """Return a message about the end of a transaction."""
+        return self._build(
+            role,
+            xid=end.top,
+            gid=end.gid,
+            lsn=end.lsn,
+            end_lsn=end.end_lsn,
+            time=end.time,
+            prepare_end_lsn=end.prepare_end_lsn,
+            prepare_time=end.prepare_time,
+        )
 
     def _forget_stream(self, xid: int) -> set[int]:
         """Forget a streamed transaction; return the OIDs of the relations that its stream blocks described.
@@ -208,9 +228,8 @@ class OutputPlugin:
         if is_sent:
             return
         for described in (root, definition) if root is not None and self._via_root else (definition,):
-            for type_ in described.type_messages():
-                self._write(INVALID_LSN, msgspec.structs.replace(type_, xid=xid))
-            self._write(INVALID_LSN, msgspec.structs.replace(described.relation_message(), xid=xid))
+            for message in (*described.type_messages(), described.relation_message()):
+                self._write_fitted(INVALID_LSN, msgspec.structs.replace(message, xid=xid))
         if xid is None:
             self._sent_relations.add(definition.oid)
         else:
@@ -229,11 +248,11 @@ class OutputPlugin:
             old = _identity_cells(definition, change.old)
             if where is not None and not where.matches(old):
                 return None
-            return messages.Delete(oid, xid, **self._old(definition, old))
+            return self._delete(relation=oid, subxid=xid, **self._old(definition, old))
         if change.old is None:
             if where is not None and not where.matches(change.new):
                 return None
-            return messages.Insert(oid, self._tuple(definition, change.new), xid)
+            return self._insert(relation=oid, subxid=xid, new=self._tuple(definition, change.new))
         unchanged = _unchanged_toast_columns(change)
         logged = _logged_old_row(change)
         new = self._tuple(definition, change.new, unchanged)
@@ -241,19 +260,20 @@ class OutputPlugin:
             if where is not None and not where.matches(change.new):
                 return None
             old_tuple = {} if logged is None else self._old(definition, logged)
-            return messages.Update(oid, new, xid, **old_tuple)
+            return self._update(relation=oid, subxid=xid, new=new, **old_tuple)
         before, after = where.matches(logged), where.matches(change.new)
         if before and after:
-            return messages.Update(oid, new, xid, **self._old(definition, logged))
+            return self._update(relation=oid, subxid=xid, new=new, **self._old(definition, logged))
         if before:
-            return messages.Delete(oid, xid, **self._old(definition, logged))
+            return self._delete(relation=oid, subxid=xid, **self._old(definition, logged))
         if after:
             # The new row of an Insert is complete: unchanged TOASTed values come from the logged old row.
             missing = {column for column in unchanged if cell(logged, column) is None}
-            return messages.Insert(oid, self._tuple(definition, change.new, missing), xid)
+            new = self._tuple(definition, change.new, missing)
+            return self._insert(relation=oid, subxid=xid, new=new)
         return None
 
-    def _old(self, definition: TableDefinition, cells: Cells) -> dict[str, TupleData]:
+    def _old(self, definition: TableDefinition, cells: Cells) -> dict[str, Any]:
         full = definition.replica_identity == messages.ReplicaIdentity.FULL
         return {"old" if full else "key": self._tuple(definition, cells)}
 

@@ -41,11 +41,13 @@ class Column(msgspec.Struct, frozen=True):
         """
         if text is None or not self.type.is_toastable:
             return False
-        size = (len(text) - 2) // 2 if self.type.base_oid == _BYTEA else len(text.encode())
+        size = (
+            (len(text) - 2) // 2
+            if catalog.FORMS.get(self.type.base_oid) is catalog.BY_NAME["bytea"]
+            else len(text.encode())
+        )
         return size > TOAST_THRESHOLD
 
-
-_BYTEA: Final = catalog.BY_NAME["bytea"].oid
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": eq,
@@ -84,7 +86,7 @@ class RowFilter(msgspec.Struct, frozen=True):
         """
         if operator not in _OPERATORS:
             raise ScenarioError(f"where: operator must be one of {', '.join(_OPERATORS)}, not {operator!r}")
-        if catalog.BY_OID[column.type.base_oid].name not in _COMPARABLE:
+        if catalog.FORMS[column.type.base_oid].name not in _COMPARABLE:
             raise ScenarioError(f"where: column {column.name} must be of type {', '.join(_COMPARABLE)}")
         return cls(column, operator, value)
 
@@ -93,7 +95,7 @@ class RowFilter(msgspec.Struct, frozen=True):
         text = cell(cells, self.column)
         if text is None:
             return False
-        read = _COMPARABLE[catalog.BY_OID[self.column.type.base_oid].name]
+        read = _COMPARABLE[catalog.FORMS[self.column.type.base_oid].name]
         return _OPERATORS[self.operator](read(text), read(self.value))
 
 
@@ -154,10 +156,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
             replica_identity=self.replica_identity,
             columns=tuple(
                 RelationColumn(
-                    ColumnFlag.KEY if column.number in identity else 0,
-                    column.name,
-                    column.type.oid,
-                    column.type.modifier,
+                    flags=ColumnFlag.KEY if column.number in identity else 0,
+                    name=column.name,
+                    type_oid=column.type.oid,
+                    type_modifier=column.type.modifier,
                 )
                 for column in self.published_columns
             ),

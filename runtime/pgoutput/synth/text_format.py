@@ -15,11 +15,11 @@ from pgoutput.errors import ScenarioError
 from pgoutput.synth.column_types import ColumnType
 from pgoutput.synth.output_functions import output_text
 from pgoutput.values import encode_binary, format_float4, format_float8
+from pgoutput.values.type_modifiers import numeric_precision, string_length
 from pgoutput.wire import is_utf8
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
 _CONTEXT: Final = Context(prec=200_000)
-_LENGTH_HEADER: Final = 4
 _FLOAT4: Final = struct.Struct(">f")  # unlike "f", raises OverflowError for too large values
 _UNCHECKED_SEND: Final = frozenset(("none", "cash_send"))
 """Names of the send functions of types whose text is not checked: types without a binary format, and money,
@@ -48,7 +48,7 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         if 0 in _array_lengths(value):
             return "{}"
         return "{" + ",".join(_array_element(item, inner) for item in value) + "}"
-    name = "text" if element is not None else catalog.BY_OID[type_.base_oid].name
+    name = "text" if element is not None else catalog.FORMS[type_.base_oid].name
     try:
         converted = output_text(value, name, type_.base_modifier)
         text = _TYPE_WRITERS[name](converted, type_) if name in _TYPE_WRITERS else _from_python(converted)
@@ -69,7 +69,7 @@ def _check_text(text: str, type_oid: int) -> None:
     Raises:
         ScenarioError: The type's input function would refuse the text.
     """
-    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID[type_oid]
+    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.FORMS[type_oid]
     if builtin.send in _UNCHECKED_SEND or builtin.name.startswith("reg"):
         return
     try:
@@ -144,7 +144,7 @@ def _array_lengths(value: Any) -> tuple[int, ...]:
 
 
 def _integer(value: Any, type_: ColumnType) -> str:
-    bits = _INTEGERS[catalog.BY_OID[type_.base_oid].name]
+    bits = _INTEGERS[catalog.FORMS[type_.base_oid].name]
     number = int(_strict_number(value))
     if not isinstance(value, str) and number != value:
         raise ValueError("expected an integer")
@@ -163,14 +163,14 @@ def _bool(value: Any, type_: ColumnType) -> str:
 def _numeric(value: Any, type_: ColumnType) -> str:
     """Return a number as numeric text (numeric_out), rounded to the column's scale (apply_typmod)."""
     number = Decimal(repr(value) if isinstance(value, float) else _strict_number(value))
-    if number.is_infinite() and type_.base_modifier >= 0:
+    numeric = numeric_precision(type_.base_modifier)
+    if number.is_infinite() and numeric is not None:
         raise ValueError("numeric with a precision cannot store infinity")
     if not number.is_finite():
         return "NaN" if number.is_nan() else "Infinity" if number > 0 else "-Infinity"
-    if type_.base_modifier < 0:
+    if numeric is None:
         return format(number, "f").removeprefix("-") if number == 0 else format(number, "f")
-    packed = type_.base_modifier - _LENGTH_HEADER
-    precision, scale = packed >> 16, ((packed & 0x7FF) ^ 1024) - 1024
+    precision, scale = numeric
     number = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=_CONTEXT)
     if number and number.adjusted() >= precision - scale:
         raise ValueError(f"more than {precision - scale} digits before the decimal point")
@@ -180,14 +180,14 @@ def _numeric(value: Any, type_: ColumnType) -> str:
 def _varchar(value: Any, type_: ColumnType) -> str:
     """Return a value as text, after checking the maximum length of the varchar or char type."""
     text = _from_python(value)
-    length = type_.base_modifier - _LENGTH_HEADER
+    length = string_length(type_.base_modifier)
     if 0 <= length < len(text):
         raise ValueError(f"longer than {length} characters")
     return text
 
 
 def _bpchar(value: Any, type_: ColumnType) -> str:
-    return _varchar(value, type_).ljust(max(0, type_.base_modifier - _LENGTH_HEADER))
+    return _varchar(value, type_).ljust(max(0, string_length(type_.base_modifier)))
 
 
 _TYPE_WRITERS: Final[Mapping[str, Callable[[Any, ColumnType], str]]] = {

@@ -15,12 +15,12 @@ from pgoutput.testing.faults import Corruption, Stream, corruptions
 from pgoutput.testing.options import ScenarioOptions
 from pgoutput.testing.python_source import format_program
 from pgoutput.testing.random_programs import generate_program
-from pgoutput.versions import CODECS, OPTIONS
+from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
 
 T = TypeVar("T")
 
 _STREAM_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
-    "proto_version": tuple(CODECS),
+    "proto_version": tuple(version for version in CODECS if version <= LATEST_RELEASED),
     "streaming": tuple(OPTIONS["streaming"]),
     "two_phase": (False, True),
     "binary": (False, True),

@@ -48,7 +48,7 @@ def convert_directly(cells: Sequence[Cell], type_oid: int, type_: pa.DataType) -
         The array, or None if the column must be converted through text: the type has no direct conversion, a
         cell is text or UNCHANGED, or a value may be invalid or not representable.
     """
-    builtin = catalog.BY_OID.get(type_oid)
+    builtin = catalog.FORMS.get(type_oid)
     if builtin is None or not set(map(type, cells)) <= {bytes, type(None)}:
         return None
     values = [cell for cell in cells if isinstance(cell, bytes)]

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from pgoutput import catalog
+from pgoutput.values.type_modifiers import numeric_modifier, numeric_precision
 
 _ARROW_TYPES: Final = {
     "bool": pa.bool_(),
@@ -44,18 +45,13 @@ def arrow_type(type_oid: int, type_modifier: int = -1) -> pa.DataType:
     builtin = catalog.BY_OID.get(type_oid)
     if builtin is None:
         return pa.string()
-    if builtin.modifier == "numeric" and type_modifier >= 4:
-        return _decimal(type_modifier) or pa.string()
+    if builtin.modifier == "numeric" and (numeric := numeric_precision(type_modifier)) is not None:
+        return _decimal(*numeric) or pa.string()
     return _ARROW_TYPES[builtin.arrow]
 
 
-def _decimal(type_modifier: int) -> pa.DataType | None:
-    """Return the decimal type for a type modifier of numeric, or None if it needs more than 38 digits.
-
-    numeric.c reads the modifier in numeric_typmod_precision and numeric_typmod_scale.
-    """
-    precision = (type_modifier - 4) >> 16 & 0xFFFF
-    scale = ((type_modifier - 4 & 0x7FF) ^ 1024) - 1024
+def _decimal(precision: int, scale: int) -> pa.DataType | None:
+    """Return the decimal type for a numeric type, or None if it needs more than 38 digits."""
     if scale < 0:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
@@ -93,7 +89,7 @@ def default_type(type_: pa.DataType) -> tuple[int, int]:
         if oid in catalog.BY_OID:
             return catalog.BY_OID[oid].array_oid, modifier
     if pa.types.is_decimal(type_) and 0 <= type_.scale <= type_.precision:
-        return catalog.BY_NAME["numeric"].oid, (type_.precision << 16 | type_.scale) + 4
+        return catalog.BY_NAME["numeric"].oid, numeric_modifier(type_.precision, type_.scale)
     for matches, name in _TYPE_NAMES:
         if matches(type_):
             return catalog.BY_NAME[name].oid, -1

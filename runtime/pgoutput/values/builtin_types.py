@@ -29,12 +29,13 @@ MULTIRANGE_RANGES: Final = {name.replace("range", "multirange"): name for name i
 
 def element_delimiter(element_oid: int) -> str:
     """Return the delimiter of array elements of a type (pg_type.typdelim): `;` for box, otherwise `,`."""
-    return ";" if element_oid == catalog.BY_NAME["box"].oid else ","
+    return ";" if catalog.FORMS.get(element_oid) is catalog.BY_NAME["box"] else ","
 
 
 def array_delimiter(array_oid: int) -> str:
     """Return the delimiter between the elements of an array type: `;` for box[], otherwise `,`."""
-    return ";" if array_oid == catalog.BY_NAME["box"].array_oid else ","
+    element = catalog.BY_ARRAY_OID.get(array_oid)
+    return "," if element is None else element_delimiter(element.oid)
 
 
 def describe_type(type_oid: int) -> str:

@@ -96,7 +96,7 @@ def _load(text: str, loader: _Loader) -> Any:
 def _loader(type_oid: int) -> _Loader:
     if (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         return partial(_load_array, loader=_loader(element.oid), delimiter=array_delimiter(type_oid))
-    builtin = catalog.BY_OID.get(type_oid)
+    builtin = catalog.FORMS.get(type_oid)
     return str if builtin is None else _LOADERS.get(builtin.name, str)
 
 

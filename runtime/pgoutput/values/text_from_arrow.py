@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput import catalog
+from pgoutput._arrays import data_buffer, from_buffers, value_offsets
 from pgoutput.values.arrow_types import arrow_type
 from pgoutput.values.builtin_types import array_delimiter, describe_type
 from pgoutput.values.text_from_binary import datetimes
@@ -41,7 +42,7 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
         ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character.
     """
     builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
-    is_numeric = builtin is not None and builtin.name == "numeric"
+    is_numeric = builtin is not None and builtin.modifier == "numeric"
     try:
         cast_type = _cast_type(array.type, arrow_type(type_oid, type_modifier), is_numeric)
         return _format(array.cast(cast_type), array_delimiter(type_oid))
@@ -131,14 +132,12 @@ def _format_bytes(array: pa.BinaryArray, delimiter: str) -> pa.StringArray:
     """Return bytea values in hex format, by converting the array's whole data buffer at once."""
     if not len(array):
         return pa.array([], pa.string())
-    _, offsets, data = array.buffers()
-    ends = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets], offset=array.offset)
-    start, end = ends[0].as_py(), ends[-1].as_py()
+    offsets = value_offsets(array)
+    start, end = offsets[[0, -1]].tolist()
     if end - start >= 1 << 30:
         raise ValueError("its values have more than 1 GB: pass fewer rows")
-    doubled = pc.multiply(pc.subtract(ends, pa.scalar(start, pa.int32())), pa.scalar(2, pa.int32()))
-    digits = pa.py_buffer(memoryview(data or b"")[start:end].hex().encode())
-    text = pa.Array.from_buffers(pa.string(), len(array), [None, doubled.buffers()[1], digits])
+    digits = memoryview(data_buffer(array))[start:end].hex().encode()
+    text = from_buffers(pa.string(), len(array), (offsets - start) * 2, digits)
     return pc.if_else(array.is_valid(), pc.binary_join_element_wise("\\x", text, ""), None)
 
 

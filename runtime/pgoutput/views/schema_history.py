@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from pgoutput import catalog
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import ColumnFlag, Relation, Type
 from pgoutput.recording import Metadata
+from pgoutput.values.type_modifiers import modifier_suffix
 from pgoutput.views.changes import COMMON_COLUMNS
 from pgoutput.views.relation_schemas import RelationSchema, relation_schema
 from pgoutput.wire import shown_text
@@ -132,23 +133,10 @@ def type_name(oid: int, modifier: int, types: Mapping[int, Type]) -> str:
     if (element := catalog.BY_ARRAY_OID.get(oid)) is not None:
         return f"{type_name(element.oid, modifier, types)}[]"
     if (builtin := catalog.BY_OID.get(oid)) is not None:
-        suffix = "" if modifier < 0 else _MODIFIERS[builtin.modifier](modifier)
+        suffix = "" if modifier < 0 else modifier_suffix(builtin.modifier, modifier)
         return builtin.name + suffix
     named = types.get(oid)
     if named is None:
         return str(oid)
     name = shown_text(named.name)
     return name if named.namespace in ("", "pg_catalog") else f"{shown_text(named.namespace)}.{name}"
-
-
-_MODIFIERS: Final[Mapping[str, Callable[[int], str]]] = {
-    "none": lambda modifier: "",
-    "length": lambda modifier: f"({modifier - 4})",
-    "bits": lambda modifier: f"({modifier})",
-    "precision": lambda modifier: f"({modifier})",
-    # numeric.c, numeric_typmod_precision and numeric_typmod_scale
-    "numeric": lambda modifier: f"({modifier - 4 >> 16 & 0xFFFF},{((modifier - 4 & 0x7FF) ^ 1024) - 1024})",
-    # timestamp.c, intervaltypmodout: the lower half is the precision; 0xFFFF means none
-    "interval": lambda modifier: "" if modifier & 0xFFFF == 0xFFFF else f"({modifier & 0xFFFF})",
-}
-"""Functions from a type modifier to the suffix of the type name, by the type's kind of modifier."""

@@ -24,6 +24,7 @@ from pgoutput import catalog
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.layout import TableLayout, delta_names
 from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
+from pgoutput.values.type_modifiers import numeric_precision, round_to_precision, string_length
 from pgoutput.views import RESCUED_TYPE
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
@@ -101,13 +102,12 @@ def _text_adjustment(old: Column, new: Column) -> Callable[[str], str] | None:
     oid, modifier = new.type_oid, new.type_modifier
     if (old.type_oid, old.type_modifier) == (oid, modifier):
         return None
-    if oid == _CHAR and modifier > 4:
-        return lambda text: text.rstrip(" ").ljust(modifier - 4)
+    if oid == _CHAR and (length := string_length(modifier)) > 0:
+        return lambda text: text.rstrip(" ").ljust(length)
     if old.type_oid == _CHAR and oid in _STRINGS - {_CHAR}:
         return lambda text: text.rstrip(" ")
-    if oid == _NUMERIC and modifier >= 4:
-        scale = ((modifier - 4 & 0x7FF) ^ 1024) - 1024  # numeric_typmod_scale
-        return lambda text: _with_scale(text, scale)
+    if oid == _NUMERIC and (numeric := numeric_precision(modifier)) is not None:
+        return lambda text: _with_scale(text, numeric[1])
     if oid in _TIMESTAMPS and 0 <= modifier < 6:
         return lambda text: _with_precision(text, modifier)
     return None
@@ -132,10 +132,8 @@ def _with_precision(text: str, digits: int) -> str:
     plain = text.removesuffix("+00")
     try:
         since = datetime.fromisoformat(plain) - _EPOCH
-        unit = 10 ** (6 - digits)
-        microseconds = since // timedelta(microseconds=1)
-        rounded = (abs(microseconds) + unit // 2) // unit * unit
-        timestamp = _EPOCH + timedelta(microseconds=rounded if microseconds >= 0 else -rounded)
+        microseconds = round_to_precision(since // timedelta(microseconds=1), digits)
+        timestamp = _EPOCH + timedelta(microseconds=microseconds)
     except (ValueError, OverflowError):
         return text
     return _timestamp_text(timestamp) + text[len(plain) :]

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from pgoutput import messages
-from pgoutput.messages import Message
+from pgoutput._roles import OPENERS, ROLES, meaning_of, tags
 from pgoutput.standin.recorded.index import CHANGE_TAGS
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 
-_LSN_FIELDS: Final[Mapping[type[Message], Callable[[Any], int | None]]] = {
-    messages.Begin: lambda message: message.final_lsn,
-    messages.BeginPrepare: lambda message: message.prepare_lsn,
-    messages.Commit: lambda message: message.end_lsn,
-    messages.Prepare: lambda message: message.end_lsn,
-    messages.StreamCommit: lambda message: message.end_lsn,
-    messages.StreamPrepare: lambda message: message.end_lsn,
-    messages.CommitPrepared: lambda message: message.end_lsn,
-    messages.RollbackPrepared: lambda message: message.rollback_end_lsn,
-    messages.StreamAbort: lambda message: message.abort_lsn,
-}
-"""Functions that return the LSN that a message contains, by message class. Messages without an LSN get the
-LSN of the last earlier message of one of these classes."""
+_HAVE_END_LSN: Final = (
+    "commit",
+    "prepare",
+    "commit_streamed",
+    "prepare_streamed",
+    "commit_prepared",
+    "rollback_prepared",
+)
+_HAVE_LSN: Final = ("begin", "begin_prepare", "abort_streamed")
+_LSN_MEANINGS: Final = dict.fromkeys(_HAVE_END_LSN, "end_lsn") | dict.fromkeys(_HAVE_LSN, "lsn")
+"""For each role, the meaning of the field that has the message's LSN. Messages without an LSN get the LSN of
+the last earlier message with one of these roles."""
 
-_WITHOUT_LSN: Final = (messages.Relation, messages.Type)
-_OPENING_TAGS: Final = frozenset(b"BbS")
-_ORIGIN_TAG: Final = messages.Origin.wire_tag
+_OPENING_TAGS: Final = tags(*OPENERS)
+_ORIGIN_TAGS: Final = tags("origin")
 
 
 def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMessage]:
@@ -47,17 +44,18 @@ def assign_lsns(stream: RecordedStream, start_lsn: int) -> Iterator[RecordedMess
         if session != current:
             decoder, current = stream.decoder(), session
         if opening is not None:
-            yield (opening[0], 0, opening[2]) if data[:1] == _ORIGIN_TAG else opening
+            yield (opening[0], 0, opening[2]) if data[0] in _ORIGIN_TAGS else opening
             opening = None
         message_lsn = lsn
         if data[0] not in CHANGE_TAGS:
             message = decoder.decode(data)
-            if isinstance(message, messages.LogicalMessage):
-                message_lsn = message.lsn
-            elif type(message) in _WITHOUT_LSN:
+            role = ROLES[type(message)]
+            if role == "payload":
+                message_lsn = meaning_of(message, "lsn") or lsn
+            elif role in ("relation", "type"):
                 message_lsn = 0
-            elif type(message) in _LSN_FIELDS:
-                lsn = message_lsn = _LSN_FIELDS[type(message)](message) or lsn
+            elif role in _LSN_MEANINGS:
+                lsn = message_lsn = meaning_of(message, _LSN_MEANINGS[role]) or lsn
         if data[0] in _OPENING_TAGS:
             opening = session, message_lsn, data
         else:

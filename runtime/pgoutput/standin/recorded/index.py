@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from pgoutput import messages
+from pgoutput._roles import CHANGES, CLOSERS, ROLES, End, classes, read_end, tags
 from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import Message
 from pgoutput.standin.recorded.recording import RecordedStream
+from pgoutput.stream import TrackedTransaction, TransactionTracker
 
-CHANGE_TAGS: Final = frozenset(b"IUDT")
+CHANGE_TAGS: Final = tags(*CHANGES)
 """Tags of Insert, Update, Delete and Truncate messages, which are served without being decoded."""
 
 ABANDONED: Final = -1
@@ -61,19 +62,20 @@ def _index_from_metadata(stream: RecordedStream) -> StreamIndex | None:
     The index can be made from metadata if the stream has one session and every transaction ends with Commit.
     """
     metadata = stream.metadata
-    ended = {end.begin for one in metadata for end in one.ends if end.type == "Commit"}
-    other_ends = [end for one in metadata for end in one.ends if end.type != "Commit"]
+    ended = {end.begin for one in metadata for end in one.ends if end.type in _COMMITS}
+    other_ends = [end for one in metadata for end in one.ends if end.type not in _COMMITS]
     begun = {part.begin for one in metadata for part in one.parts}
     if not metadata or other_ends or begun - ended or len({one.session for one in metadata}) > 1:
         return None
     relations = [from_json(epoch.relation) for one in metadata for epoch in one.relations]
     options = stream.options
     end_lsn = max(metadata[-1].end_lsn, 2)
+    optional = ["payload"] * options.messages + ["origin"] * (options.origin == "any")
     return StreamIndex(
         start_lsn=max(min(metadata[0].start_lsn, end_lsn - 1), 1),
         end_lsn=end_lsn,
         # The metadata does not tell whether there are logical messages and origins.
-        tags=set(b"BCIUDTRY" + b"M" * options.messages + b"O" * (options.origin == "any")),
+        tags=set(tags(*_ALWAYS_SENT, *optional)),
         relations={one.oid: one for one in relations if isinstance(one, messages.Relation)},
         has_lsns=any(lsn for _, lsn, _ in islice(stream.messages(), 1000)),
     )
@@ -88,7 +90,6 @@ def _index_from_messages(stream: RecordedStream) -> StreamIndex:
     indexer = _Indexer()
     decoder, current = stream.decoder(), None
     index = indexer.index
-    tags = index.tags
     for position, (session, lsn, data) in enumerate(stream.messages()):
         if session != current:
             indexer.start_session()
@@ -102,133 +103,91 @@ def _index_from_messages(stream: RecordedStream) -> StreamIndex:
                 indexer.add(decoder.decode(data), position)
             except DecodeError as error:
                 raise RecordingError(f"{stream.path}: message {position + 1}: {error}") from None
-        tags.add(data[0])
+        index.tags.add(data[0])
     return indexer.finish()
+
+
+class _Transaction(TrackedTransaction):
+    """A transaction of the recorded stream."""
+
+    begin: int = 0
+    """Position of the transaction's first message."""
+    is_sent_late: bool = False
+    """Whether the transaction was prepared before two_phase was enabled for the slot. It is sent when it is
+    committed (ReorderBufferFinishPrepared), so no client has received it before."""
 
 
 class _Indexer:
     def __init__(self) -> None:
         self.index = StreamIndex()
         self._position = 0
-        self._open_position: int | None = None
-        """Position of the first message of the open transaction or stream block, or None."""
-        self._is_block = False
-        """True if `_open_position` belongs to a stream block, False if it belongs to a transaction."""
-        self._streamed: dict[int, int] = {}
-        """Position of the first message of each open streamed transaction, by xid."""
-        self._sent_late: dict[str, int] = {}
-        """Position of the first message of each transaction sent only at COMMIT PREPARED, by gid."""
+        self._block_position = 0
+        """Position of the message that opened the current transaction or stream block."""
         self._ended_lsn = 0
-        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
-            messages.Begin: self._begin,
-            messages.BeginPrepare: self._begin_prepare,
-            messages.Commit: self._commit,
-            messages.Prepare: self._prepare,
-            messages.StreamStart: self._stream_start,
-            messages.StreamStop: self._stream_stop,
-            messages.StreamCommit: self._stream_commit,
-            messages.StreamPrepare: self._stream_prepare,
-            messages.StreamAbort: self._stream_abort,
-            messages.CommitPrepared: self._commit_prepared,
-            messages.RollbackPrepared: self._rollback_prepared,
-            messages.LogicalMessage: self._logical_message,
-            messages.Relation: self._relation,
-        }
+        self._tracker = TransactionTracker(self._new, lenient=True)
+
+    def _new(self, xid: int, message: Message | None) -> _Transaction:
+        return _Transaction(xid, message, begin=self._position)
 
     def add(self, message: Message, position: int) -> None:
         """Update the index for a message that is not an Insert, Update, Delete or Truncate."""
         self._position = position
-        handler = self._handlers.get(type(message))
-        if handler is not None:
-            handler(message)
+        event = self._tracker.feed(message)
+        kind, transaction = event.kind, event.transaction
+        end = read_end(message)
+        match kind:
+            case "began":
+                assert transaction is not None
+                self._block_position = position
+                self._extend_start(end.lsn)
+                transaction.is_sent_late = end.end_lsn is not None and end.end_lsn <= self._ended_lsn
+            case "block_opened":
+                self._block_position = position
+            case "committed" | "prepared" | "rolled_back":
+                self._add_end(ROLES[type(message)], end, transaction)
+            case "emitted" if end.lsn is not None:
+                self._extend_start(end.lsn)
+                self._extend_end(end.lsn)
+            case "described" if isinstance(message, messages.Relation):
+                self.index.relations[message.oid] = message
+
+    def _add_end(self, role: str, end: End, transaction: _Transaction | None) -> None:
+        if role == "abort_streamed":  # only some versions have an LSN: use the last end
+            lsn, end_lsn = self._ended_lsn, None
+        else:
+            lsn, end_lsn = end.end_lsn if end.lsn is None else end.lsn, end.end_lsn
+        begins_without_lsn = role in _STREAMED_ENDS or (transaction is not None and transaction.is_sent_late)
+        if transaction is not None and transaction.opener and begins_without_lsn and role != "prepare":
+            self.index.end_lsns[transaction.begin] = lsn
+        if end_lsn is not None:
+            if role not in CLOSERS:
+                self._extend_start(lsn)
+            self._extend_end(end_lsn)
 
     def start_session(self) -> None:
         """Start a new session: mark open transactions as abandoned, because the session sends them again."""
-        if self._open_position is not None and not self._is_block:
-            self.index.end_lsns[self._open_position] = ABANDONED
-        self.index.end_lsns.update(dict.fromkeys(self._streamed.values(), ABANDONED))
-        self._streamed.clear()
-        self._open_position = None
+        tracker = self._tracker
+        if tracker.current is not None and not tracker.in_block:
+            self.index.end_lsns[tracker.current.begin] = ABANDONED
+        self.index.end_lsns.update({one.begin: ABANDONED for one in tracker.streamed.values()})
+        tracker.reconnect()
 
     def finish(self) -> StreamIndex:
         """Complete the index after the last message, and return it."""
         index = self.index
-        if self._open_position is not None:
-            index.incomplete_from = self._open_position
+        if self._tracker.current is not None:
+            index.incomplete_from = self._block_position
         index.end_lsn = max(index.end_lsn, self._ended_lsn, 2)
         index.start_lsn = max(min(index.start_lsn, index.end_lsn) - 1, 1)
         return index
-
-    def _begin(self, message: messages.Begin) -> None:
-        self._open_position, self._is_block = self._position, False
-        self._extend_start(message.final_lsn)
-
-    def _begin_prepare(self, message: messages.BeginPrepare) -> None:
-        self._open_position, self._is_block = self._position, False
-        self._extend_start(message.prepare_lsn)
-        if message.end_lsn <= self._ended_lsn:
-            # The transaction was prepared before two_phase was enabled for the slot. It is sent when it is
-            # committed (ReorderBufferFinishPrepared), so no client has received it before.
-            self._sent_late[message.gid] = self._position
-
-    def _commit(self, message: messages.Commit) -> None:
-        self._open_position = None
-        self._extend_end(message.end_lsn)
-
-    def _prepare(self, message: messages.Prepare) -> None:
-        self._open_position = None
-        self._extend_end(message.end_lsn)
-
-    def _stream_start(self, message: messages.StreamStart) -> None:
-        self._open_position, self._is_block = self._position, True
-        if message.first_stream_segment:
-            self._streamed[message.xid] = self._position
-
-    def _stream_stop(self, message: messages.StreamStop) -> None:
-        self._open_position = None
-
-    def _stream_commit(self, message: messages.StreamCommit) -> None:
-        self._finish_streamed(message.xid, message.commit_lsn)
-        self._extend_start(message.commit_lsn)
-        self._extend_end(message.end_lsn)
-
-    def _stream_prepare(self, message: messages.StreamPrepare) -> None:
-        self._finish_streamed(message.xid, message.prepare_lsn)
-        self._extend_start(message.prepare_lsn)
-        self._extend_end(message.end_lsn)
-
-    def _stream_abort(self, message: messages.StreamAbort) -> None:
-        if message.subxid == message.xid:  # only some versions have an LSN: use the last end
-            self._finish_streamed(message.xid, self._ended_lsn)
-
-    def _commit_prepared(self, message: messages.CommitPrepared) -> None:
-        self._finish_sent_late(message.gid, message.commit_lsn)
-        self._extend_start(message.commit_lsn)
-        self._extend_end(message.end_lsn)
-
-    def _rollback_prepared(self, message: messages.RollbackPrepared) -> None:
-        self._finish_sent_late(message.gid, message.rollback_end_lsn)
-        self._extend_start(message.rollback_end_lsn)
-        self._extend_end(message.rollback_end_lsn)
-
-    def _logical_message(self, message: messages.LogicalMessage) -> None:
-        if not message.flags & messages.MessageFlag.TRANSACTIONAL:
-            self._extend_start(message.lsn)
-            self._extend_end(message.lsn)
-
-    def _relation(self, message: messages.Relation) -> None:
-        self.index.relations[message.oid] = message
-
-    def _finish_streamed(self, xid: int, lsn: int) -> None:
-        if xid in self._streamed:
-            self.index.end_lsns[self._streamed.pop(xid)] = lsn
-
-    def _finish_sent_late(self, gid: str, lsn: int) -> None:
-        if gid in self._sent_late:
-            self.index.end_lsns[self._sent_late.pop(gid)] = lsn
 
     def _extend_start(self, lsn: int) -> None:
         self.index.start_lsn = min(self.index.start_lsn, lsn)
 
     def _extend_end(self, lsn: int) -> None:
         self._ended_lsn = max(self._ended_lsn, lsn)
+
+
+_COMMITS: Final = {kind.__name__ for kind in classes("commit")}
+_ALWAYS_SENT: Final = ("begin", "commit", *CHANGES, "relation", "type")
+_STREAMED_ENDS: Final = ("commit_streamed", "prepare_streamed", "abort_streamed")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from pgoutput import _protocols
+from pgoutput._layout import Field
+from pgoutput._offsets import layout_of
+from pgoutput._roles import ROLES, tags
 from pgoutput.errors import ReplicationError
-from pgoutput.messages import PrimaryKeepalive, Relation
+from pgoutput.messages import Message, PrimaryKeepalive, Relation
 from pgoutput.standin.recorded.envelopes import assign_lsns
 from pgoutput.standin.recorded.index import StreamIndex, index_stream
 from pgoutput.standin.recorded.recording import RecordedStream, open_stream
@@ -66,7 +70,7 @@ class RecordedSource:
         different = [name for name, matches in _MATCHERS.items() if not matches(index, recorded, options)]
         if different:
             raise ReplicationError(
-                f"this stream was recorded with {_format_options(recorded, ('proto_version', *_MATCHERS))}: "
+                f"this stream was recorded with {_format_options(recorded, _MATCHERS)}: "
                 f"ask for that, and not for {_format_options(options, different)}"
             )
         if self.publications and set(options.publication_names) != set(self.publications):
@@ -89,13 +93,30 @@ def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: P
     If the stream has no stream blocks, all values give the same bytes. If the stream has no Stream Abort, the
     only message whose encoding differs, the values on and parallel give the same bytes.
     """
-    if requested.streaming == recorded.streaming or ord("S") not in index.tags:
+    if requested.streaming == recorded.streaming or index.tags.isdisjoint(tags("open_block")):
         return True
-    return requested.streaming != "off" and ord("A") not in index.tags
+    return requested.streaming != "off" and index.tags.isdisjoint(tags("abort_streamed"))
 
 
-def _equal_or_unused(name: str, tags: bytes, default: object) -> OptionMatcher:
-    """Return a matcher for an option that adds messages with these tags to the stream.
+def _proto_version_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
+    """Return whether the messages of the stream have the same bytes in both protocol versions.
+
+    Fields under a condition are not compared: stream blocks and `streaming` decide whether they are sent.
+    """
+    kinds = [kind for kind in ROLES if ord(kind.wire_tag) in index.tags]
+    one, other = (
+        [_unconditional(kind, asked.proto_version) for kind in kinds] for asked in (recorded, requested)
+    )
+    return one == other
+
+
+def _unconditional(kind: type[Message], proto_version: int) -> list[Field] | None:
+    layout = layout_of(kind, proto_version)
+    return None if layout is None else [field for field in layout.fields if field.when is None]
+
+
+def _equal_or_unused(name: str, default: object, added: Collection[int]) -> OptionMatcher:
+    """Return a matcher for an option that adds messages with the tags `added` to the stream.
 
     The requested value matches if it equals the recorded value, or if it is the default and the stream
     contains no message with these tags.
@@ -105,20 +126,25 @@ def _equal_or_unused(name: str, tags: bytes, default: object) -> OptionMatcher:
         value: object = getattr(requested, name)
         if value == getattr(recorded, name):
             return True
-        return value == default and index.tags.isdisjoint(tags)
+        return value == default and index.tags.isdisjoint(added)
 
     return matches
 
 
+def _option_tags(name: str) -> set[int]:
+    """Return the tags of the messages that a server sends only if an option is set."""
+    return {ord(layout.tag) for layout in _protocols.ALL_VERSIONS.messages if layout.option == name}
+
+
 _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
+    "proto_version": _proto_version_matches,
     "streaming": _streaming_matches,
-    "two_phase": _equal_or_unused("two_phase", b"bPKrp", False),
+    "two_phase": _equal_or_unused("two_phase", False, _option_tags("two_phase")),
     "binary": lambda index, recorded, requested: requested.binary == recorded.binary,
-    "messages": _equal_or_unused("messages", b"M", False),
-    "origin": _equal_or_unused("origin", b"O", "none"),
+    "messages": _equal_or_unused("messages", False, _option_tags("messages")),
+    "origin": _equal_or_unused("origin", "none", tags("origin")),
 }
-"""Matchers of the options that change the bytes of the stream, by option name. The protocol version alone
-does not change the bytes."""
+"""Matchers of the options that change the bytes of the stream, by option name."""
 
 
 def _format_options(options: PluginOptions, names: Iterable[str]) -> str:

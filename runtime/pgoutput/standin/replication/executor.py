@@ -160,7 +160,9 @@ class ReplicationExecutor:
                 raise ServerError("0A000", str(error)) from None
             except Exception as error:  # a source is user code and may raise any exception
                 raise source_failed(error) from None
-            source_reader = SourceReader(envelopes, server.faults, slot.progress, after_lsn)
+            source_reader = SourceReader(
+                envelopes, server.faults, slot.progress, after_lsn, options.proto_version
+            )
             backend.replication = ReplicationProgress(slot, after_lsn, after_lsn)
             walsender = WalSender(
                 backend.replication,

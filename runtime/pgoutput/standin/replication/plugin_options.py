@@ -12,7 +12,7 @@ from typing import Any, Final
 from pgoutput.standin.protocol import ServerError
 from pgoutput.standin.replication.scanner import OptionList
 from pgoutput.standin.source import PluginOptions
-from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
+from pgoutput.versions import OPTIONS, SERVERS
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 _IDENTIFIER: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s",][^\s",]*))\s*')
@@ -85,7 +85,7 @@ def _first_server_version(name: str) -> int:
 
 
 def _check_proto_version(version: int, server_version: int) -> None:
-    newest = min(max(v for v, server in SERVERS.items() if server <= server_version), LATEST_RELEASED)
+    newest = max(version for version, server in SERVERS.items() if server <= server_version)
     for is_wrong, limit, direction in ((version > newest, newest, "lower"), (version < 1, 1, "higher")):
         if is_wrong:
             supported = f"server only supports protocol {limit} or {direction}"

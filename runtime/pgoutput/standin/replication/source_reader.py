@@ -8,12 +8,16 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from struct import Struct
 from typing import Final
 
+from pgoutput._offsets import offset_of
+from pgoutput._roles import ENDS, classes, meaning_of
 from pgoutput.messages import PrimaryKeepalive, XLogData
 from pgoutput.standin.faults import FaultInjector, Faults, SlotProgress
 from pgoutput.standin.source import Envelope
+from pgoutput.stream import StreamDecoder
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _MAX_BUFFERED_BYTES: Final = 1 << 20
@@ -28,9 +32,6 @@ _POLL_SECONDS: Final = 0.02
 _XLOG_DATA: Final = Struct(">cIcQQq")
 _KEEPALIVE: Final = Struct(">cIcQqB")
 _LSN: Final = Struct(">Q")
-
-_END_LSN_OFFSETS: Final = dict.fromkeys(b"CKPpr", 10) | dict.fromkeys(b"c", 14)
-"""Byte offset of the end LSN in each message that ends a transaction, by the message's tag."""
 
 
 def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
@@ -51,15 +52,23 @@ class SourceReader:
         faults: Faults to inject.
         progress: How far the slot's stream has been sent, shared by all connections of the slot.
         start_lsn: LSN that the client requested as the start of the stream.
+        proto_version: Protocol version that the client requested.
     """
 
     def __init__(
-        self, envelopes: Iterator[Envelope | None], faults: Faults, progress: SlotProgress, start_lsn: int
+        self,
+        envelopes: Iterator[Envelope | None],
+        faults: Faults,
+        progress: SlotProgress,
+        start_lsn: int,
+        proto_version: int,
     ) -> None:
         self._envelopes = envelopes
         self._faults = faults
         self._injector = FaultInjector(faults, progress) if faults.alter_messages else None
         self._ended_lsn = start_lsn
+        self._end_lsn_offsets = _end_lsn_offsets(proto_version)
+        self._decoder = StreamDecoder(proto_version, two_phase=True)
         self._buffer: deque[tuple[bytes, int]] = deque()
         # Total bytes added and taken. Each counter is written by one thread only.
         self._added = self._taken = 0
@@ -148,16 +157,21 @@ class SourceReader:
 
     def _add(self, message: XLogData) -> None:
         data = message.data
-        if self._injector is None and data and data[0] in _END_LSN_OFFSETS:
+        if self._injector is None and data and data[0] in self._end_lsn_offsets:
             self._track_end(data)
         header = _XLOG_DATA.pack(b"d", len(data) + 29, b"w", message.wal_start, message.wal_end, _now())
         self._append(header + data)
 
     def _track_end(self, data: bytes) -> None:
         """Remember the end LSN of the transaction that the message `data` ends, if any."""
-        offset = _END_LSN_OFFSETS.get(data[0]) if data else None
-        if offset is not None:
-            self._ended_lsn = max(self._ended_lsn, _LSN.unpack_from(data, offset)[0])
+        if not data or data[0] not in self._end_lsn_offsets:
+            return
+        offset = self._end_lsn_offsets[data[0]]
+        if offset is None:
+            end_lsn = meaning_of(self._decoder.decode(data), "end_lsn")
+        else:
+            end_lsn = _LSN.unpack_from(data, offset)[0]
+        self._ended_lsn = max(self._ended_lsn, end_lsn)
 
     def _append(self, copy_data: bytes) -> None:
         while self._added - self._taken >= _MAX_BUFFERED_BYTES and not self._closed:
@@ -173,3 +187,12 @@ class SourceReader:
     def _notify(self) -> None:
         with suppress(RuntimeError):  # the event loop is closed, so nothing waits for data
             self._loop.call_soon_threadsafe(self._available.set)
+
+
+@cache
+def _end_lsn_offsets(proto_version: int) -> dict[int, int | None]:
+    """Return the byte offset of the end LSN in each message that ends a transaction, by the message's tag.
+
+    None if the offset varies, so that the message must be decoded.
+    """
+    return {ord(kind.wire_tag): offset_of(kind, "end_lsn", proto_version) for kind in classes(*ENDS)}

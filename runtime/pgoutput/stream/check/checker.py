@@ -7,32 +7,17 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from pgoutput import _protocols, envelope
+from pgoutput._roles import has_role, meaning_of
 from pgoutput._walk import walk
 from pgoutput.errors import DecodeError, EncodeError
-from pgoutput.messages import (
-    Delete,
-    Insert,
-    LogicalMessage,
-    Message,
-    PrimaryKeepalive,
-    PrimaryStatusUpdate,
-    Relation,
-    StreamAbort,
-    Streaming,
-    StreamStart,
-    StreamStop,
-    Truncate,
-    Type,
-    Update,
-    XLogData,
-)
+from pgoutput.messages import Message, PrimaryKeepalive, PrimaryStatusUpdate, Streaming, XLogData
 from pgoutput.stream.check.model import Breach, Rule, Violation
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
 from pgoutput.stream.check.state import OpenTransaction, StreamState
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
-from pgoutput.versions import CODECS, LATEST
+from pgoutput.versions import CODECS
 from pgoutput.wire import Buffer
 
 _RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
@@ -191,19 +176,21 @@ class Checker:
             message: Any = codec.decode(data, not self._decoder.in_stream, state.options.streaming)
         except DecodeError:
             return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
-        if isinstance(message, StreamStart | StreamStop) and version >= _FIRST_WITH_BLOCKS:
+        if has_role(message, "open_block", "close_block") and version >= _FIRST_WITH_BLOCKS:
             return message, None  # the rule of the message reports the violation
-        if isinstance(message, StreamAbort) and message.subxid != message.xid:
+        if has_role(message, "abort_streamed") and meaning_of(message, "subxid") != meaning_of(
+            message, "xid"
+        ):
             return message, None  # PostgreSQL 18.0 to 18.4 send it to version 1 clients (bug 19616)
-        if isinstance(message, _WITH_XID):
-            name = type(message).__name__
-            if message.xid is None:
+        if (field := _XIDS_IN_BLOCKS.get(type(message))) is not None:
+            name, xid = type(message).__name__, getattr(message, field)
+            if xid is None:
                 because = f"a stream block is open, but {name} has no xid"
             else:
-                because = f"no stream block is open, but {name} has an xid, {message.xid}"
+                because = f"no stream block is open, but {name} has an xid, {xid}"
                 if state.open is None and version >= _FIRST_WITH_BLOCKS:
-                    state.open_block(message.xid)
-            return message, Violation(XID_IN_BLOCKS, state.number, 1, name, "xid", because)
+                    state.open_block(xid)
+            return message, Violation(XID_IN_BLOCKS, state.number, 1, name, field, because)
         return Violation(MESSAGE, state.number, error.offset, error.message, error.field, str(error))
 
     def _at(
@@ -214,7 +201,10 @@ class Checker:
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
         else:
-            protocol, raw, in_stream = _protocols.VERSIONS[LATEST], data, self._decoder.in_stream
+            # Also messages that the client's version does not have, such as Stream Abort.
+            since = _protocols.ALL_VERSIONS.by_name[type(message).__name__].since
+            protocol = _protocols.VERSIONS[max(self._state.options.proto_version, since)]
+            raw, in_stream = data, self._decoder.in_stream
         name = type(outer if raw is not data else message).__name__
         pieces = walk(protocol, raw, in_stream, self._state.options.streaming)
         byte = 0
@@ -226,18 +216,23 @@ class Checker:
 
     def _suppress_repeats(self, message: Any) -> None:
         """Note an invalid message's relations and missing Begin, to not report them for later messages."""
-        if isinstance(message, Relation | Type) and self._state.open is None:
+        if has_role(message, "relation", "type") and self._state.open is None:
             self._state.open = OpenTransaction(None)
-        for name in ("relation_oid", "relation_oids"):
-            value = getattr(message, name, ())
-            self._state.ignored_oids.update((value,) if isinstance(value, int) else value)
+        if (oid := meaning_of(message, "relation")) is not None:
+            self._state.ignored_oids.add(oid)
+        self._state.ignored_oids.update(meaning_of(message, "relations") or ())
 
 
 _FIRST_WITH_BLOCKS: Final = 2
 """First protocol version with stream blocks."""
 
-_WITH_XID: Final = (Relation, Type, Insert, Update, Delete, Truncate, LogicalMessage)
-"""Classes of the messages that contain an xid only inside stream blocks."""
+_XIDS_IN_BLOCKS: Final = {
+    _protocols.CLASSES[message.name]: field.name
+    for message in _protocols.ALL_VERSIONS.messages
+    for field in message.members
+    if field.when == "in_stream"
+}
+"""For each class of message that contains an xid only inside stream blocks: the name of that field."""
 
 
 def _rules_by_message(rules: Iterable[Rule]) -> dict[type[Message], tuple[_RuleCheck, ...]]:

@@ -6,38 +6,31 @@ their LSN may be before the requested start position (StartLogicalReplication, X
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from pgoutput import messages as m
+from pgoutput._roles import OPENERS, ROLES, classes, field_name, has_role, meaning_of
 from pgoutput.messages import Message, XLogData
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.state import CHANGES, StreamState
 from pgoutput.wire import format_lsn
 
-_LSN_FIELD: Final[Mapping[type[Message], str]] = {
-    m.Commit: "end_lsn",
-    m.StreamCommit: "end_lsn",
-    m.Prepare: "end_lsn",
-    m.StreamPrepare: "end_lsn",
-    m.CommitPrepared: "end_lsn",
-    m.RollbackPrepared: "rollback_end_lsn",
-    m.LogicalMessage: "lsn",
-}
-"""Name of the field that must equal the LSN of the message's envelope, by message class."""
-
-_OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
-_DESCRIBING: Final = (m.Relation, m.Type)
-_OTHERS: Final = (
-    m.Insert,
-    m.Update,
-    m.Delete,
-    m.Truncate,
-    m.Origin,
-    m.StreamStop,
-    m.StreamAbort,
+_ENDS: Final = (
+    "commit",
+    "prepare",
+    "commit_streamed",
+    "prepare_streamed",
+    "commit_prepared",
+    "rollback_prepared",
 )
+_LSN_MEANINGS: Final = dict.fromkeys(_ENDS, "end_lsn") | {"payload": "lsn"}
+"""Meaning of the field that must equal the LSN of the message's envelope, by role."""
+
+_WITH_LSN: Final = classes(*_LSN_MEANINGS)
+_OPENERS: Final = classes(*OPENERS)
+_DESCRIBING: Final = classes("relation", "type")
+_OTHERS: Final = classes("insert", "update", "delete", "truncate", "origin", "close_block", "abort_streamed")
 
 
 def _lsns_differ(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
@@ -57,15 +50,16 @@ def _lsn_zero(state: StreamState, outer: XLogData, message: Message) -> Breach |
 
 
 def _lsn_not_that_of_message(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
-    expected: int = getattr(message, _LSN_FIELD[type(message)])
-    if outer.wal_start == expected:
+    meaning = _LSN_MEANINGS[ROLES[type(message)]]
+    expected = meaning_of(message, meaning)
+    if expected is None or outer.wal_start == expected:
         return None
-    text = f"must equal the message's {_LSN_FIELD[type(message)]} {format_lsn(expected)}"
+    text = f"must equal the message's {field_name(type(message), meaning)} {format_lsn(expected)}"
     return "wal_start", f"{text}, not {format_lsn(outer.wal_start)}"
 
 
 def _opener_lsn(state: StreamState, outer: XLogData, message: Message) -> Breach | None:
-    if isinstance(message, m.Origin) == state.opener_without_lsn or (
+    if has_role(message, "origin") == state.opener_without_lsn or (
         state.open is not None and state.open.messages
     ):
         return None
@@ -90,7 +84,7 @@ RULES: Final = (
         name="envelope-lsns-equal",
         doc="The two LSNs of XLogData are equal.",
         source="WalSndPrepareWrite",
-        on=(*_LSN_FIELD, *_OPENERS, *_DESCRIBING, *_OTHERS),
+        on=(*_WITH_LSN, *_OPENERS, *_DESCRIBING, *_OTHERS),
         check=_lsns_differ,  # type: ignore[arg-type]
         envelope=True,
         legal=_STREAM,
@@ -121,7 +115,7 @@ RULES: Final = (
         doc="The envelope LSN of a message that ends a transaction is its end LSN; that of a logical "
         "message is the message's LSN.",
         source="commit_cb_wrapper and its neighbours (write_location)",
-        on=tuple(_LSN_FIELD),
+        on=_WITH_LSN,
         check=_lsn_not_that_of_message,  # type: ignore[arg-type]
         envelope=True,
         legal=_STREAM,
@@ -131,7 +125,7 @@ RULES: Final = (
         name="envelope-before-origin",
         doc="The envelope LSN of a message that opens a transaction is 0 if and only if an Origin follows.",
         source="pgoutput_begin_txn, pgoutput_stream_start (OutputPluginPrepareWrite)",
-        on=(*_LSN_FIELD, *_DESCRIBING, *_OTHERS),
+        on=(*_WITH_LSN, *_DESCRIBING, *_OTHERS),
         check=_opener_lsn,  # type: ignore[arg-type]
         envelope=True,
         legal=(s.sent(0, s.BEGIN), s.sent(900, m.Origin(1, "o")), *_STREAM[1:]),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from pgoutput import messages as m
+from pgoutput._roles import CHANGES, CLOSERS, OPENERS, classes, field_name, meaning_of
 from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
@@ -16,65 +17,46 @@ _FIRST_USER_TYPE_OID: Final = 10_000
 """First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""
 
 
-def _relation_missing(state: StreamState, oid: int, path: str) -> Breach | None:
-    if oid in state.relations or oid in state.ignored_oids:
-        return None
+def _changed_relations(message: Message) -> Iterator[tuple[str, int]]:
+    """Yield path and OID of each relation that a change names."""
+    kind = type(message)
+    if (name := field_name(kind, "relation")) is not None:
+        yield name, getattr(message, name)
+    elif (name := field_name(kind, "relations")) is not None:
+        yield from ((f"{name}[{i}]", oid) for i, oid in enumerate(getattr(message, name)))
+
+
+def _relation_missing(state: StreamState, message: Message) -> Breach | None:
     streamed = None if state.open is None else state.open.streamed
-    if streamed is not None and oid in streamed.relations:
-        return None
-    return path, f"no Relation message has come for the OID {oid}"
-
-
-def _change_without_relation(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
-    return _relation_missing(state, message.relation_oid, "relation_oid")
-
-
-def _truncate_without_relation(state: StreamState, message: m.Truncate) -> Breach | None:
-    for i, oid in enumerate(message.relation_oids):
-        breach = _relation_missing(state, oid, f"relation_oids[{i}]")
-        if breach is not None:
-            return breach
+    for path, oid in _changed_relations(message):
+        if oid in state.relations or oid in state.ignored_oids:
+            continue
+        if streamed is None or oid not in streamed.relations:
+            return path, f"no Relation message has come for the OID {oid}"
     return None
 
 
-def _relation_missing_in_block(state: StreamState, oid: int, path: str) -> Breach | None:
-    streamed = None if state.open is None else state.open.streamed
-    if (
-        streamed is None
-        or oid in streamed.relations
-        or oid not in state.relations
-        or oid in state.ignored_oids
-    ):
+def _relation_missing_in_block(state: StreamState, message: Message) -> Breach | None:
+    if state.open is None or (streamed := state.open.streamed) is None:
         return None
-    return path, f"no block of transaction {streamed.xid} had the Relation message of the OID {oid}"
-
-
-def _change_without_relation_in_block(
-    state: StreamState, message: m.Insert | m.Update | m.Delete
-) -> Breach | None:
-    if state.open is None or state.open.streamed is None:
-        return None
-    return _relation_missing_in_block(state, message.relation_oid, "relation_oid")
-
-
-def _truncate_without_relation_in_block(state: StreamState, message: m.Truncate) -> Breach | None:
-    for i, oid in enumerate(message.relation_oids):
-        breach = _relation_missing_in_block(state, oid, f"relation_oids[{i}]")
-        if breach is not None:
-            return breach
+    for path, oid in _changed_relations(message):
+        if oid not in streamed.relations and oid in state.relations and oid not in state.ignored_oids:
+            return path, f"no block of transaction {streamed.xid} had the Relation message of the OID {oid}"
     return None
 
 
-def _truncate_empty(state: StreamState, message: m.Truncate) -> Breach | None:
-    return None if message.relation_oids else ("relation_oids.count", "no relation is listed")
+def _truncate_empty(state: StreamState, message: Message) -> Breach | None:
+    if meaning_of(message, "relations"):
+        return None
+    return f"{field_name(type(message), 'relations')}.count", "no relation is listed"
 
 
-def _truncate_duplicate(state: StreamState, message: m.Truncate) -> Breach | None:
-    oids = message.relation_oids
+def _truncate_duplicate(state: StreamState, message: Message) -> Breach | None:
+    oids = meaning_of(message, "relations")
     if len(set(oids)) == len(oids):
         return None
     i = _first_duplicate(oids)
-    return f"relation_oids[{i}]", f"the relation {oids[i]} is listed twice"
+    return f"{field_name(type(message), 'relations')}[{i}]", f"the relation {oids[i]} is listed twice"
 
 
 def _first_duplicate(items: Sequence[object]) -> int:
@@ -87,7 +69,7 @@ def _first_duplicate(items: Sequence[object]) -> int:
     raise ValueError("no item is repeated")
 
 
-def _types_missing(state: StreamState, message: m.Relation) -> Breach | None:
+def _types_missing(state: StreamState, message: Any) -> Breach | None:
     expected = [c.type_oid for c in message.columns if c.type_oid >= _FIRST_USER_TYPE_OID]
     if expected == state.pending_types:
         return None
@@ -110,13 +92,13 @@ def _type_without_relation(state: StreamState, message: Message) -> Breach | Non
     return "tag", f"the Relation for the Type message of {state.pending_types[-1]} does not follow"
 
 
-def _type_built_in(state: StreamState, message: m.Type) -> Breach | None:
+def _type_built_in(state: StreamState, message: Any) -> Breach | None:
     if message.oid >= _FIRST_USER_TYPE_OID:
         return None
     return "oid", f"type {message.oid} is built in and has no Type message"
 
 
-def _wrong_key_flags(state: StreamState, message: m.Relation) -> Breach | None:
+def _wrong_key_flags(state: StreamState, message: Any) -> Breach | None:
     identity = message.replica_identity
     expected = {ReplicaIdentity.FULL: ColumnFlag.KEY, ReplicaIdentity.NOTHING: 0}.get(identity)
     if expected is None:
@@ -131,7 +113,7 @@ def _wrong_key_flags(state: StreamState, message: m.Relation) -> Breach | None:
     return None
 
 
-def _bad_name(state: StreamState, message: m.Relation) -> Breach | None:
+def _bad_name(state: StreamState, message: Any) -> Breach | None:
     if not message.name:
         return "name", "the relation has no name"
     names = [column.name for column in message.columns]
@@ -143,7 +125,7 @@ def _bad_name(state: StreamState, message: m.Relation) -> Breach | None:
     return f"columns[{i}].name", f"two columns have the name {names[i]!r}"
 
 
-def _invalid_oid(state: StreamState, message: m.Relation) -> Breach | None:
+def _invalid_oid(state: StreamState, message: Any) -> Breach | None:
     if not message.oid:
         return "oid", "no relation has the OID 0"
     for i, column in enumerate(message.columns):
@@ -152,7 +134,7 @@ def _invalid_oid(state: StreamState, message: m.Relation) -> Breach | None:
     return None
 
 
-_ROWS: Final = (m.Insert, m.Update, m.Delete)
+_ROWS: Final = classes("insert", "update", "delete")
 _MOOD: Final = m.Type(20_000, "public", "mood")
 _RELATION_WITH_MOOD: Final = m.Relation(
     s.OID, "public", "t", ReplicaIdentity.DEFAULT, (s.COLUMNS[0], RelationColumn(0, "note", 20_000, -1))
@@ -162,18 +144,7 @@ _DUPLICATE_NAMES: Final = m.Relation(
 )
 _FULL_WITHOUT_KEY_FLAGS: Final = m.Relation(s.OID, "public", "t", ReplicaIdentity.FULL, s.COLUMNS)
 _OID_ZERO: Final = m.Relation(0, "public", "t", ReplicaIdentity.DEFAULT, s.COLUMNS)
-_OTHERS: Final = (
-    m.Begin,
-    m.BeginPrepare,
-    m.StreamStart,
-    m.StreamStop,
-    m.Commit,
-    m.Prepare,
-    *_ROWS,
-    m.Truncate,
-    m.LogicalMessage,
-    m.Origin,
-)
+_OTHERS: Final = classes(*OPENERS, *CLOSERS, *CHANGES, "payload", "origin")
 
 RULES: Final = (
     Rule(
@@ -181,7 +152,7 @@ RULES: Final = (
         doc="A change refers to a relation whose Relation message was sent before.",
         source="maybe_send_schema",
         on=_ROWS,
-        check=_change_without_relation,
+        check=_relation_missing,
         legal=s.transaction(s.RELATION, s.INSERT, s.DELETE),
         illegal=s.transaction(s.INSERT, s.DELETE),
     ),
@@ -189,8 +160,8 @@ RULES: Final = (
         name="relation-before-truncate",
         doc="A Truncate lists relations whose Relation messages were sent before.",
         source="pgoutput_truncate",
-        on=(m.Truncate,),
-        check=_truncate_without_relation,
+        on=classes("truncate"),
+        check=_relation_missing,
         legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
         illegal=s.transaction(s.RELATION, m.Truncate(0, (s.OID, s.OID + 1))),
     ),
@@ -201,7 +172,7 @@ RULES: Final = (
         "be applied by another process.",
         source="maybe_send_schema (get_schema_sent_in_streamed_txn), cleanup_rel_sync_cache",
         on=_ROWS,
-        check=_change_without_relation_in_block,
+        check=_relation_missing_in_block,
         legal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, s.STREAM_COMMIT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
     ),
@@ -209,8 +180,8 @@ RULES: Final = (
         name="truncate-in-block",
         doc="A relation truncated in a stream block was described in blocks of the same transaction.",
         source="pgoutput_truncate, maybe_send_schema",
-        on=(m.Truncate,),
-        check=_truncate_without_relation_in_block,
+        on=classes("truncate"),
+        check=_relation_missing_in_block,
         legal=(s.FIRST, s.STREAMED_RELATION, m.Truncate(0, (s.OID,), xid=s.TOP), s.STOP, s.STREAM_COMMIT),
         illegal=(
             *s.transaction(s.RELATION, s.INSERT),
@@ -224,7 +195,7 @@ RULES: Final = (
         name="truncate-something",
         doc="A Truncate lists at least one relation.",
         source="pgoutput_truncate (nrelids > 0)",
-        on=(m.Truncate,),
+        on=classes("truncate"),
         check=_truncate_empty,
         legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
         illegal=s.transaction(s.RELATION, m.Truncate(0, ())),
@@ -233,7 +204,7 @@ RULES: Final = (
         name="truncate-once",
         doc="A Truncate lists each relation once.",
         source="ExecuteTruncateGuts",
-        on=(m.Truncate,),
+        on=classes("truncate"),
         check=_truncate_duplicate,
         legal=s.transaction(s.RELATION, m.Truncate(0, (s.OID,))),
         illegal=s.transaction(s.RELATION, m.Truncate(0, (s.OID, s.OID))),
@@ -243,7 +214,7 @@ RULES: Final = (
         doc="A Relation is directly preceded by one Type message per column whose type is not built in "
         "(OID 10000 or higher), in column order, and by no other Type.",
         source="send_relation_and_attrs",
-        on=(m.Relation,),
+        on=classes("relation"),
         check=_types_missing,
         legal=s.transaction(_MOOD, _RELATION_WITH_MOOD, s.INSERT),
         illegal=s.transaction(_RELATION_WITH_MOOD, s.INSERT),
@@ -261,7 +232,7 @@ RULES: Final = (
         name="type-built-in",
         doc="Built-in types (OID below 10000) have no Type message.",
         source="send_relation_and_attrs (FirstGenbkiObjectId)",
-        on=(m.Type,),
+        on=classes("type"),
         check=_type_built_in,
         legal=s.transaction(_MOOD, _RELATION_WITH_MOOD, s.INSERT),
         illegal=(s.BEGIN, m.Type(25, "", "text")),
@@ -270,7 +241,7 @@ RULES: Final = (
         name="key-flags",
         doc="With REPLICA IDENTITY FULL all columns are flagged as key; with NOTHING none is.",
         source="logicalrep_write_attrs",
-        on=(m.Relation,),
+        on=classes("relation"),
         check=_wrong_key_flags,
         legal=s.transaction(s.FULL, s.INSERT),
         illegal=s.transaction(_FULL_WITHOUT_KEY_FLAGS, s.INSERT),
@@ -279,7 +250,7 @@ RULES: Final = (
         name="names",
         doc="Relations and columns have names, and column names are unique within a relation.",
         source="logicalrep_write_attrs, CheckAttributeNamesTypes",
-        on=(m.Relation,),
+        on=classes("relation"),
         check=_bad_name,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(_DUPLICATE_NAMES, s.INSERT),
@@ -288,7 +259,7 @@ RULES: Final = (
         name="oid-valid",
         doc="The OIDs of relations and types are not 0.",
         source="GetNewOidWithIndex (InvalidOid)",
-        on=(m.Relation,),
+        on=classes("relation"),
         check=_invalid_oid,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(_OID_ZERO, m.Insert(0, ("1", "x"))),

@@ -12,10 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import messages as m
-from pgoutput.messages import ColumnFlag, Message, MessageFlag
+from pgoutput._roles import CHANGES as CHANGE_ROLES
+from pgoutput._roles import OPENERS, ROLES, classes, meaning_of, read_end
+from pgoutput.messages import ColumnFlag, Message
 from pgoutput.stream.check.options import CheckOptions
+from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker
 
-CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate, m.LogicalMessage)
+CHANGES: Final = classes(*CHANGE_ROLES, "payload")
 
 
 class KnownRelation(msgspec.Struct, frozen=True):
@@ -36,19 +39,22 @@ class KnownRelation(msgspec.Struct, frozen=True):
     table, but with the old values that the partition's replica identity requires."""
 
 
-class StreamedTransaction(msgspec.Struct):
-    """A transaction that was sent in stream blocks and has not ended."""
+class CheckedTransaction(TrackedTransaction):
+    """A transaction that has begun and not ended; a prepared transaction ends when it is committed."""
 
-    xid: int
-    relations: dict[int, KnownRelation] = {}
-    """Relation messages sent in the transaction, by OID. The messages apply to other transactions only
-    after the commit (get_schema_sent_in_streamed_txn)."""
-    subxids: set[int] = set()
+    relations: dict[int, KnownRelation] = msgspec.field(default_factory=dict)
+    """Relation messages sent in the streamed transaction, by OID. The messages apply to other transactions
+    only after the commit (get_schema_sent_in_streamed_txn)."""
+    subxids: set[int] = msgspec.field(default_factory=set)
     """Xids of the transaction's subtransactions that occurred in earlier messages."""
-    aborted: set[int] = set()
+    aborted: set[int] = msgspec.field(default_factory=set)
     """Xids of the transaction's subtransactions that were rolled back."""
     message_lsn: int = 0
     """LSN of the last logical message in the transaction; 0 if there is none."""
+    prepare: Any = None
+    """The message that prepared the transaction, or None."""
+    resent: bool = False
+    """Whether the transaction was prepared on an earlier connection. The server may then send it again."""
 
 
 class OpenTransaction(msgspec.Struct):
@@ -56,7 +62,7 @@ class OpenTransaction(msgspec.Struct):
 
     opener: m.Begin | m.BeginPrepare | m.StreamStart | None
     """Message that opened the transaction or stream block; None if that message is missing."""
-    streamed: StreamedTransaction | None = None
+    streamed: CheckedTransaction | None = None
     """Streamed transaction to which the stream block belongs; None if no stream block is open."""
     messages: int = 0
     """Number of messages received in the transaction or stream block after the opening message."""
@@ -71,14 +77,6 @@ class OpenTransaction(msgspec.Struct):
     def has_only_relations(self) -> bool:
         """Whether the opening Begin is missing and only Relation and Type messages have been received."""
         return self.opener is None and self.streamed is None and not self.changes
-
-
-class PreparedTransaction(msgspec.Struct):
-    """A prepared transaction that is neither committed nor rolled back."""
-
-    prepare: m.Prepare | m.StreamPrepare
-    resent: bool = False
-    """Whether the transaction was prepared on an earlier connection. The server may then send it again."""
 
 
 class StreamState:
@@ -109,28 +107,23 @@ class StreamState:
     """
 
     def __init__(self, options: CheckOptions) -> None:
-        self.prepared: dict[str, PreparedTransaction] = {}
+        self._tracker = TransactionTracker(CheckedTransaction, lenient=True)
+        self.streamed: dict[int, CheckedTransaction] = self._tracker.streamed
+        self.prepared: dict[str, CheckedTransaction] = self._tracker.prepared
         self.gid_by_xid: dict[int, str] = {}
         self.number = -1
-        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
-            m.Begin: self._begin,
-            m.BeginPrepare: self._begin,
-            m.Commit: self._commit,
-            m.Prepare: self._prepare,
-            m.StreamStart: self._stream_start,
-            m.StreamStop: self._close,
-            m.StreamCommit: self._stream_commit,
-            m.StreamAbort: self._stream_abort,
-            m.StreamPrepare: self._stream_prepare,
-            m.CommitPrepared: self._finish_prepared,
-            m.RollbackPrepared: self._finish_prepared,
-            m.Relation: self._relation,
-            m.Type: self._type,
-            m.Insert: self._change,
-            m.Update: self._change,
-            m.Delete: self._change,
-            m.Truncate: self._change,
-            m.LogicalMessage: self._logical_message,
+        self._handlers: Mapping[str, Callable[[Any, CheckedTransaction | None], None]] = {
+            "began": self._open,
+            "block_opened": self._open,
+            "block_closed": self._close,
+            "committed": self._commit,
+            "prepared": self._prepare,
+            "rolled_back": self._roll_back,
+            "subtransaction_rolled_back": self._roll_back_subtransaction,
+            "ignored": self._roll_back_subtransaction,
+            "changed": self._change,
+            "emitted": self._emit,
+            "described": self._describe,
         }
         self.connect(options)
 
@@ -139,11 +132,11 @@ class StreamState:
         self.options = options
         self.open: OpenTransaction | None = None
         self.relations: dict[int, KnownRelation] = {}
-        self.streamed: dict[int, StreamedTransaction] = {}
+        self._tracker.reconnect()
         self.top_xids: dict[int, int] = {}
         self.finished_gids: set[str] = set()
         self.last_lsn: int = 0
-        self.late_prepare: m.Prepare | m.StreamPrepare | None = None
+        self.late_prepare: Message | None = None
         self.pending_types: list[int] = []
         self.last_relation: tuple[dict[int, KnownRelation], int] | None = None
         self.opener_without_lsn: bool = False
@@ -156,16 +149,19 @@ class StreamState:
         """Update the state with a message, valid or not."""
         if self.open is not None:
             self.open.messages += 1
-        if (self.last_relation or self.pending_types) and not isinstance(message, m.Relation | m.Type):
+        role = ROLES[type(message)]
+        if (self.last_relation or self.pending_types) and role not in ("relation", "type"):
             self.last_relation, self.pending_types = None, []
         self.late_prepare = None
-        handler = self._handlers.get(type(message))
-        if handler is not None:
-            handler(message)
+        self._forget_replaced(role, message)
+        event = self._tracker.feed(message)
+        kind, transaction = event.kind, event.transaction
+        if handler := self._handlers.get(kind):
+            handler(message, transaction)
 
     def apply_envelope(self, envelope: m.XLogData, message: Message) -> None:
         """Update the state with the envelope of a message. Call this method after `apply`."""
-        opens = isinstance(message, m.Begin | m.BeginPrepare | m.StreamStart)
+        opens = ROLES[type(message)] in OPENERS
         self.opener_without_lsn = opens and not envelope.wal_start
         if self.open is not None and isinstance(message, CHANGES):
             self.open.wal_start = envelope.wal_start
@@ -179,86 +175,88 @@ class StreamState:
         return found or self.relations.get(oid)
 
     def open_block(self, xid: int) -> None:
-        """Open the stream block of a message with this xid, because the Stream Start is missing."""
-        self.open = OpenTransaction(
-            None, self.streamed.setdefault(self.top_xids.get(xid, xid), StreamedTransaction(xid))
-        )
+        """Open a stream block whose Stream Start is missing, for a message with this xid."""
+        transaction = self.streamed.setdefault(self.top_xids.get(xid, xid), CheckedTransaction(xid, None))
+        self.open = OpenTransaction(None, transaction)
         self.opener_missing = True
 
-    def _begin(self, message: m.Begin | m.BeginPrepare) -> None:
-        self.open = OpenTransaction(message)
+    def _open(self, message: Any, transaction: CheckedTransaction | None) -> None:
+        is_block = ROLES[type(message)] == "open_block"
+        self.open = OpenTransaction(message, transaction if is_block else None)
 
-    def _close(self, message: Message) -> None:
+    def _close(self, message: Message, transaction: CheckedTransaction | None) -> None:
         self.open = None
 
-    def _commit(self, message: m.Commit) -> None:
+    def _commit(self, message: Message, transaction: CheckedTransaction | None) -> None:
         self.open = None
-        self.last_lsn = message.end_lsn
+        role = ROLES[type(message)]
+        if role == "commit_prepared":
+            self._finish_prepared(message, transaction)
+        elif role == "commit_streamed" and transaction is not None:
+            self._forget_subtransactions(transaction)
+            for oid, known in transaction.relations.items():
+                if oid not in self.relations or self.relations[oid].number < known.number:
+                    self.relations[oid] = known
+        self.last_lsn = meaning_of(message, "end_lsn")
 
-    def _prepare(self, message: m.Prepare | m.StreamPrepare) -> None:
+    def _prepare(self, message: Message, transaction: CheckedTransaction | None) -> None:
+        assert transaction is not None
         self.open = None
-        self._remove_prepared(message.gid)
-        self.prepared[message.gid] = PreparedTransaction(message)
-        self.gid_by_xid[message.xid] = message.gid
-        self.finished_gids.discard(message.gid)
-        if message.prepare_lsn < self.last_lsn:
+        self._forget_subtransactions(transaction)
+        end = read_end(message)
+        transaction.prepare, transaction.resent = message, False
+        self.gid_by_xid[end.xid] = end.gid
+        self.finished_gids.discard(end.gid)
+        if end.lsn < self.last_lsn:
             self.late_prepare = message
         else:
-            self.last_lsn = message.end_lsn
+            self.last_lsn = end.end_lsn
 
-    def _stream_start(self, message: m.StreamStart) -> None:
-        if message.xid not in self.streamed:
-            self.streamed[message.xid] = StreamedTransaction(message.xid)
-            if not message.first_stream_segment:
-                self.opener_missing = False
-        self.open = OpenTransaction(message, self.streamed[message.xid])
-
-    def _stream_commit(self, message: m.StreamCommit) -> None:
-        streamed = self._remove_streamed(message.xid)
-        self.last_lsn = message.end_lsn
-        for oid, known in streamed.relations.items():
-            if oid not in self.relations or self.relations[oid].number < known.number:
-                self.relations[oid] = known
-
-    def _stream_abort(self, message: m.StreamAbort) -> None:
-        if message.abort_lsn:
-            self.last_lsn = message.abort_lsn
-        if message.subxid == message.xid:
-            self._remove_streamed(message.xid)
-        elif (streamed := self.streamed.get(message.xid)) is not None:
-            self.open = None
-            streamed.aborted.add(message.subxid)
-            self.top_xids.setdefault(message.subxid, message.xid)
-            streamed.subxids.add(message.subxid)
-            streamed.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
-
-    def _stream_prepare(self, message: m.StreamPrepare) -> None:
-        self._remove_streamed(message.xid)
-        self._prepare(message)
-
-    def _remove_streamed(self, xid: int) -> StreamedTransaction:
+    def _roll_back(self, message: Message, transaction: CheckedTransaction | None) -> None:
         self.open = None
-        streamed = self.streamed.pop(xid, None)
-        if streamed is None:
-            self.opener_missing = False
-            return StreamedTransaction(xid)
-        for subxid in streamed.subxids:
+        end = read_end(message)
+        if ROLES[type(message)] == "rollback_prepared":
+            self._finish_prepared(message, transaction)
+            self.last_lsn = end.end_lsn
+            return
+        if end.lsn:
+            self.last_lsn = end.lsn
+        if transaction is not None:
+            self._forget_subtransactions(transaction)
+
+    def _roll_back_subtransaction(self, message: Message, transaction: CheckedTransaction | None) -> None:
+        if lsn := meaning_of(message, "lsn"):
+            self.last_lsn = lsn
+        if transaction is not None:
+            subxid = meaning_of(message, "subxid")
+            self.open = None
+            transaction.aborted.add(subxid)
+            self.top_xids.setdefault(subxid, transaction.xid)
+            transaction.subxids.add(subxid)
+            transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
+
+    def _forget_replaced(self, role: str, message: Message) -> None:
+        """Forget what an illegal message replaces: the prepare with its gid, or a missing Stream Start."""
+        if role in _STREAMED and meaning_of(message, "xid") not in self.streamed:
+            self.opener_missing &= role == "open_block" and meaning_of(message, "first_block")
+        if role in _PREPARES and (replaced := self.prepared.get(meaning_of(message, "gid"))) is not None:
+            self.gid_by_xid.pop(meaning_of(replaced.prepare, "xid"), None)
+
+    def _forget_subtransactions(self, transaction: CheckedTransaction) -> None:
+        for subxid in transaction.subxids:
             self.top_xids.pop(subxid, None)
-        return streamed
 
-    def _finish_prepared(self, message: m.CommitPrepared | m.RollbackPrepared) -> None:
-        self.open = self.late_prepare = None
-        self._remove_prepared(message.gid)
-        self.finished_gids.add(message.gid)
-        if isinstance(message, m.CommitPrepared):
-            self.last_lsn = message.end_lsn
+    def _finish_prepared(self, message: Message, transaction: CheckedTransaction | None) -> None:
+        if transaction is not None:
+            self.gid_by_xid.pop(meaning_of(transaction.prepare, "xid"), None)
+        self.finished_gids.add(meaning_of(message, "gid"))
+
+    def _describe(self, message: Any, transaction: CheckedTransaction | None) -> None:
+        if ROLES[type(message)] == "relation":
+            self._relation(message)
         else:
-            self.last_lsn = message.rollback_end_lsn
-
-    def _remove_prepared(self, gid: str) -> None:
-        prepared = self.prepared.pop(gid, None)
-        if prepared is not None:
-            self.gid_by_xid.pop(prepared.prepare.xid, None)
+            self.pending_types.append(message.oid)
+            self._add_subtransaction(meaning_of(message, "subxid"))
 
     def _relation(self, message: m.Relation) -> None:
         if self.open is not None and self.open.streamed is not None:
@@ -279,16 +277,17 @@ class StreamState:
         self.ignored_oids.discard(message.oid)
         self.pending_types = []
 
-    def _type(self, message: m.Type) -> None:
-        self.pending_types.append(message.oid)
-        self._add_subtransaction(message.xid)
-
-    def _change(self, message: m.Insert | m.Update | m.Delete | m.Truncate) -> None:
+    def _change(self, message: Message, transaction: CheckedTransaction | None) -> None:
         if self.open is None:
             self.open = OpenTransaction(None)
         self.open.changes += 1
-        if message.xid is not None:
-            self._add_subtransaction(message.xid)
+        if ROLES[type(message)] == "payload":
+            (self.open.streamed or self.open).message_lsn = meaning_of(message, "lsn") or 0
+        else:
+            self._add_subtransaction(meaning_of(message, "subxid"))
+
+    def _emit(self, message: Message, transaction: CheckedTransaction | None) -> None:
+        self.last_lsn = meaning_of(message, "lsn") or self.last_lsn
 
     def _add_subtransaction(self, xid: int | None) -> None:
         streamed = None if self.open is None else self.open.streamed
@@ -296,11 +295,6 @@ class StreamState:
             self.top_xids[xid] = streamed.xid
             streamed.subxids.add(xid)
 
-    def _logical_message(self, message: m.LogicalMessage) -> None:
-        if not message.flags & MessageFlag.TRANSACTIONAL:
-            self.last_lsn = message.lsn
-            return
-        if self.open is None:
-            self.open = OpenTransaction(None)
-        self.open.changes += 1
-        (self.open.streamed or self.open).message_lsn = message.lsn
+
+_PREPARES: Final = ("prepare", "prepare_streamed")
+_STREAMED: Final = ("open_block", "commit_streamed", "prepare_streamed", "abort_streamed")

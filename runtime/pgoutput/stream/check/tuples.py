@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from pgoutput import messages as m
-from pgoutput.messages import UNCHANGED, ReplicaIdentity, TupleData
+from pgoutput._roles import classes, field_name, meaning_of, tuples
+from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import KnownRelation, StreamState
 
-_Old: TypeAlias = m.Update | m.Delete
 
-
-def _wrong_column_count(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
-    known = state.relation_for(message.relation_oid)
+def _wrong_column_count(state: StreamState, message: Message) -> Breach | None:
+    known = state.relation_for(meaning_of(message, "relation"))
     if known is None:
         return None
-    for field in _FIELDS[type(message)]:
-        cells: TupleData | None = getattr(message, field)
-        if cells is not None and len(cells) != known.width:
+    for field, cells in tuples(message):
+        if len(cells) != known.width:
             relation = known.relation
             name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
             text = f"{field} has {len(cells)} columns, but {name} has {known.width}"
@@ -28,25 +26,27 @@ def _wrong_column_count(state: StreamState, message: m.Insert | m.Update | m.Del
     return None
 
 
-def _unpartitioned_relation(state: StreamState, message: _Old) -> KnownRelation | None:
+def _unpartitioned_relation(state: StreamState, message: Message) -> KnownRelation | None:
     """Return the relation of a change, or None if the relation is unknown or may be a partitioned table.
 
     A change sent with the OID of a partitioned table has the old values that the partition's replica identity
     requires, which may differ from the table's.
     """
-    known = state.relation_for(message.relation_oid)
+    known = state.relation_for(meaning_of(message, "relation"))
     return None if known is None or known.partitioned else known
 
 
-def _unchanged_in_old(state: StreamState, message: _Old) -> Breach | None:
-    cells, field = (message.key, "key") if message.key is not None else (message.old, "old")
-    if cells is None or UNCHANGED not in cells:
-        return None
-    return f"{field}[{cells.index(UNCHANGED)}]", "old values are always sent, even if TOASTed"
+def _unchanged_in_old(state: StreamState, message: Message) -> Breach | None:
+    for meaning in ("key", "old"):
+        cells = meaning_of(message, meaning)
+        if cells is not None and UNCHANGED in cells:
+            path = f"{field_name(type(message), meaning)}[{cells.index(UNCHANGED)}]"
+            return path, "old values are always sent, even if TOASTed"
+    return None
 
 
-def _value_outside_key(state: StreamState, message: _Old) -> Breach | None:
-    key = message.key
+def _value_outside_key(state: StreamState, message: Message) -> Breach | None:
+    key = meaning_of(message, "key")
     if key is None or (known := _unpartitioned_relation(state, message)) is None:
         return None
     for i in known.others:
@@ -56,8 +56,8 @@ def _value_outside_key(state: StreamState, message: _Old) -> Breach | None:
     return None
 
 
-def _key_null(state: StreamState, message: _Old) -> Breach | None:
-    key = message.key
+def _key_null(state: StreamState, message: Message) -> Breach | None:
+    key = meaning_of(message, "key")
     if key is None or None not in key or (known := _unpartitioned_relation(state, message)) is None:
         return None
     for i in known.keys:
@@ -67,14 +67,14 @@ def _key_null(state: StreamState, message: _Old) -> Breach | None:
     return None
 
 
-def _wrong_tuple_for_identity(state: StreamState, message: _Old) -> Breach | None:
-    known = state.relation_for(message.relation_oid)
+def _wrong_tuple_for_identity(state: StreamState, message: Message) -> Breach | None:
+    known = state.relation_for(meaning_of(message, "relation"))
     if known is None:
         return None
     full = known.relation.replica_identity == ReplicaIdentity.FULL
-    if message.key is not None and full:
+    if meaning_of(message, "key") is not None and full:
         return "key.tag", "the relation has REPLICA IDENTITY FULL, so an old tuple is sent, not a key"
-    if message.old is not None and not full:
+    if meaning_of(message, "old") is not None and not full:
         return (
             "old.tag",
             "an old tuple is sent only with REPLICA IDENTITY FULL, which the relation does not have",
@@ -82,7 +82,7 @@ def _wrong_tuple_for_identity(state: StreamState, message: _Old) -> Breach | Non
     return None
 
 
-def _missing_identity(state: StreamState, message: _Old) -> Breach | None:
+def _missing_identity(state: StreamState, message: Message) -> Breach | None:
     if (known := _unpartitioned_relation(state, message)) is None:
         return None
     relation = known.relation
@@ -92,8 +92,8 @@ def _missing_identity(state: StreamState, message: _Old) -> Breach | None:
     return "relation_oid", f"{name} has no replica identity, so its rows cannot be updated or deleted"
 
 
-def _old_missing(state: StreamState, message: m.Update) -> Breach | None:
-    if message.old is not None or message.key is not None:
+def _old_missing(state: StreamState, message: Message) -> Breach | None:
+    if meaning_of(message, "old") is not None or meaning_of(message, "key") is not None:
         return None
     known = _unpartitioned_relation(state, message)
     if known is None or known.relation.replica_identity != ReplicaIdentity.FULL:
@@ -101,20 +101,18 @@ def _old_missing(state: StreamState, message: m.Update) -> Breach | None:
     return "new.tag", "the relation has REPLICA IDENTITY FULL, but the old tuple is missing"
 
 
-def _unrequested_binary(state: StreamState, message: m.Insert | m.Update | m.Delete) -> Breach | None:
+def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
     if state.options.binary is not False:
         return None
-    for field in _FIELDS[type(message)]:
-        cells: TupleData | None = getattr(message, field)
-        if cells is not None and bytes in map(type, cells):
+    for field, cells in tuples(message):
+        if bytes in map(type, cells):
             i = [type(cell) for cell in cells].index(bytes)
             return f"{field}[{i}].tag", "the option `binary` was not requested"
     return None
 
 
-_FIELDS: Final = {m.Insert: ("new",), m.Update: ("key", "old", "new"), m.Delete: ("key", "old")}
-_ROWS: Final = (m.Insert, m.Update, m.Delete)
-_OLD: Final = (m.Update, m.Delete)
+_ROWS: Final = classes("insert", "update", "delete")
+_OLD: Final = classes("update", "delete")
 _TEXT: Final = CheckOptions(binary=False)
 _NOTHING: Final = m.Relation(
     s.OID,
@@ -188,7 +186,7 @@ RULES: Final = (
         name="old-row-needed",
         doc="With REPLICA IDENTITY FULL each update has an old tuple.",
         source="ExtractReplicaIdentity",
-        on=(m.Update,),
+        on=classes("update"),
         check=_old_missing,
         legal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"), old=("1", "x"))),
         illegal=s.transaction(s.FULL, m.Update(s.OID, ("1", "y"))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
+from pgoutput._roles import classes, field_name, has_role, meaning_of, read_end
 from pgoutput.messages import Message
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
@@ -15,84 +16,88 @@ from pgoutput.wire import format_lsn
 _MAX_GID_BYTES: Final = 199
 """Maximum length of a gid in bytes (GIDSIZE less the terminating zero byte)."""
 
-TWO_PHASE: Final = (m.BeginPrepare, m.Prepare, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
+TWO_PHASE: Final = classes(
+    "begin_prepare", "prepare", "prepare_streamed", "commit_prepared", "rollback_prepared"
+)
 
 
 def _two_phase_off(state: StreamState, message: Message) -> Breach | None:
     return None if state.options.two_phase else ("tag", "the slot does not have two_phase set")
 
 
-def _prepare_without_begin(state: StreamState, message: m.Prepare) -> Breach | None:
+def _prepare_without_begin(state: StreamState, message: Message) -> Breach | None:
     if state.open is None:
         return "tag", "no Begin Prepare has opened a transaction"
-    if state.open.streamed is not None or not isinstance(state.open.opener, m.BeginPrepare | None):
+    opener = state.open.opener
+    if state.open.streamed is not None or not (opener is None or has_role(opener, "begin_prepare")):
         return "tag", "Prepare must follow Begin Prepare, but another message opened the transaction"
     return None
 
 
-def _prepare_differs(state: StreamState, message: m.Prepare) -> Breach | None:
+def _prepare_differs(state: StreamState, message: Message) -> Breach | None:
     begin = None if state.open is None else state.open.opener
-    if not isinstance(begin, m.BeginPrepare):
+    if begin is None or not has_role(begin, "begin_prepare"):
         return None
-    for name in ("prepare_lsn", "end_lsn", "prepare_time", "xid", "gid"):
-        expected, actual = getattr(begin, name), getattr(message, name)
+    for meaning in ("lsn", "end_lsn", "time", "xid", "gid"):
+        expected, actual = meaning_of(begin, meaning), meaning_of(message, meaning)
         if expected != actual:
-            show = format_lsn if name.endswith("_lsn") else repr
+            name = field_name(type(message), meaning) or "tag"
+            show = format_lsn if meaning in ("lsn", "end_lsn") else repr
             return name, f"Begin Prepare has {name} {show(expected)}, not {show(actual)}"
     return None
 
 
-def _gid_in_use(state: StreamState, message: m.Prepare | m.StreamPrepare) -> Breach | None:
-    prepared = state.prepared.get(message.gid)
-    if prepared is None:
+def _gid_in_use(state: StreamState, message: Message) -> Breach | None:
+    end = read_end(message)
+    if (prepared := state.prepared.get(end.gid)) is None:
         return None
-    if prepared.resent and prepared.prepare.prepare_lsn == message.prepare_lsn:
+    prepare = read_end(prepared.prepare)
+    if prepared.resent and prepare.lsn == end.lsn:
         return None
-    return "gid", f"transaction {prepared.prepare.xid} is prepared as {message.gid!r}, and has not ended"
+    return "gid", f"transaction {prepare.xid} is prepared as {end.gid!r}, and has not ended"
 
 
-def _finished_twice(state: StreamState, message: m.CommitPrepared | m.RollbackPrepared) -> Breach | None:
-    if message.gid not in state.finished_gids:
+def _finished_twice(state: StreamState, message: Message) -> Breach | None:
+    gid = meaning_of(message, "gid")
+    if gid not in state.finished_gids:
         return None
-    return "gid", f"the transaction prepared as {message.gid!r} has ended already"
+    return "gid", f"the transaction prepared as {gid!r} has ended already"
 
 
-def _finished_differently(
-    state: StreamState, message: m.CommitPrepared | m.RollbackPrepared
-) -> Breach | None:
-    if message.xid in state.streamed or message.xid in state.top_xids:
-        return "xid", f"transaction {message.xid} is being streamed and is not prepared"
-    prepared = state.prepared.get(message.gid)
-    if prepared is None:
+def _finished_differently(state: StreamState, message: Message) -> Breach | None:
+    end = read_end(message)
+    if end.xid in state.streamed or end.xid in state.top_xids:
+        return "xid", f"transaction {end.xid} is being streamed and is not prepared"
+    if (prepared := state.prepared.get(end.gid)) is None:
         return None
-    prepare = prepared.prepare
-    if message.xid != prepare.xid:
-        return "xid", f"transaction {prepare.xid} is prepared as {message.gid!r}, not {message.xid}"
-    if isinstance(message, m.CommitPrepared):
-        return None
-    if message.prepare_end_lsn != prepare.end_lsn:
-        expected, actual = format_lsn(prepare.end_lsn), format_lsn(message.prepare_end_lsn)
+    prepare = read_end(prepared.prepare)
+    if end.xid != prepare.xid:
+        return "xid", f"transaction {prepare.xid} is prepared as {end.gid!r}, not {end.xid}"
+    end_lsn, time = meaning_of(message, "prepare_end_lsn"), meaning_of(message, "prepare_time")
+    if end_lsn is not None and end_lsn != prepare.end_lsn:
+        expected, actual = format_lsn(prepare.end_lsn), format_lsn(end_lsn)
         return "prepare_end_lsn", f"Prepare has end_lsn {expected}, not {actual}"
-    if message.prepare_time != prepare.prepare_time:
-        return "prepare_time", f"Prepare has prepare_time {prepare.prepare_time}, not {message.prepare_time}"
+    if time is not None and time != prepare.time:
+        return "prepare_time", f"Prepare has prepare_time {prepare.time}, not {time}"
     return None
 
 
-def _wrong_gid(state: StreamState, message: m.CommitPrepared | m.RollbackPrepared) -> Breach | None:
-    gid = state.gid_by_xid.get(message.xid)
-    if gid is None or message.gid in state.prepared:
+def _wrong_gid(state: StreamState, message: Message) -> Breach | None:
+    xid, gid = meaning_of(message, "xid"), meaning_of(message, "gid")
+    expected = state.gid_by_xid.get(xid)
+    if expected is None or gid in state.prepared:
         return None
-    return "gid", f"transaction {message.xid} is prepared as {gid!r}, not {message.gid!r}"
+    return "gid", f"transaction {xid} is prepared as {expected!r}, not {gid!r}"
 
 
-def _long_gid(state: StreamState, message: m.Prepare) -> Breach | None:
-    size = len(message.gid.encode("utf-8", "surrogateescape"))
+def _long_gid(state: StreamState, message: Message) -> Breach | None:
+    size = len(meaning_of(message, "gid").encode("utf-8", "surrogateescape"))
     return (
         None if size <= _MAX_GID_BYTES else ("gid", f"a gid has at most {_MAX_GID_BYTES} bytes, not {size}")
     )
 
 
-_FINISH: Final = (m.CommitPrepared, m.RollbackPrepared)
+_FINISH: Final = classes("commit_prepared", "rollback_prepared")
 _LONG: Final = "g" * 200
 
 RULES: Final = (
@@ -111,7 +116,7 @@ RULES: Final = (
         name="prepare-without-begin",
         doc="Prepare ends a transaction that Begin Prepare opened.",
         source="pgoutput_prepare_txn",
-        on=(m.Prepare,),
+        on=classes("prepare"),
         check=_prepare_without_begin,
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
         illegal=(s.PREPARE,),
@@ -120,7 +125,7 @@ RULES: Final = (
         name="prepare-as-begun",
         doc="Prepare repeats the LSNs, time, xid and gid of its Begin Prepare.",
         source="logicalrep_write_prepare; apply_handle_prepare refuses others",
-        on=(m.Prepare,),
+        on=classes("prepare"),
         check=_prepare_differs,
         legal=(*s.PREPARED, s.COMMIT_PREPARED),
         illegal=(*s.PREPARED[:-1], m.Prepare(1_000, 1_048, 0, 736, "g")),
@@ -130,7 +135,7 @@ RULES: Final = (
         doc="A gid identifies one transaction until that is committed or rolled back. On a new connection "
         "the server may send a Prepare again.",
         source="MarkAsPreparing",
-        on=(m.Prepare, m.StreamPrepare),
+        on=classes("prepare", "prepare_streamed"),
         check=_gid_in_use,
         legal=(*s.PREPARED, s.COMMIT_PREPARED, *s.BLOCK, m.StreamPrepare(4_000, 4_048, 0, s.TOP, "g")),
         illegal=(*s.PREPARED, *s.BLOCK, s.STREAM_PREPARE),
@@ -168,7 +173,7 @@ RULES: Final = (
         name="gid-length",
         doc="A gid has at most 199 bytes.",
         source="MarkAsPreparing (GIDSIZE)",
-        on=(m.BeginPrepare, m.StreamPrepare, *_FINISH),
+        on=(*classes("begin_prepare", "prepare_streamed"), *_FINISH),
         check=_long_gid,
         legal=(m.CommitPrepared(3_000, 3_048, 0, 735, _LONG[:-1]),),
         illegal=(m.CommitPrepared(3_000, 3_048, 0, 735, _LONG),),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
+from pgoutput._roles import OPENERS, classes, has_role, meaning_of
+from pgoutput.messages import Message
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.state import StreamState
 
-_OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
-
 _FIRST_NORMAL_XID: Final = 3
 
 
-def _aborted_subxid(state: StreamState, message: m.StreamAbort) -> Breach | None:
-    top, subxid = message.xid, message.subxid
+def _aborted_subxid(state: StreamState, message: Message) -> Breach | None:
+    top, subxid = meaning_of(message, "xid"), meaning_of(message, "subxid")
     if top == subxid or top not in state.streamed:
         return None
     if subxid in state.streamed[top].aborted:
@@ -35,8 +35,8 @@ def _not_subtransaction(state: StreamState, top: int, subxid: int, path: str) ->
     return None
 
 
-def _block_xid(state: StreamState, message: m.Insert) -> Breach | None:
-    xid = message.xid
+def _block_xid(state: StreamState, message: Message) -> Breach | None:
+    xid = meaning_of(message, "subxid")
     if xid is None or state.open is None or (streamed := state.open.streamed) is None or xid == streamed.xid:
         return None
     if state.open.opener is None:
@@ -46,23 +46,25 @@ def _block_xid(state: StreamState, message: m.Insert) -> Breach | None:
     return None if xid in streamed.subxids else _not_subtransaction(state, streamed.xid, xid, "xid")
 
 
-def _message_xid(state: StreamState, message: m.LogicalMessage) -> Breach | None:
-    if message.xid is None or state.open is None or state.open.streamed is None or state.open.opener is None:
+def _message_xid(state: StreamState, message: Message) -> Breach | None:
+    xid = meaning_of(message, "xid")
+    if xid is None or state.open is None or state.open.streamed is None or state.open.opener is None:
         return None
-    if message.xid == state.open.streamed.xid:
+    if xid == state.open.streamed.xid:
         return None
-    return "xid", f"the block belongs to transaction {state.open.streamed.xid}, not {message.xid}"
+    return "xid", f"the block belongs to transaction {state.open.streamed.xid}, not {xid}"
 
 
-def _special_xid(state: StreamState, message: m.Begin) -> Breach | None:
-    if message.xid >= _FIRST_NORMAL_XID:
+def _special_xid(state: StreamState, message: Message) -> Breach | None:
+    xid = meaning_of(message, "xid")
+    if xid >= _FIRST_NORMAL_XID:
         return None
-    return "xid", f"transaction ids are {_FIRST_NORMAL_XID} or higher, not {message.xid}"
+    return "xid", f"transaction ids are {_FIRST_NORMAL_XID} or higher, not {xid}"
 
 
-def _xid_in_use(state: StreamState, message: m.Begin | m.BeginPrepare | m.StreamStart) -> Breach | None:
-    xid = message.xid
-    if xid in state.streamed and not isinstance(message, m.StreamStart):
+def _xid_in_use(state: StreamState, message: Message) -> Breach | None:
+    xid = meaning_of(message, "xid")
+    if xid in state.streamed and not has_role(message, "open_block"):
         return "xid", f"transaction {xid} is being streamed and has not ended"
     if xid in state.top_xids:
         return "xid", f"{xid} is a subtransaction of {state.top_xids[xid]}, which has not ended"
@@ -77,7 +79,7 @@ RULES: Final = (
         name="savepoint-xid",
         doc="Stream Abort rolls back a subtransaction of its transaction, and only once.",
         source="ReorderBufferAbort, DecodeAbort",
-        on=(m.StreamAbort,),
+        on=classes("abort_streamed"),
         check=_aborted_subxid,
         legal=(*s.BLOCK, s.SAVEPOINT_ABORT, s.STREAM_COMMIT),
         illegal=(*s.BLOCK, s.SAVEPOINT_ABORT, s.SAVEPOINT_ABORT, s.STREAM_COMMIT),
@@ -87,7 +89,7 @@ RULES: Final = (
         doc="Changes in a stream block have the xid of its transaction or of a subtransaction: a later "
         "xid that belongs to no other transaction and was not rolled back.",
         source="pgoutput_change, maybe_send_schema",
-        on=(m.Insert, m.Update, m.Delete, m.Truncate, m.Relation, m.Type),
+        on=classes("insert", "update", "delete", "truncate", "relation", "type"),
         check=_block_xid,
         legal=(*s.BLOCK, s.STREAM_COMMIT),
         illegal=(*s.BLOCK[:-1], m.Insert(s.OID, ("4", ""), xid=s.TOP - 1), s.STOP, s.STREAM_COMMIT),
@@ -96,7 +98,7 @@ RULES: Final = (
         name="message-xid",
         doc="A logical message in a stream block has the xid of the transaction, not of a subtransaction.",
         source="pgoutput_message",
-        on=(m.LogicalMessage,),
+        on=classes("payload"),
         check=_message_xid,
         legal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.TOP), s.STOP, s.STREAM_COMMIT),
         illegal=(s.FIRST, m.LogicalMessage(1, 900, "p", b"", xid=s.SUB), s.STOP, s.STREAM_COMMIT),
@@ -105,7 +107,7 @@ RULES: Final = (
         name="xid-normal",
         doc="Transaction ids are 3 or higher.",
         source="GetNewTransactionId (FirstNormalTransactionId)",
-        on=(*_OPENERS, m.CommitPrepared, m.RollbackPrepared),
+        on=classes(*OPENERS, "commit_prepared", "rollback_prepared"),
         check=_special_xid,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=(m.Begin(1_000, 0, 0), s.RELATION, s.INSERT, s.COMMIT),
@@ -114,7 +116,7 @@ RULES: Final = (
         name="xid-in-use",
         doc="A transaction does not begin with the xid of another transaction that has not ended.",
         source="GetNewTransactionId",
-        on=_OPENERS,
+        on=classes(*OPENERS),
         check=_xid_in_use,
         legal=(*s.BLOCK, *s.transaction(s.RELATION, s.INSERT), s.STREAM_COMMIT),
         illegal=(*s.BLOCK, m.Begin(1_000, 0, s.TOP), s.RELATION, s.INSERT, s.COMMIT, s.STREAM_COMMIT),

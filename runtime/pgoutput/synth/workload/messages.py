@@ -18,7 +18,7 @@ from pgoutput.columns import (
     encode_inserts,
     encode_updates,
 )
-from pgoutput.stream import encode_for
+from pgoutput.stream.encoder import encode_built
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages, wal_clock
 from pgoutput.synth.workload.row_choice import DELETE, UPDATE, ChosenRows, choose_rows
@@ -62,6 +62,7 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
         streams.add(random, window.streamed[piece.streamed_index], piece)
     ordinary, relations = _ordinary_changes(random, window, begins, tables, workload.proto_version)
     other_messages = [*relations, *streams.other_messages]
+    version = {"proto_version": workload.proto_version}
     changes = PlannedChanges.concatenate([ordinary, *streams.changes])
     committed = np.array(streams.committed)
     scopes = len(committed)
@@ -70,15 +71,15 @@ def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Wi
     commits = begins + 1 + window.change_counts
     commits[0] += window.relation_count
     encoded = [
-        encode_begins(clock.lsn(commits), clock.time(commits), window.xids),
-        encode_commits(clock.lsn(commits), clock.end_lsn(commits), clock.time(commits)),
+        encode_begins(clock.lsn(commits), clock.time(commits), window.xids, **version),
+        encode_commits(clock.lsn(commits), clock.end_lsn(commits), clock.time(commits), **version),
         pa.array([message.data for message in other_messages], pa.binary()),
     ]
     positions = [begins, commits, np.array([message.position for message in other_messages], np.int64)]
     remaining_rows = []
     for number, (table, pool) in enumerate(zip(tables, make_pools(workload), strict=True)):
         span = slice(*np.searchsorted(rows.groups, [number * scopes, (number + 1) * scopes]).tolist())
-        table_changes = _TableChanges(pool, table, window, changes, rows, span)
+        table_changes = _TableChanges(pool, table, window, changes, rows, span, workload.proto_version)
         arrays, table_positions, remaining = table_changes.build(random, committed, scopes)
         encoded += arrays
         positions.append(table_positions)
@@ -103,7 +104,7 @@ def _ordinary_changes(
     table_indices = random.integers(0, len(tables), size=count)
     table_indices[:first] = np.arange(first)
     relations = [
-        PlacedMessage(int(position) - 1, encode_for(table.relation, proto_version), 0)
+        PlacedMessage(int(position) - 1, encode_built(table.relation, proto_version), 0)
         for position, table in zip(positions[:first], tables, strict=False)
     ]
     return PlannedChanges.uniform(positions, table_indices), relations
@@ -142,6 +143,7 @@ class _TableChanges(msgspec.Struct, frozen=True):
     rows: ChosenRows
     span: slice
     """Slice of the arrays in `rows` that contains the changes of the table."""
+    proto_version: int
 
     def build(
         self, random: Random, committed: IntArray, scopes: int
@@ -175,7 +177,9 @@ class _TableChanges(msgspec.Struct, frozen=True):
         for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start == end:
                 continue
-            options: dict[str, Any] = {"xid": pa.array(xids[start:end])} if number in _STREAMED else {}
+            options: dict[str, Any] = {"proto_version": self.proto_version}
+            if number in _STREAMED:
+                options["xid"] = pa.array(xids[start:end])
             if number in _DELETES:
                 nulls = pa.nulls(end - start, pa.string())
                 key = [keys[start:end], *(nulls for _ in self.table.kinds)]

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput._arrays import data_buffer, from_buffers, value_bytes, value_offsets
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.columns import encode_copy_data, encode_xlog_data
 from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.stream import encode_for
+from pgoutput.stream.encoder import encode_built
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.plan import wal_clock
@@ -59,7 +60,7 @@ class SegmentOutput:
         self._folder = folder
         self._clock = wal_clock(workload)
         relations = [table.relation for table in make_tables(workload.tables)]
-        self._relations = tuple(encode_for(relation, workload.proto_version) for relation in relations)
+        self._relations = tuple(encode_built(relation, workload.proto_version) for relation in relations)
 
     def prepare(self, built: WindowMessages) -> bytes:
         """Write the segments of a window of transactions, and return empty bytes."""
@@ -100,7 +101,7 @@ class CopyDataOutput:
     @staticmethod
     def prepare(built: WindowMessages) -> pa.Buffer:
         """Return the CopyData messages of a window of transactions, concatenated."""
-        return _value_bytes(encode_copy_data(encode_xlog_data(built.lsns, built.times, built.data)))
+        return data_buffer(encode_copy_data(encode_xlog_data(built.lsns, built.times, built.data)))
 
     def write(self, prepared: bytes | pa.Buffer) -> None:
         """Write the CopyData messages of the next window of transactions."""
@@ -141,19 +142,11 @@ _NO_SEPARATOR: Final = pa.scalar(b"", pa.binary())
 def _encode_lines(compress: bool, built: WindowMessages) -> bytes | pa.Buffer:
     """Return the capture file lines of a window of transactions, compressed if `compress` is true."""
     sent = encode_xlog_data(built.lsns, built.times, built.data)
-    offsets = np.frombuffer(sent.buffers()[1], np.int32, len(sent) + 1) * 2
-    digits = _HEX[np.frombuffer(_value_bytes(sent), np.uint8)]
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
-    cells = pa.Array.from_buffers(pa.binary(), len(sent), buffers)
-    lines = _value_bytes(pc.binary_join_element_wise(_LINE_START, cells, _LINE_END, _NO_SEPARATOR))
+    cells = from_buffers(pa.binary(), len(sent), value_offsets(sent) * 2, _HEX[value_bytes(sent)])
+    lines = data_buffer(pc.binary_join_element_wise(_LINE_START, cells, _LINE_END, _NO_SEPARATOR))
     return _gzip_member(lines) if compress else lines
 
 
 def _gzip_member(lines: bytes | pa.Buffer) -> bytes:
     """Return lines as a gzip member. A gzip file may consist of several concatenated members."""
     return gzip.compress(lines, _GZIP_LEVEL, mtime=0)
-
-
-def _value_bytes(array: pa.BinaryArray) -> pa.Buffer:
-    """Return the concatenated values of an array. The array must not be a slice with an offset."""
-    return array.buffers()[2]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
 
-from pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, StreamStop
-from pgoutput.stream import encode_for
+from pgoutput._build import build
+from pgoutput.messages import Message
+from pgoutput.stream.encoder import encode_built
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.plan import Block, IntArray, PlacedPiece, Random, StreamedTransaction, WalClock
 from pgoutput.synth.workload.tables import WorkloadTable
@@ -64,6 +66,7 @@ class StreamBlockBuilder:
         self.other_messages: list[PlacedMessage] = []
         self.committed: list[bool] = [True]
         self._workload = workload
+        self._build = partial(build, proto_version=workload.proto_version)
         self._tables = tables
         self._clock = clock
         self._scopes: dict[int, int] = {}
@@ -89,12 +92,13 @@ class StreamBlockBuilder:
             PlannedChanges.uniform(positions[:first], table_indices[:first], scope, streamed.xid)
         )
         is_first = streamed.blocks[0] is block
-        self._add_message(position, StreamStart(streamed.xid, is_first), self._clock.lsn(int(positions[0])))
+        start = self._build("open_block", xid=streamed.xid, first_block=is_first)
+        self._add_message(position, start, self._clock.lsn(int(positions[0])))
         for number, table in enumerate(streamed.tables[:relation_count]):
             relation = msgspec.structs.replace(self._tables[table].relation, xid=streamed.xid)
             self._add_message(position + 1 + 2 * number, relation, 0)
         end = int(positions[-1]) + 1
-        self._add_message(end, StreamStop(), self._clock.lsn(end - 1))
+        self._add_message(end, self._build("close_block"), self._clock.lsn(end - 1))
         if block.savepoint_xid is None:
             return
         scope = self._scope(block.savepoint_xid, not (streamed.aborted or block.rolled_back))
@@ -109,17 +113,16 @@ class StreamBlockBuilder:
             for number, xid in enumerate(streamed.ending_xids):
                 self._add_abort(position + number, streamed.xid, xid)
             return
-        clock, xid = self._clock, streamed.xid
-        end_lsn = clock.end_lsn(position)
-        self._add_message(
-            position, StreamCommit(xid, clock.lsn(position), end_lsn, clock.time(position)), end_lsn
-        )
+        clock, end_lsn = self._clock, self._clock.end_lsn(position)
+        lsn, time = clock.lsn(position), clock.time(position)
+        commit = self._build("commit_streamed", xid=streamed.xid, lsn=lsn, end_lsn=end_lsn, time=time)
+        self._add_message(position, commit, end_lsn)
 
     def _add_abort(self, position: int, xid: int, subxid: int) -> None:
         """Add Stream Abort, with LSN and time if streaming is parallel (logicalrep_write_stream_abort)."""
         lsn, time = self._clock.lsn(position), self._clock.time(position)
-        tail = (lsn, time) if self._workload.streaming == "parallel" else (None, None)
-        self._add_message(position, StreamAbort(xid, subxid, *tail), lsn)
+        tail = {"lsn": lsn, "time": time} if self._workload.streaming == "parallel" else {}
+        self._add_message(position, self._build("abort_streamed", xid=xid, subxid=subxid, **tail), lsn)
 
     def _scope(self, xid: int, committed: bool) -> int:
         if xid not in self._scopes:
@@ -129,5 +132,5 @@ class StreamBlockBuilder:
 
     def _add_message(self, position: int, message: Message, lsn: int) -> None:
         self.other_messages.append(
-            PlacedMessage(position, encode_for(message, self._workload.proto_version), lsn)
+            PlacedMessage(position, encode_built(message, self._workload.proto_version), lsn)
         )

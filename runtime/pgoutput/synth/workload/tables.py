@@ -17,6 +17,7 @@ from pgoutput.columns import Cells, encode_cells
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.synth.workload.definition import Range, Workload
 from pgoutput.synth.workload.plan import Random
+from pgoutput.values.type_modifiers import numeric_modifier
 
 _FIRST_OID: Final = 16_384
 _OIDS_PER_TABLE: Final = 6
@@ -100,7 +101,7 @@ def _ratios(random: Random, workload: Workload) -> list[str | None]:
 
 COLUMN_KINDS: Final = (
     ColumnKind("note", "text", _texts),
-    ColumnKind("amount", "numeric", _amounts, modifier=(10 << 16 | 2) + 4),
+    ColumnKind("amount", "numeric", _amounts, modifier=numeric_modifier(10, 2)),
     ColumnKind("created_at", "timestamptz", _timestamps),
     ColumnKind("is_open", "bool", lambda random, _: ["ft"[one] for one in _numbers(random, 0, 2)]),
     ColumnKind("token", "uuid", _uuids),
@@ -131,13 +132,24 @@ def make_tables(count: int) -> list[WorkloadTable]:
 
 def _table(number: int) -> WorkloadTable:
     kinds = (0, *((number + i) % len(COLUMN_KINDS) for i in range(3 + number % 3)))
-    columns = [RelationColumn(ColumnFlag.KEY, "id", BY_NAME["int8"].oid, -1)]
+    columns = [_column("id", "int8", flags=ColumnFlag.KEY)]
     for i, kind_index in enumerate(kinds):
         kind = COLUMN_KINDS[kind_index]
         name = kind.name if kinds.index(kind_index) == i else f"{kind.name}_{i}"
-        columns.append(RelationColumn(ColumnFlag(0), name, BY_NAME[kind.type].oid, kind.modifier))
+        columns.append(_column(name, kind.type, kind.modifier))
     oid, name = _FIRST_OID + _OIDS_PER_TABLE * number, f"table_{number + 1}"
-    return WorkloadTable(Relation(oid, "public", name, ReplicaIdentity.DEFAULT, tuple(columns)), kinds)
+    relation = Relation(
+        oid=oid,
+        namespace="public",
+        name=name,
+        replica_identity=ReplicaIdentity.DEFAULT,
+        columns=tuple(columns),
+    )
+    return WorkloadTable(relation, kinds)
+
+
+def _column(name: str, type_: str, modifier: int = -1, flags: int = 0) -> RelationColumn:
+    return RelationColumn(flags=flags, name=name, type_oid=BY_NAME[type_].oid, type_modifier=modifier)
 
 
 @cache

@@ -81,7 +81,7 @@ def _input_function(type_oid: int) -> InputFunction:
     """
     if (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         return partial(containers.array_in, convert=_input_function(element.oid), inner=element)
-    builtin = catalog.BY_OID.get(type_oid)
+    builtin = catalog.FORMS.get(type_oid)
     if builtin is None:
         _refuse(type_oid, "it is not built in: a domain is sent as its base type, an enum as its text")
     function = _BY_NAME.get(builtin.name) or _BY_SEND.get(builtin.send)

@@ -38,7 +38,7 @@ def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
 def _builtin_output(type_oid: int) -> OutputFunction | None:
     if (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         return partial(containers.array_out, find_output=output_function, inner_oid=element.oid)
-    builtin = catalog.BY_OID.get(type_oid)
+    builtin = catalog.FORMS.get(type_oid)
     return None if builtin is None else _BY_NAME.get(builtin.name) or _BY_SEND.get(builtin.send, _refuse)
 
 

@@ -1,0 +1,54 @@
+"""Layouts of message classes by protocol version, and the byte offsets of their fields."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from pgoutput import _protocols
+from pgoutput._layout import Message as Layout
+from pgoutput.messages import Message
+
+FIXED: Final = ("integer", "bool", "enum", "flags", "count", "length", "literal")
+"""The kinds of fields that have the same number of bytes in all messages."""
+
+
+@cache
+def layout_of(kind: type[Message], proto_version: int) -> Layout | None:
+    """Return the layout of a message class as sent to clients that requested a protocol version.
+
+    None if such clients never receive the message. Servers send two-phase commit messages in all versions.
+    """
+    protocol = _protocols.VERSIONS[proto_version]
+    foreign = (layout for layout in protocol.foreign if layout.name == kind.__name__)
+    return protocol.by_name.get(kind.__name__) or next(foreign, None)
+
+
+def offset_of(
+    kind: type[Message], meaning: str, proto_version: int, *, in_stream: bool = False
+) -> int | None:
+    """Return the byte offset of the field that has a meaning, from the start of the message.
+
+    None if the offset is not the same in all messages of the class: the protocol version has no such field,
+    a field of variable width stands before it, or a condition other than `in_stream` applies to it or to a
+    field before it.
+
+    Args:
+        kind: The message class.
+        meaning: Meaning of the field in the spec, such as `end_lsn`.
+        proto_version: Protocol version that the client requested.
+        in_stream: Whether the message is inside a stream block.
+    """
+    layout = layout_of(kind, proto_version)
+    offset = 1
+    for field in () if layout is None else layout.fields:
+        if field.when == "in_stream" and not in_stream:
+            continue
+        if field.when not in (None, "in_stream"):
+            return None
+        if field.means == meaning:
+            return offset
+        if field.kind not in FIXED:
+            return None
+        offset += field.size
+    return None

@@ -1,0 +1,275 @@
+"""Follow the transactions of a stream: one state machine, whose events all other code uses.
+
+The tracker knows messages by their roles in the spec, not by their names. Its rules follow apply_dispatch in
+PostgreSQL's src/backend/replication/logical/worker.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, is_transactional, meaning_of
+from pgoutput.errors import StreamError
+from pgoutput.messages import Message, Origin
+
+EventKind: TypeAlias = Literal[
+    "began",
+    "block_opened",
+    "block_closed",
+    "committed",
+    "prepared",
+    "rolled_back",
+    "subtransaction_rolled_back",
+    "changed",
+    "origin",
+    "described",
+    "emitted",
+    "ignored",
+]
+"""What a message did to the state of a stream.
+
+- `began`: A transaction began that is sent as a whole.
+- `block_opened`, `block_closed`: A stream block of a transaction in progress was opened or closed.
+- `committed`, `prepared`, `rolled_back`: The transaction ended so; `rolled_back` also ends a prepared
+  transaction.
+- `subtransaction_rolled_back`: A subtransaction of a streamed transaction was rolled back.
+- `changed`: A row change or a transactional logical message came in the open transaction.
+- `origin`: The replication origin of the open transaction.
+- `described`: A relation or type was described.
+- `emitted`: A logical message without a transaction.
+- `ignored`: A rollback of a subtransaction that the server has not streamed (PostgreSQL bug 19616).
+"""
+
+
+class TrackedTransaction(msgspec.Struct):
+    """A transaction between its first message and its commit or rollback."""
+
+    xid: int
+    opener: Message | None
+    """The message that began the transaction; None if a lenient tracker did not receive that message."""
+    origin: Origin | None = None
+    """The message with the transaction's replication origin, or None."""
+
+
+T = TypeVar("T", bound=TrackedTransaction)
+
+
+class Event(msgspec.Struct, Generic[T], frozen=True):
+    """What a message did to the state of a stream."""
+
+    kind: EventKind
+    message: Message
+    transaction: T | None
+    """The transaction that the message belongs to. None outside transactions, and for the end of a prepared
+    transaction whose gid is unknown."""
+
+
+class TransactionTracker(Generic[T]):
+    """Follows the transactions of a stream, message by message.
+
+    Attributes:
+        current: The transaction that is open, by a begin message or a stream block, or None.
+        streamed: The streamed transactions that have not ended, by xid.
+        prepared: The prepared transactions that have not ended, by gid.
+
+    Args:
+        new: Called with xid and first message of a transaction; returns the object that represents it.
+        lenient: Whether to accept a message that a server would not send at its point of the stream, instead
+            of raising StreamError. A missing first message is then assumed.
+    """
+
+    def __init__(self, new: Callable[[int, Message | None], T], *, lenient: bool = False) -> None:
+        self.current: T | None = None
+        self.streamed: dict[int, T] = {}
+        self.prepared: dict[str, T] = {}
+        self._new = new
+        self._lenient = lenient
+        self._closer = ""
+        """Role of the message that must close what is open."""
+        self._handlers: Mapping[type[Message], Callable[[Any], Event[T]]] = {
+            kind: getattr(self, f"_{_HANDLERS.get(role, role)}") for kind, role in ROLES.items()
+        }
+
+    @property
+    def in_block(self) -> bool:
+        """Whether a stream block is open."""
+        return self.current is not None and self._closer == "close_block"
+
+    def feed(self, message: Message) -> Event[T]:
+        """Update the state with the next message; return what the message did.
+
+        Raises:
+            StreamError: A server would not send the message at this point. The state is unchanged.
+            TypeError: The argument is not a message of the output plugin.
+        """
+        try:
+            handler = self._handlers[type(message)]
+        except KeyError:
+            raise TypeError(f"a pgoutput message is expected, not {type(message).__name__}") from None
+        return handler(message)
+
+    def reconnect(self) -> None:
+        """Forget open and streamed transactions, which a server sends again on a new connection."""
+        self.current = None
+        self.streamed.clear()
+
+    # Transactions sent as a whole
+
+    def _begin(self, message: Message) -> Event[T]:
+        if self.current is not None:
+            self._require_none_open(message)
+        transaction = self._new(meaning_of(message, "xid"), message)
+        self._open(transaction, message)
+        return Event("began", message, transaction)
+
+    def _commit(self, message: Message) -> Event[T]:
+        return Event("committed", message, self._close(message))
+
+    def _prepare(self, message: Message) -> Event[T]:
+        self._require_unused_gid(message)
+        return self._prepared(message, self._close(message))
+
+    # Streamed transactions
+
+    def _open_block(self, message: Message) -> Event[T]:
+        xid = meaning_of(message, "xid")
+        is_first = meaning_of(message, "first_block")
+        if is_first and xid in self.streamed:
+            self._refuse(message, f"transaction {xid} has had its first block already")
+        if not is_first:
+            self._require_streamed(message, xid)
+        self._require_none_open(message)
+        if xid not in self.streamed:
+            self.streamed[xid] = self._new(xid, message)
+        self._open(self.streamed[xid], message)
+        return Event("block_opened", message, self.current)
+
+    def _close_block(self, message: Message) -> Event[T]:
+        return Event("block_closed", message, self._close(message))
+
+    def _commit_streamed(self, message: Message) -> Event[T]:
+        return Event("committed", message, self._end_streamed(message))
+
+    def _prepare_streamed(self, message: Message) -> Event[T]:
+        self._require_unused_gid(message)
+        return self._prepared(message, self._end_streamed(message))
+
+    def _abort_streamed(self, message: Message) -> Event[T]:
+        xid, subxid = meaning_of(message, "xid"), meaning_of(message, "subxid")
+        if subxid == xid:
+            return Event("rolled_back", message, self._end_streamed(message))
+        if xid not in self.streamed:
+            # PostgreSQL 18.0 to 18.4 send it for a subtransaction that was rolled back and not streamed
+            # (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). It has no effect.
+            return Event("ignored", message, None)
+        self._require_none_open(message)
+        self.current = None
+        return Event("subtransaction_rolled_back", message, self.streamed[xid])
+
+    def _end_streamed(self, message: Message) -> T:
+        xid = meaning_of(message, "xid")
+        self._require_streamed(message, xid)
+        self._require_none_open(message)
+        self.current = None
+        return self.streamed.pop(xid, None) or self._new(xid, None)
+
+    # Prepared transactions
+
+    def _prepared(self, message: Message, transaction: T) -> Event[T]:
+        self.prepared[meaning_of(message, "gid")] = transaction
+        return Event("prepared", message, transaction)
+
+    def _commit_prepared(self, message: Message) -> Event[T]:
+        return Event("committed", message, self._end_prepared(message))
+
+    def _rollback_prepared(self, message: Message) -> Event[T]:
+        # The gid may be unknown: servers also roll back transactions that were prepared before the slot
+        # was consistent (apply_handle_rollback_prepared).
+        return Event("rolled_back", message, self._end_prepared(message))
+
+    def _end_prepared(self, message: Message) -> T | None:
+        self._require_none_open(message)
+        self.current = None
+        return self.prepared.pop(meaning_of(message, "gid"), None)
+
+    # Messages inside and outside transactions
+
+    def _change(self, message: Message) -> Event[T]:
+        return Event("changed", message, self.require_open(message))
+
+    def _payload(self, message: Message) -> Event[T]:
+        if not is_transactional(message):
+            return Event("emitted", message, None)
+        return self._change(message)
+
+    def _origin(self, message: Any) -> Event[T]:
+        transaction = self.require_open(message)
+        if transaction is not None:
+            transaction.origin = message
+        return Event("origin", message, transaction)
+
+    def _describe(self, message: Message) -> Event[T]:
+        return Event("described", message, self.current)
+
+    # State
+
+    def _open(self, transaction: T, message: Message) -> None:
+        self.current = transaction
+        self._closer = _CLOSERS[type(message)]
+
+    def _close(self, message: Message) -> T:
+        transaction, closer = self.current or self.require_open(message), ROLES[type(message)]
+        if transaction is None or closer != self._closer:
+            required = " or ".join(one.__name__ for one in _classes_closed_by(closer))
+            actual = "no message" if transaction is None else type(transaction.opener).__name__
+            xid = None if transaction is None else transaction.xid
+            self._refuse(message, f"must follow {required}, but {actual} opened transaction {xid}")
+        self.current = None
+        if transaction is None:
+            return self._new(meaning_of(message, "xid") or 0, None)
+        return transaction
+
+    def require_open(self, message: Message) -> T | None:
+        """Return the open transaction; None if a lenient tracker has none.
+
+        Raises:
+            StreamError: No transaction is open, so that the server would not send the message.
+        """
+        if self.current is None:
+            self._refuse(message, "no transaction is open")
+        return self.current
+
+    def _require_none_open(self, message: Message) -> None:
+        if self.current is not None:
+            self._refuse(message, f"transaction {self.current.xid} is still open")
+
+    def _require_streamed(self, message: Message, xid: int) -> None:
+        if xid not in self.streamed:
+            self._refuse(message, f"transaction {xid} has not had its first block")
+
+    def _require_unused_gid(self, message: Message) -> None:
+        gid = meaning_of(message, "gid")
+        if gid in self.prepared:
+            self._refuse(message, f"a transaction is prepared as {gid!r} already")
+
+    def _refuse(self, message: Message, text: str) -> None:
+        if not self._lenient:
+            raise StreamError.at(message, text)
+
+
+_HANDLERS: Final[Mapping[str, str]] = {
+    "begin_prepare": "begin",
+    "relation": "describe",
+    "type": "describe",
+} | dict.fromkeys(CHANGES, "change")
+"""For each role whose handler has another name than the role: the name of the handler."""
+
+_CLOSER_BY_OPENER: Final[Mapping[str, str]] = dict(zip(OPENERS, CLOSERS, strict=True))
+_CLOSERS: Final = {kind: _CLOSER_BY_OPENER[ROLES[kind]] for kind in classes(*OPENERS)}
+
+
+def _classes_closed_by(closer: str) -> tuple[type[Message], ...]:
+    return classes(*(opener for opener, role in _CLOSER_BY_OPENER.items() if role == closer))

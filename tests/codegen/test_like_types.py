@@ -1,0 +1,119 @@
+"""A built-in type whose text and binary formats are those of another type needs YAML only."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.spec_copy import Run, SpecCopy
+from tests.codegen.test_version_five import run_python
+from tests.codegen.unreleased import add_types
+
+BIG = 2**64 - 1
+
+
+def test_values_convert_in_text_and_binary_format(unreleased: Path) -> None:
+    run_python(
+        unreleased,
+        f"""
+        from decimal import Decimal
+        import pyarrow as pa
+        from pgoutput import catalog
+        from pgoutput.values import (
+            arrow_type, decode_binary, encode_binary, from_arrow, to_arrow, to_binary, to_python, to_text,
+        )
+
+        BIG = {BIG}
+        for name, value, type_ in (
+            ("oid8", BIG, pa.decimal128(20, 0)), ("rownum", -3, pa.int64()),
+        ):
+            one = catalog.BY_NAME[name]
+            data = value.to_bytes(8, "big", signed=value < 0)
+            assert encode_binary(str(value), one.oid) == data
+            assert decode_binary(data, one.oid) == str(value)
+            assert to_text([data, str(value), None], one.oid) == [str(value), str(value), None]
+            assert to_binary([str(value), None], one.oid) == [data, None]
+            assert to_python(data, one.oid) == to_python(str(value), one.oid) == value
+            assert arrow_type(one.oid) == type_
+            for cells in ([data, None], [str(value), None], [data, None, str(value)][::2]):
+                array, rescued = to_arrow(cells, one.oid)
+                assert (array.type, array[0].as_py(), rescued) == (type_, value, {{}}), (name, cells, array)
+            assert from_arrow(array, one.oid).to_pylist()[0] == str(value)
+            # The elements of an array have the OID of the new type.
+            text = f"{{{{{{value}},NULL}}}}"
+            data = encode_binary(text, one.array_oid)
+            assert int.from_bytes(data[8:12], "big") == one.oid
+            assert decode_binary(data, one.array_oid) == text
+            assert to_python(data, one.array_oid) == [value, None]
+            assert to_arrow([data], one.array_oid)[0].to_pylist() == [[value, None]]
+        try:
+            encode_binary("x", catalog.BY_NAME["oid8"].oid)
+        except ValueError as error:
+            assert "'x' is not what a server writes for the type oid8" in str(error), error
+        """,
+    )
+
+
+def test_scenarios_views_and_replicas_have_columns_of_the_type(unreleased: Path) -> None:
+    run_python(
+        unreleased,
+        f"""
+        import tempfile
+        import pyarrow as pa
+        from pgoutput.columns import ColumnDecoder
+        from pgoutput.synth import Scenario
+        from pgoutput.messages import XLogData
+
+        BIG = {BIG}
+        for binary in (False, True):
+            db = Scenario(binary=binary)
+            columns = dict(id="oid8 key", n="rownum", all="oid8[]")
+            table = db.table("public.t", **columns, where=("n", "<", "0"))
+            with db.transaction() as tx:
+                tx.insert(table, id=BIG, n=-3, all=[1, BIG])
+                tx.insert(table, id=1, n=3, all=[])
+            sent = [one.data for one in db.stream() if isinstance(one, XLogData)]
+            (decoded,) = ColumnDecoder(4).decode(pa.array(sent, pa.binary())).relations
+            values, rescued = decoded.new.values()
+            assert values.to_pylist() == [{{"id": BIG, "n": -3, "all": [1, BIG]}}], values
+        """,
+    )
+
+
+def test_spark_schemas_have_the_type(unreleased: Path) -> None:
+    run_python(
+        unreleased,
+        """
+        from pgoutput import catalog
+
+        assert catalog.BY_NAME["oid8"].spark == catalog.BY_NAME["xid8"].spark
+        assert catalog.FORMS[8600] is catalog.BY_NAME["xid8"]
+        """,
+    )
+    assert "| `oid8` | 8600 | 8601 | 19+ |" in (unreleased / "reference/types.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        (
+            "like: xid8",
+            "like: xid9",
+            "oid8: `like` is the name of a type in `types` that has no `like` itself",
+        ),
+        (
+            "like: xid8",
+            "like: rownum",
+            "oid8: `like` is the name of a type in `types` that has no `like` itself",
+        ),
+        ("like: xid8", "like: int8", "oid8: `arrow` is `int64` for a type like int8"),
+        ("like: int8", "like: text", "rownum: `arrow` is `string` for a type like text"),
+    ],
+)
+def test_mistakes_in_like(run: Run, whole_spec: SpecCopy, old: str, new: str, error: str) -> None:
+    add_types(whole_spec)
+    whole_spec.replace(old, new, "types.yaml")
+    result = run("--spec", whole_spec.folder, "--out", whole_spec.folder.parent / "out")
+    assert re.match(rf".*types\.yaml:\d+: {re.escape(error)}", result.err), result.err

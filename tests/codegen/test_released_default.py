@@ -1,0 +1,146 @@
+"""Defaults are the newest released protocol version; an unreleased version is used only where it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.test_version_five import run_python
+
+USES = {
+    "scenario": """
+        from pgoutput.messages import XLogData
+        from pgoutput.synth import Scenario
+        from pgoutput import v4
+
+        db = Scenario()
+        assert db.options.proto_version == 4
+        table = db.table("public.t", id="int8 key")
+        with db.transaction() as tx:
+            tx.insert(table, id=1)
+        data = [one.data for one in db.stream() if isinstance(one, XLogData)]
+        assert [type(v4.decode(one)).__name__ for one in data] == ["Begin", "Relation", "Insert", "Commit"]
+        assert Scenario(proto_version=5).options.proto_version == 5
+        """,
+    "workload": """
+        from pgoutput.synth.workload import Workload
+
+        assert Workload(transactions=1).proto_version == 4
+        """,
+    "columns": """
+        import numpy as np
+        import pyarrow as pa
+        from pgoutput import messages, v4
+        from pgoutput.columns import encode_commits, encode_inserts
+
+        (commit,) = encode_commits(*(np.array([one]) for one in (1, 2, 3))).to_pylist()
+        assert v4.decode(commit) == messages.Commit(1, 2, 3)
+        (insert,) = encode_inserts(7, [pa.array(["a"])]).to_pylist()
+        assert v4.decode(insert) == messages.Insert(7, ("a",))
+        """,
+    "JSON": """
+        from pgoutput.errors import EncodeError
+        from pgoutput.jsonlines import from_json, to_json
+        from pgoutput.messages import Commit
+
+        for message in (Commit(1, 2, 3), Commit(1, 2, 3, flush_lsn=4)):
+            assert from_json(to_json(message)) == message
+        try:
+            from_json({"type": "Truncate", "options": 64, "relation_oids": []})
+        except EncodeError as error:  # in version 5 they are the bits of 0x07
+            assert str(error) == "Truncate.options: bits of 0x03 are expected, not 0x40", error
+        else:
+            raise AssertionError
+        """,
+    "Spark writer": """
+        import tempfile
+        from pathlib import Path
+        import pyarrow as pa
+        from pgoutput.recording import Recording
+        from pgoutput.spark.transactions import write_partition
+        from pgoutput.spark.write_plan import describe_table, plan_segments
+
+        batch = pa.record_batch({"id": [1, 2]})
+        for given, expected in (({}, 4), ({"proto_version": "5"}, 5)):
+            table = describe_table({"table": "public.t"} | given, batch.schema)
+            assert table.proto_version == expected
+        table = describe_table({"table": "public.t"}, batch.schema)
+        with tempfile.TemporaryDirectory() as folder:
+            table, plan = plan_segments(f"{folder}/recording", table, overwrite=False)
+            Path(folder, "recording").mkdir()
+            write_partition(Path(folder, "recording"), table, plan, 0, iter([batch]))
+            recording = Recording(f"{folder}/recording")
+            (metadata,) = recording.metadata(recording.numbers)
+            assert metadata.source.proto_version == 4
+        """,
+    "check --rules": """
+        from io import StringIO
+        from rich.console import Console
+        from pgoutput.cli.checking import show_rules
+
+        for json in (False, True):
+            show_rules(Console(file=StringIO()), json=json)
+        """,
+    "check": """
+        from pgoutput import messages as m, v4, v5
+        from pgoutput.stream.check import CheckOptions, check
+
+        for codec, version, more in ((v4, 4, {}), (v5, 5, {"flush_lsn": 9})):
+            sent = [m.Begin(8, 0, 7), m.Commit(9, 10, 0, **more)]
+            (violation,) = check(map(codec.encode, sent), CheckOptions(proto_version=version))
+            assert (violation.rule, violation.field, violation.byte) == ("commit-as-begun", "commit_lsn", 2)
+        """,
+    "strategies": """
+        from hypothesis import given, settings
+        from pgoutput.testing import strategies
+
+        options = strategies._valid_options({})
+        assert {one.proto_version for one in options} == {1, 2, 3, 4}
+        assert {one.proto_version for one in strategies._valid_options({"proto_version": 5})} == {5}
+        """,
+    "recorder": """
+        from pgoutput.errors import ReplicationError
+        from pgoutput.recorder import RecorderOptions
+
+        assert RecorderOptions().negotiate(20)[0] == 4
+        assert RecorderOptions(proto_version=5).negotiate(20)[0] == 5
+        try:
+            RecorderOptions(proto_version=5).negotiate(18)
+        except ReplicationError as error:
+            assert "protocol version 5 needs PostgreSQL 20, the server is 18: ask for 4" in str(error)
+        else:
+            raise AssertionError
+        """,
+    "stand-in server": """
+        from pgoutput.standin.replication.plugin_options import _check_proto_version
+
+        _check_proto_version(5, 20)
+        _check_proto_version(4, 18)
+        try:
+            _check_proto_version(5, 18)
+        except Exception as error:
+            assert "server only supports protocol 4 or lower" in str(error), error
+        else:
+            raise AssertionError
+        """,
+    "command line": """
+        from typer.testing import CliRunner
+        from pgoutput.cli.app import app
+
+        def output(*arguments):
+            done = CliRunner().invoke(app, list(arguments), input="")
+            assert done.exit_code == 0, done.output
+            return done.output
+
+        assert output("spec").startswith("Protocol version 4,")
+        assert output("spec", "--proto", "5").startswith("Protocol version 5,")
+        assert output("encode").startswith('{"proto_version":4')
+        assert output("encode", "--proto", "5").startswith('{"proto_version":5')
+        """,
+}
+
+
+@pytest.mark.parametrize("code", USES.values(), ids=USES)
+def test_the_default_is_the_newest_released_version(unreleased: Path, code: str) -> None:
+    run_python(unreleased, code)
