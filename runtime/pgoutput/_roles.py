@@ -151,16 +151,18 @@ def named_fields(
         meanings: Values by meaning of the field; None for a field that the message does not contain. A field
             that the version always sends, but whose meaning is not given, is zero or empty.
     """
+    kind, empty = _empty_fields(role, version)
+    return kind, empty | {_NAMES[kind][meaning]: value for meaning, value in meanings.items()}
+
+
+@cache
+def _empty_fields(role: str, version: int) -> tuple[type[Message], dict[str, Any]]:
+    """Return a message class, and by name the zero or empty values of the fields that are always sent."""
     candidates = (one for one in _protocols.VERSIONS[version].messages if one.role == role)
     layout = next(one for one in candidates if not any(field.element == "tuple" for field in one.fields))
-    kind = _protocols.CLASSES[layout.name]
-    values = {_NAMES[kind][meaning]: value for meaning, value in meanings.items()}
-    empty = {
-        field.name: _EMPTY[field.kind] if field.kind in _EMPTY else _first_member(field)
-        for field in layout.fields
-        if field.when is None and field.kind in (*_EMPTY, "enum")
-    }
-    return kind, empty | values
+    fields = (one for one in layout.fields if one.when is None and one.kind in (*_EMPTY, "enum"))
+    values = {one.name: _EMPTY[one.kind] if one.kind in _EMPTY else _first_member(one) for one in fields}
+    return _protocols.CLASSES[layout.name], values
 
 
 _EMPTY: Final[Mapping[str, Any]] = {
