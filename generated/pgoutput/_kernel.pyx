@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "15518b836e9d5403":
+if _protocols.KERNEL != "fa6086b3352e9ec3":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -2046,45 +2046,45 @@ cdef enum:
     _OF_ROLLBACK_TIME = 36
     _SLOTS = 37
 
-_SLOT_NAMES = (
-    "final_lsn",
-    "commit_time",
-    "xid",
-    "flags",
-    "lsn",
-    "prefix",
-    "prefix_size",
-    "content",
-    "content_size",
-    "commit_lsn",
-    "end_lsn",
-    "origin_lsn",
-    "name",
-    "name_size",
-    "oid",
-    "namespace",
-    "namespace_size",
-    "replica_identity",
-    "relation_oid",
-    "new",
-    "new_size",
-    "key",
-    "key_size",
-    "old",
-    "old_size",
-    "options",
-    "first_stream_segment",
-    "subxid",
-    "abort_lsn",
-    "abort_time",
-    "prepare_lsn",
-    "prepare_time",
-    "gid",
-    "gid_size",
-    "prepare_end_lsn",
-    "rollback_end_lsn",
-    "rollback_time",
-)
+cdef dict _SLOT_NUMBERS = {
+    "final_lsn": 0,
+    "commit_time": 1,
+    "xid": 2,
+    "flags": 3,
+    "lsn": 4,
+    "prefix": 5,
+    "prefix_size": 6,
+    "content": 7,
+    "content_size": 8,
+    "commit_lsn": 9,
+    "end_lsn": 10,
+    "origin_lsn": 11,
+    "name": 12,
+    "name_size": 13,
+    "oid": 14,
+    "namespace": 15,
+    "namespace_size": 16,
+    "replica_identity": 17,
+    "relation_oid": 18,
+    "new": 19,
+    "new_size": 20,
+    "key": 21,
+    "key_size": 22,
+    "old": 23,
+    "old_size": 24,
+    "options": 25,
+    "first_stream_segment": 26,
+    "subxid": 27,
+    "abort_lsn": 28,
+    "abort_time": 29,
+    "prepare_lsn": 30,
+    "prepare_time": 31,
+    "gid": 32,
+    "gid_size": 33,
+    "prepare_end_lsn": 34,
+    "rollback_end_lsn": 35,
+    "rollback_time": 36,
+}
 
 cdef class Index
 
@@ -2244,7 +2244,7 @@ cdef class Index:
         Returns:
             None if no message has it.
         """
-        cdef int slot = _SLOT_NAMES.index(name)
+        cdef int slot = _SLOT_NUMBERS[name]
         return None if self.slots[slot] is None else (self.slots[slot], self.slots[_SLOTS + slot])
 
 
@@ -3850,7 +3850,7 @@ def read_slices(Index index not None, str name, bint is_text):
     Raises:
         OverflowError: They have more than 2 GB together.
     """
-    cdef int slot = _SLOT_NAMES.index(name)
+    cdef int slot = _SLOT_NUMBERS[name]
     cdef Buffer valid = filled_buffer((index.rows + 7) // 8, 0)
     cdef Buffer offsets = filled_buffer(4 * index.rows + 4, 0)
     cdef Buffer values = new_buffer(0)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import _protocols, messages
+from pgoutput import _protocols
 from pgoutput._layout import Field
 from pgoutput.messages import Message, MessageFlag, TupleData
 
@@ -138,43 +138,3 @@ def tuples(message: Message) -> Iterator[tuple[str, TupleData]]:
             yield from ((f"{field.name}[{i}]", cells) for i, cells in enumerate(value))
         elif value is not None:
             yield field.name, value
-
-
-def named_fields(
-    role: str, version: int, meanings: Mapping[str, Any]
-) -> tuple[type[Message], dict[str, Any]]:
-    """Return the class of a protocol version's messages with a role, and the values of its fields by name.
-
-    Args:
-        role: The role. Of several messages with the role, the first without a list of rows is taken.
-        version: The protocol version.
-        meanings: Values by meaning of the field; None for a field that the message does not contain. A field
-            that the version always sends, but whose meaning is not given, is zero or empty.
-    """
-    candidates = (one for one in _protocols.VERSIONS[version].messages if one.role == role)
-    layout = next(one for one in candidates if not any(field.element == "tuple" for field in one.fields))
-    kind = _protocols.CLASSES[layout.name]
-    values = {_NAMES[kind][meaning]: value for meaning, value in meanings.items()}
-    empty = {
-        field.name: _EMPTY[field.kind] if field.kind in _EMPTY else _first_member(field)
-        for field in layout.fields
-        if field.when is None and field.kind in (*_EMPTY, "enum")
-    }
-    return kind, empty | values
-
-
-_EMPTY: Final[Mapping[str, Any]] = {
-    "integer": 0,
-    "flags": 0,
-    "bool": False,
-    "string": "",
-    "bytes": b"",
-    "rest": b"",
-    "list": (),
-    "tuple": (),
-}
-"""The zero or empty value of each kind of field, except enums."""
-
-
-def _first_member(field: Field) -> Any:
-    return getattr(messages, field.type)(next(iter(field.values)))

@@ -70,6 +70,8 @@ class TupleLocations(NamedTuple):
     """For each tuple, the index of its first cell among all cells of the batch."""
     versions: Numbers
     """For each tuple, the number of its relation's schema version; -1 if the relation is unknown."""
+    widths: Numbers
+    """For each tuple, its number of cells; -1 if the tuples of its message differ."""
 
 
 class MessageIndex(ABC):
@@ -123,25 +125,35 @@ class MessageIndex(ABC):
     def count(self, name: str) -> Numbers:
         """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
 
-    def meaning(self, meaning: str, rows: Numbers | None = None) -> FieldValues:
-        """Return the fixed-width field with a meaning, such as `relation` or `subxid`.
+    def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
+        """Return the values of the fixed-width field with a meaning, such as `relation` or `subxid`.
+
+        The value is undefined for a message without such a field.
 
         Args:
             meaning: The meaning.
             rows: Rows of the messages to return; None for all messages of the batch.
         """
+        values: Numbers = self._meaning(meaning, rows, 0)
+        return values
+
+    def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
+        """Return for each message in `rows` whether the message has a fixed-width field with a meaning."""
+        present: Mask = self._meaning(meaning, rows, 1)
+        return present
+
+    def _meaning(self, meaning: str, rows: Numbers | None, part: int) -> Any:
+        """Return part 0 (`values`) or part 1 (`present`) of the `FieldValues` of the field with a meaning."""
         (name, _), *others = _fields_by_meaning(meaning)
-        field = self.field(name)
-        if others and rows is None:
-            rows = np.arange(len(self))
-        if rows is None:
-            return field
-        values, present = field.values[rows], field.present[rows]
+        whole = self.field(name)[part]
+        if rows is None and not others:
+            return whole
+        rows = np.arange(len(self)) if rows is None else rows
+        selected = whole[rows]
         for name, has_field in others:
             if (other := has_field[self.tags[rows]]).any():
-                field = self.field(name)
-                values[other], present[other] = field.values[rows[other]], field.present[rows[other]]
-        return FieldValues(values, present)
+                selected[other] = self.field(name)[part][rows[other]]
+        return selected
 
     def tuples(self, meaning: str) -> MessageTuples | None:
         """Return where the tuples with a meaning are; None if no message of the batch has one.
@@ -175,19 +187,19 @@ class MessageIndex(ABC):
         """
         tuples = self.tuples(meaning)
         if tuples is None:
-            return TupleLocations(*np.empty((3, 0), np.int64))
-        found = self._find_first_tuples(tuples.first, keys, versions)
-        if tuples.counts is None:
-            return found
-        counts = tuples.counts[found.rows]
-        rows, first, versions = (np.repeat(numbers, counts) for numbers in found)
-        return TupleLocations(rows, first + tuples.widths[rows] * ordinals(rows), versions)
+            return TupleLocations(*np.empty((4, 0), np.int64))
+        rows, first, versions = self._find_first_tuples(tuples.first, keys, versions)
+        if tuples.counts is not None:
+            counts = tuples.counts[rows]
+            rows, first, versions = (np.repeat(numbers, counts) for numbers in (rows, first, versions))
+            first += tuples.widths[rows] * ordinals(rows)
+        return TupleLocations(rows, first, versions, tuples.widths[rows])
 
-    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where the first tuple of each message is, and the schema version of this tuple."""
+    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
+        """Return row, first cell and schema version of each message's first tuple, as TupleLocations has."""
         rows = np.flatnonzero(first >= 0)
-        oids = self.meaning("relation", rows).values
-        return TupleLocations(rows, first[rows], latest_versions(keys, versions, oids, rows + 1))
+        oids = self.meaning("relation", rows)
+        return rows, first[rows], latest_versions(keys, versions, oids, rows + 1)
 
     @abstractmethod
     def cells(self, numbers: Numbers) -> list[Cell]:

@@ -24,7 +24,6 @@ from pgoutput._index.base import (
     FieldValues,
     MessageIndex,
     PartialArray,
-    TupleLocations,
     without_traceback,
 )
 from pgoutput._protocols import CELLS
@@ -143,10 +142,10 @@ class KernelIndex(MessageIndex):
         """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
         return self.field(f"{name}_count").values
 
-    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where the first tuple of each message is, and the schema version of this tuple."""
-        oids = self.meaning("relation").values
-        return TupleLocations(*map(_numbers, _kernel.find_tuples(first, oids, keys, versions)))
+    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
+        """Return row, first cell and schema version of each message's first tuple, as TupleLocations has."""
+        found = _kernel.find_tuples(first, self.meaning("relation"), keys, versions)
+        return tuple(map(_numbers, found))
 
     def cells(self, numbers: Numbers) -> list[Cell]:
         """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -11,10 +12,9 @@ import pyarrow as pa
 from pgoutput import _protocols
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index.base import FieldValues, MessageIndex, PartialArray, without_traceback
-from pgoutput._layout import Field
 from pgoutput._protocols import CELLS
 from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message, TupleData
+from pgoutput.messages import Cell, Message
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import Unchanged, is_utf8
 
@@ -26,10 +26,12 @@ _KINDS: Final = {
     bytes: CELLS["binary"].code,
 }
 _TUPLES: Final = {
-    _protocols.CLASSES[message.name]: [field for field in message.members if field.holds_tuples]
+    _protocols.CLASSES[message.name]: [
+        (field.name, field.kind == "list") for field in message.members if field.holds_tuples
+    ]
     for message in _protocols.ALL_VERSIONS.messages
 }
-"""The fields of each message class that are tuples or lists of tuples, in the order of the wire."""
+"""For each message class, name of each field that is a tuple or list of tuples, and whether it is a list."""
 
 
 class PureIndex(MessageIndex):
@@ -76,22 +78,22 @@ class PureIndex(MessageIndex):
 
     def _add(self, row: int, message: Message) -> None:
         self._rows.setdefault(type(message), []).append(row)
-        for field in _TUPLES[type(message)]:
-            value = getattr(message, field.name)
-            if value is not None:
-                self._add_tuples(row, field, value if field.kind == "list" else (value,))
-
-    def _add_tuples(self, row: int, field: Field, tuples: tuple[TupleData, ...]) -> None:
-        name, rows = field.name, len(self.data)
-        if name not in self._first:
-            self._first[name] = np.full(rows, -1, np.int64)
-            self._width[name], self._count[name] = np.zeros((2, rows), np.int64)
-        widths = {len(cells) for cells in tuples} or {0}
-        self._first[name][row] = len(self._cells)
-        self._width[name][row] = widths.pop() if len(widths) == 1 else -1
-        self._count[name][row] = len(tuples)
-        for cells in tuples:
-            self._cells.extend(cells)
+        for name, is_list in _TUPLES[type(message)]:
+            value = getattr(message, name)
+            if value is None:
+                continue
+            if name not in self._first:
+                self._first[name] = np.full(len(self.data), -1, np.int64)
+                self._width[name], self._count[name] = np.zeros((2, len(self.data)), np.int64)
+            self._first[name][row] = len(self._cells)
+            if is_list:
+                widths = {len(cells) for cells in value} or {0}
+                self._width[name][row] = widths.pop() if len(widths) == 1 else -1
+                self._count[name][row] = len(value)
+                self._cells.extend(chain.from_iterable(value))
+            else:
+                self._width[name][row] = len(value)
+                self._cells.extend(value)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols, _roles, envelope
+from pgoutput import _protocols, envelope
+from pgoutput._build import blueprint
 from pgoutput._layout import Field, sides
 from pgoutput.columns.assembly import IntegerArray, Integers, MessagePart, join_parts
 from pgoutput.columns.cells import Cells, bytes_part, cells_part, common_length
@@ -68,8 +69,9 @@ def encode_role(role: str, proto_version: int, **meanings: FieldColumn | None) -
         TypeError: A column has a type that cannot be encoded.
         ValueError: The columns have different lengths.
     """
-    kind, fields = _roles.named_fields(role, proto_version, meanings)
-    return encode_batch(kind, proto_version, **fields)
+    kind, neutral, names = blueprint(role, proto_version)
+    given = {names[meaning]: column for meaning, column in meanings.items() if meaning in names}
+    return encode_batch(kind, proto_version, **{**neutral, **given})
 
 
 def encode_batch(

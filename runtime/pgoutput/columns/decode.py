@@ -206,8 +206,8 @@ class ColumnDecoder:
             meaning: known.versions.find_tuples(index, meaning) for meaning in RelationTuples._fields[1:]
         }
         errors = dict(index.errors)
-        for meaning, tuples in found.items():
-            errors.update(_first_misfit(index, known, meaning, tuples))
+        for tuples in found.values():
+            errors.update(_first_misfit(index, known, tuples))
         return index, known, found, errors
 
 
@@ -215,13 +215,10 @@ _IS_TRUNCATE: Final = tag_mask("truncate")
 
 
 def _first_misfit(
-    index: MessageIndex, known: BatchVersions[Relation], meaning: str, tuples: TupleLocations
+    index: MessageIndex, known: BatchVersions[Relation], tuples: TupleLocations
 ) -> dict[int, DecodeError]:
     """Return row and error of the first tuple that does not fit its relation, as a dict; {} if none."""
-    located = index.tuples(meaning)
-    if located is None:
-        return {}
-    wrong = known.widths[tuples.versions] != located.widths[tuples.rows]
+    wrong = known.widths[tuples.versions] != tuples.widths
     if not wrong.any():
         return {}
     row, version = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.versions))
@@ -257,17 +254,17 @@ def _relations(
     for version in sorted(first_rows, key=first_rows.__getitem__):
         relation = relations[version]
         selected = (_take(tuples, groups[version].get(name, _NOTHING)) for name, tuples in found.items())
-        yield RelationTuples(relation, *(Tuples(index, relation, rows, first) for rows, first, _ in selected))
+        yield RelationTuples(relation, *(Tuples(index, relation, *located) for located in selected))
 
 
 _NOTHING: Final = np.empty(0, np.int64)
 
 
-def _take(tuples: TupleLocations, indices: Numbers) -> TupleLocations:
-    """Return the locations of the tuples at these ascending indices."""
+def _take(tuples: TupleLocations, indices: Numbers) -> tuple[Numbers, Numbers]:
+    """Return rows and first cells of the tuples at these ascending indices."""
     if len(indices) == len(tuples.rows):
-        return tuples
-    return TupleLocations(*(part[indices] for part in tuples))
+        return tuples.rows, tuples.first
+    return tuples.rows[indices], tuples.first[indices]
 
 
 def _groups(numbers: Numbers) -> list[Numbers]:

@@ -113,9 +113,8 @@ class CommitTracker:
         """
         if not len(self._rolled_back):
             return rows
-        xids, present = index.meaning("subxid", rows)
-        keys = commits.parts[commit[rows]] << 32 | xids
-        return rows[~(present & np.isin(keys, self._rolled_back))]
+        keys = commits.parts[commit[rows]] << 32 | index.meaning("subxid", rows)
+        return rows[~(index.has_meaning("subxid", rows) & np.isin(keys, self._rolled_back))]
 
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
         """Return the commit of the messages after each border; `wanted` is false if no transaction is open.
@@ -126,11 +125,11 @@ class CommitTracker:
             positions: Positions of the borders; -1 in the keyframe.
         """
         tags = index.tags[rows]
-        xids = index.meaning("xid", rows).values
+        xids = index.meaning("xid", rows)
         begins = np.where(_OPENS[tags], positions, _NEVER)
         continued = begins < 0  # opened again by the keyframe
         if (streams := _OPENS_BLOCK[tags]).any():
-            continued |= streams & (index.meaning("first_block", rows).values == 0)
+            continued |= streams & (index.meaning("first_block", rows) == 0)
         for border in np.flatnonzero(streams | continued).tolist():
             xid = int(xids[border])
             if continued[border]:
@@ -142,7 +141,7 @@ class CommitTracker:
         commits = self._commits.take(np.where(is_part, found, -1))
         if self._whole:
             whole = ~is_part & _BEGINS[tags]
-            lsns, times = (index.meaning(meaning, rows).values for meaning in ("lsn", "time"))
+            lsns, times = (index.meaning(meaning, rows) for meaning in ("lsn", "time"))
             columns: Iterator[Any] = zip(commits, (whole, xids, lsns, times, commits.parts), strict=True)
             commits = CommitColumns(*(np.where(whole, own, part) for part, own in columns))
         return commits

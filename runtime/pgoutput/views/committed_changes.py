@@ -117,10 +117,11 @@ def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]
         index: The messages.
         rows: Rows of changes.
     """
-    oids = index.meaning("relation", rows).values
+    oids = index.meaning("relation", rows)
     new = index.tuples("new")
     counts = None if new is None or new.counts is None else new.counts[rows]
-    truncates = _IS_TRUNCATE[index.tags[rows]]
+    tags = index.tags[rows]
+    truncates = np.logical_or.reduce([tags == tag for tag in _TRUNCATES])
     if not truncates.any():
         return (rows, oids) if counts is None else (np.repeat(rows, counts), np.repeat(oids, counts))
     if counts is None:
@@ -160,4 +161,4 @@ def _row(found: tuple[int, DecodeError]) -> int:
 
 IS_CHANGE: Final = tag_mask(*_roles.CHANGES)
 """For each of the 256 possible first bytes, whether the message changes rows."""
-_IS_TRUNCATE: Final = tag_mask("truncate")
+_TRUNCATES: Final = sorted(_roles.tags("truncate"))

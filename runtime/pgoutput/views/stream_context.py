@@ -235,7 +235,7 @@ class UnorderedDecoder:
         context = self._context
         unexpected = np.flatnonzero(_IS_BLOCK_BORDER[tags] & ~context.is_block_border(ranks)).tolist()
         rows = np.flatnonzero(_IS_RELATION[tags])
-        numbers = context.versions.find(index.meaning("oid", rows).values, ranks[rows] + 1).tolist()
+        numbers = context.versions.find(index.meaning("oid", rows), ranks[rows] + 1).tolist()
         for row, number, message in zip(rows.tolist(), numbers, index.messages(rows.tolist()), strict=True):
             if number < 0 or context.relations[number] != msgspec.structs.replace(message, xid=None):
                 unexpected.append(row)
