@@ -14,6 +14,7 @@ import msgspec
 
 from pgoutput import _protocols, messages
 from pgoutput._layout import Field, sides
+from pgoutput._layout import Message as Layout
 from pgoutput._offsets import layout_of
 from pgoutput._roles import classes
 from pgoutput.messages import Message
@@ -46,12 +47,7 @@ def builder(role: str, proto_version: int) -> Callable[..., Message]:
     Raises:
         LookupError: The protocol version has no message with this role.
     """
-    for kind in classes(role):
-        layout = layout_of(kind, proto_version)
-        if layout is not None:
-            break
-    else:
-        raise LookupError(f"protocol version {proto_version} has no message with the role {role}")
+    kind, layout = class_of(role, proto_version)
     neutral = _neutral_values(layout.fields)
     defaults = [neutral.get(name) for name in kind.__struct_fields__]
     slots = {field.means or field.name: kind.__struct_fields__.index(field.name) for field in layout.members}
@@ -66,6 +62,21 @@ def builder(role: str, proto_version: int) -> Callable[..., Message]:
         return message if fit is None else _apply(message, fit)
 
     return make
+
+
+def class_of(role: str, proto_version: int) -> tuple[type[Message], Layout]:
+    """Return class and layout of a protocol version's messages with a role.
+
+    Of several classes, the first one without a list of rows is returned.
+
+    Raises:
+        LookupError: The protocol version has no such message.
+    """
+    for kind in classes(role):
+        layout = layout_of(kind, proto_version)
+        if layout is not None and not any(field.element == "tuple" for field in layout.fields):
+            return kind, layout
+    raise LookupError(f"protocol version {proto_version} has no message with the role {role}")
 
 
 def fitted(message: Message, proto_version: int) -> Message:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import _protocols, messages
+from pgoutput import _protocols
 from pgoutput._layout import Field
 from pgoutput.messages import Message, MessageFlag, TupleData
 
@@ -138,45 +138,3 @@ def tuples(message: Message) -> Iterator[tuple[str, TupleData]]:
             yield from ((f"{field.name}[{i}]", cells) for i, cells in enumerate(value))
         elif value is not None:
             yield field.name, value
-
-
-def named_fields(
-    role: str, version: int, meanings: Mapping[str, Any]
-) -> tuple[type[Message], dict[str, Any]]:
-    """Return the class of a protocol version's messages with a role, and the values of its fields by name.
-
-    Args:
-        role: The role. Of several messages with the role, the first without a list of rows is taken.
-        version: The protocol version.
-        meanings: Values by meaning of the field; None for a field that the message does not contain. A field
-            that the version always sends, but whose meaning is not given, is zero or empty.
-    """
-    kind, empty = _empty_fields(role, version)
-    return kind, empty | {_NAMES[kind][meaning]: value for meaning, value in meanings.items()}
-
-
-@cache
-def _empty_fields(role: str, version: int) -> tuple[type[Message], dict[str, Any]]:
-    """Return a message class, and by name the zero or empty values of the fields that are always sent."""
-    candidates = (one for one in _protocols.VERSIONS[version].messages if one.role == role)
-    layout = next(one for one in candidates if not any(field.element == "tuple" for field in one.fields))
-    fields = (one for one in layout.fields if one.when is None and one.kind in (*_EMPTY, "enum"))
-    values = {one.name: _EMPTY[one.kind] if one.kind in _EMPTY else _first_member(one) for one in fields}
-    return _protocols.CLASSES[layout.name], values
-
-
-_EMPTY: Final[Mapping[str, Any]] = {
-    "integer": 0,
-    "flags": 0,
-    "bool": False,
-    "string": "",
-    "bytes": b"",
-    "rest": b"",
-    "list": (),
-    "tuple": (),
-}
-"""The zero or empty value of each kind of field, except enums."""
-
-
-def _first_member(field: Field) -> Any:
-    return getattr(messages, field.type)(next(iter(field.values)))
