@@ -35,9 +35,11 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) + 1 : 8)))
 PYTEST := .venv/bin/python -m pytest -q -n $(WORKERS) --dist loadscope
 
-# The tests that find most mistakes in the time they take.
-QUICK_TESTS := tests/check tests/codec tests/codegen/test_generated_files.py tests/codegen/test_spec_readme.py tests/recording/test_sessions.py \
-    tests/values/test_arbitrary_input.py tests/values/test_to_binary.py tests/views/test_changes.py
+# The tests that find most mistakes in the time they take, without those marked slow.
+QUICK_TESTS := $(addprefix tests/,check/test_faults.py check/test_rules.py columns/test_envelopes.py replica/test_schema_changes.py \
+    $(addprefix codec/test_,cases.py errors.py jsonlines.py kernel.py misuse.py properties.py replay.py stream.py) \
+    codegen/test_generated_files.py codegen/test_spec_readme.py recording/test_sessions.py standin/test_protocol.py \
+    synth/test_text_format.py values/test_arbitrary_input.py values/test_to_binary.py views/test_changes.py)
 
 CRASH = .venv/bin/python -m tests.crash.run --kills 50 --restarts 10 --seed $(or $(SEED),0)
 
@@ -63,7 +65,7 @@ quick: $(READY) ## Check lint, types and generated code, and run the tests that 
 	@.venv/bin/python -m ruff format --check --quiet
 	@.venv/bin/python -m codegen --check
 	@.venv/bin/python -m mypy --no-error-summary & types=$$!; trap 'kill $$types 2>/dev/null' EXIT; \
-	$(PYTEST) --hypothesis-profile=quick $(QUICK_TESTS); tests=$$?; \
+	$(PYTEST) -m "not nightly and not slow" --hypothesis-profile=quick $(QUICK_TESTS); tests=$$?; \
 	wait $$types && exit $$tests
 
 test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is easiest to debug

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pgoutput.cli import main
-from tests import effort, java, leftovers
+from tests import effort, java, leftovers, temporary
 
 effort.register_profiles()
 
@@ -24,6 +24,7 @@ def pytest_configure() -> None:
     # Ended by a signal, pytest must still leave the fixtures: they end servers, Java and other processes.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+    temporary.use_memory()
     leftovers.watch()
     java.set_options()
 

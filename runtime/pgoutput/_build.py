@@ -6,7 +6,7 @@ fields the version requires.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -14,7 +14,6 @@ import msgspec
 
 from pgoutput import _protocols, messages
 from pgoutput._layout import Field, sides
-from pgoutput._layout import Message as Layout
 from pgoutput._offsets import layout_of
 from pgoutput._roles import classes
 from pgoutput.messages import Message
@@ -47,10 +46,9 @@ def builder(role: str, proto_version: int) -> Callable[..., Message]:
     Raises:
         LookupError: The protocol version has no message with this role.
     """
-    kind, layout = class_of(role, proto_version)
-    neutral = _neutral_values(layout.fields)
+    kind, neutral, names = blueprint(role, proto_version)
     defaults = [neutral.get(name) for name in kind.__struct_fields__]
-    slots = {field.means or field.name: kind.__struct_fields__.index(field.name) for field in layout.members}
+    slots = {meaning: kind.__struct_fields__.index(name) for meaning, name in names.items()}
     fit = _fit_of(kind, proto_version)
 
     def make(**values: Any) -> Message:
@@ -64,18 +62,29 @@ def builder(role: str, proto_version: int) -> Callable[..., Message]:
     return make
 
 
-def class_of(role: str, proto_version: int) -> tuple[type[Message], Layout]:
-    """Return class and layout of a protocol version's messages with a role.
+class Blueprint(NamedTuple):
+    """How the messages with a role are built in a protocol version."""
 
-    Of several classes, the first one without a list of rows is returned.
+    kind: type[Message]
+    """Class of the messages: the first with the role that has no list of rows."""
+    neutral: Mapping[str, Any]
+    """Neutral values of the fields that every message has, by name."""
+    names: Mapping[str, str]
+    """Names of all fields, by meaning; by name for fields without a meaning."""
+
+
+@cache
+def blueprint(role: str, proto_version: int) -> Blueprint:
+    """Return how the messages with a role are built in a protocol version.
 
     Raises:
-        LookupError: The protocol version has no such message.
+        LookupError: The protocol version has no message with this role.
     """
     for kind in classes(role):
         layout = layout_of(kind, proto_version)
         if layout is not None and not any(field.element == "tuple" for field in layout.fields):
-            return kind, layout
+            names = {field.means or field.name: field.name for field in layout.members}
+            return Blueprint(kind, _neutral_values(layout.fields), names)
     raise LookupError(f"protocol version {proto_version} has no message with the role {role}")
 
 
@@ -87,15 +96,6 @@ def fitted(message: Message, proto_version: int) -> Message:
     """
     fit = _fit_of(type(message), proto_version)
     return message if fit is None else _apply(message, fit)
-
-
-def neutral_bytes(field: Field) -> bytes:
-    """Return the bytes of a field with its neutral value: 0, empty, or the first value of an enum."""
-    if field.literal is not None:
-        return field.literal.to_bytes(field.size)
-    if field.kind == "enum":
-        return next(iter(field.values)).encode()
-    return b"\0" if field.kind == "string" else (field.tag or "").encode() + bytes(field.size)
 
 
 class _Fit(NamedTuple):

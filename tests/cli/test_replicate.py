@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from pgoutput import messages as m
 from pgoutput.cli import replication
 from pgoutput.recording import record_capture_file
 from pgoutput.spark import replica_tables
+from tests.cli.one_process import CommandProcess
 from tests.recording.recordings import PARALLEL, record, wrapped, write
 from tests.recording.test_damage import rewrite
 from tests.truth import CAPTURES, equals_typed, true_tables
@@ -26,7 +29,11 @@ pytestmark = pytest.mark.spark
 PATIENCE = 300
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+Replicate: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command in a new process, whose output includes what Java prints when the process ends."""
     return subprocess.run(
         [sys.executable, "-m", "pgoutput.cli", "replicate", *map(str, arguments)],
         capture_output=True,
@@ -36,14 +43,23 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
+def replicate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicate]:
+    """A function that runs the command in a process that all tests share, with one Java."""
+    with CommandProcess(tmp_path_factory.mktemp("output"), PATIENCE) as process:
+        yield lambda *arguments: process.run("replicate", *map(str, arguments))
+
+
+@pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "pg18"
     record_capture_file(CAPTURES / "pg18_p4_par_2pc.jsonl.gz", folder, segment_bytes=20_000)
     return folder
 
 
-def test_replicate_writes_the_tables_and_prints_totals(recording: Path, tmp_path: Path) -> None:
-    done = run("--segments", recording, "--target", tmp_path / "lake")
+def test_replicate_writes_the_tables_and_prints_totals(
+    replicate: Replicate, recording: Path, tmp_path: Path
+) -> None:
+    done = replicate_alone("--segments", recording, "--target", tmp_path / "lake")
     assert done.returncode == 0
     altered = [line.partition(" since LSN ")[0] for line in done.stderr.splitlines()]
     assert altered == [f"app.{name} may differ from its source" for name in ("strm", "evo")]
@@ -57,17 +73,17 @@ def test_replicate_writes_the_tables_and_prints_totals(recording: Path, tmp_path
         if table.oid in places:
             assert equals_typed(table, DeltaTable(places[table.oid].place).to_pyarrow_table()), table.name
     assert len(places) > 30
-    again = run("--segments", recording, "--target", tmp_path / "lake")
+    again = replicate("--segments", recording, "--target", tmp_path / "lake")
     assert (again.returncode, again.stdout) == (0, "")
     assert again.stderr == "Nothing new was recorded since the last run.\n"
-    other = run("--segments", recording, "--target", tmp_path / "lake", "--history")
+    other = replicate("--segments", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
     said = f"pgoutput: {tmp_path}/lake: the target holds tables. Write history to another target\n"
     assert other.stderr == said
 
 
-def test_errors_are_one_line(recording: Path, tmp_path: Path) -> None:
-    none = run("--segments", tmp_path / "none", "--target", tmp_path / "lake")
+def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Path) -> None:
+    none = replicate("--segments", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
         f"pgoutput: {tmp_path}/none: no segments are here; `pgoutput record` writes them"
@@ -75,7 +91,7 @@ def test_errors_are_one_line(recording: Path, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "mine").write_text("")
-    other = run("--segments", recording, "--target", taken)
+    other = replicate("--segments", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [
         f"pgoutput: {taken}: the target has no owner and is not empty: it contains mine"
@@ -100,18 +116,18 @@ def rows(target: Path, oid: int) -> list[tuple[int, str]]:
     return sorted((row["k"], row["v"]) for row in found)
 
 
-def test_a_table_that_fails_is_retried_by_the_next_run(tmp_path: Path) -> None:
+def test_a_table_that_fails_is_retried_by_the_next_run(replicate: Replicate, tmp_path: Path) -> None:
     """The failing run writes the other table; the next run applies all missed changes to the failed table."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     place = "--segments", folder, "--target", target
     send(folder, *(m.Insert(oid, ("1", "one")) for oid in (1, 2)))
-    assert run(*place).returncode == 0
+    assert replicate(*place).returncode == 0
     table = target / "public.b"
     kept = table.rename(tmp_path / "kept")
     table.write_text("not a folder")
     send(folder, *(m.Update(oid, ("1", "two")) for oid in (1, 2)))
-    done = run(*place)
+    done = replicate(*place)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("public.b failed, and the next run retries it: ")
@@ -121,25 +137,25 @@ def test_a_table_that_fails_is_retried_by_the_next_run(tmp_path: Path) -> None:
     table.unlink()
     kept.rename(table)
     send(folder, m.Update(2, ("1", "three")), m.Insert(2, ("2", "two")))
-    done = run(*place)
+    done = replicate(*place)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split() for line in done.stdout.splitlines() if "public" in line] == [["public.b", "1", "2"]]
     assert (rows(target, 1), rows(target, 2)) == ([(1, "two")], [(1, "three"), (2, "two")])
     assert [one.error for one in replica_tables(target).values()] == ["", ""]
 
 
-def test_a_recording_that_was_begun_anew_is_refused(tmp_path: Path) -> None:
+def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_path: Path) -> None:
     """A new recording in the old folder has another UUID; the target of the old recording is not changed."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
     send(folder, m.Insert(1, ("1", "old")))
-    assert run("--segments", folder, "--target", target).returncode == 0
+    assert replicate("--segments", folder, "--target", target).returncode == 0
     folder.rename(tmp_path / "old")
     folder.mkdir()
     other = msgspec.structs.replace(PARALLEL, recording="another")
     messages = [RELATIONS[0], m.Begin(100, 1, 7), m.Insert(1, ("1", "new")), m.Commit(100, 110, 0)]
     write(folder, other, wrapped(*messages, lsn=100), cut=1)
-    refused = run("--segments", folder, "--target", target)
+    refused = replicate("--segments", folder, "--target", target)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
         f"pgoutput: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
@@ -148,7 +164,7 @@ def test_a_recording_that_was_begun_anew_is_refused(tmp_path: Path) -> None:
     assert rows(target, 1) == [(1, "old")]
 
 
-def test_incomplete_tables_are_reported_on_every_run(tmp_path: Path) -> None:
+def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_path: Path) -> None:
     """With --strict, an incomplete table makes the command fail before it writes to the target."""
     folder, target = tmp_path / "recording", tmp_path / "lake"
     folder.mkdir()
@@ -157,28 +173,28 @@ def test_incomplete_tables_are_reported_on_every_run(tmp_path: Path) -> None:
     (segment,) = folder.iterdir()
     rewrite(segment, incomplete=[lacks])
     said = "public.b is incomplete: added to p at 0/5"
-    strict = run("--segments", folder, "--target", target, "--strict")
+    strict = replicate("--segments", folder, "--target", target, "--strict")
     assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
     assert strict.stderr.splitlines() == [
         said,
         f"pgoutput: {folder}: the recording lacks rows of tables. "
         "Leave out --strict to replicate what it has, or record anew with a snapshot",
     ]
-    first = run("--segments", folder, "--target", target)
+    first = replicate("--segments", folder, "--target", target)
     assert (first.returncode, first.stderr.splitlines()[0]) == (0, said)
     assert first.stderr.splitlines()[1:] == [
         "public.b may differ from its source since LSN 0/64: added to p at 0/5"
     ]
-    again = run("--segments", folder, "--target", target)
+    again = replicate("--segments", folder, "--target", target)
     assert again.stderr.splitlines() == [said, "Nothing new was recorded since the last run."]
     (difference,) = replica_tables(target)[2].may_differ
     assert (difference.lsn, difference.reason) == (100, lacks["reason"])
 
 
-def test_a_filesystem_that_spark_lacks(recording: Path) -> None:
-    done = run("--segments", recording, "--target", "mock://bucket/lake")
+def test_a_filesystem_that_spark_lacks(replicate: Replicate, recording: Path) -> None:
+    done = replicate_alone("--segments", recording, "--target", "mock://bucket/lake")
     assert (done.returncode, done.stderr) == (2, 'pgoutput: No FileSystem for scheme "mock"\n')
-    unknown = run("--segments", recording, "--target", "nosuch://bucket/lake")
+    unknown = replicate("--segments", recording, "--target", "nosuch://bucket/lake")
     assert unknown.returncode == 2
     (line,) = unknown.stderr.splitlines()
     assert line.startswith("pgoutput: nosuch://bucket/lake: ")

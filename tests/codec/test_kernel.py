@@ -274,6 +274,7 @@ def test_a_subclass_with_the_same_name_is_refused() -> None:
         assert_same(codec, "encode", m.Relation(1, "", "t", m.ReplicaIdentity.FULL, (column,)))
 
 
+@pytest.mark.slow
 def test_the_kernel_leaks_no_memory_or_references() -> None:
     rows = ("text", "é", "\udcff", "t", "", b"raw", None, UNCHANGED, "x" * 3000)
     good: list[Message] = [case.message for case in CASES if 4 in case.versions]

@@ -203,7 +203,7 @@ def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecC
     add_unreleased_version(spec)
     spec.replace("released: false", "released: true")
     out = spec.folder.parent / "out"
-    assert run("--spec", spec.folder, "--out", out).code == 0
+    assert run("--release", "--spec", spec.folder, "--out", out).code == 0
     spec.replace("value: x, versions: 5+", "value: y, versions: 5+")
     assert run("--spec", spec.folder, "--out", out).err == (
         "released-field-changed: v5 is released: Relation.replica_identity"

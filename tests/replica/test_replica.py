@@ -17,6 +17,11 @@ from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, different_tables, rescued_last, row_texts
 from tests.truth import equals_typed, true_tables
 
+CAPTURES = (
+    *("pg10_p1", "pg14_p2_stream", "pg16_p1", "pg16_p4_par_2pc", "pg18_p4_par_2pc"),
+    "pg18_ws_p3_2pc_stream",
+)
+
 
 def table_of(target: Path, oid: int = 1) -> DeltaTable:
     return DeltaTable(replica_tables(target)[oid].place)
@@ -34,10 +39,13 @@ def server() -> SimulatedServer:
     return SimulatedServer(1, "t", {"k": "int4", "v": "text", "w": "text"}, keys=1)
 
 
-@pytest.mark.parametrize("rows", [3, 100_000])
 @pytest.mark.parametrize(
-    "name",
-    ["pg10_p1", "pg14_p2_stream", "pg16_p1", "pg16_p4_par_2pc", "pg18_p4_par_2pc", "pg18_ws_p3_2pc_stream"],
+    ("name", "rows"),
+    [
+        *((name, 100_000) for name in CAPTURES),
+        ("pg18_p4_par_2pc", 3),
+        *(pytest.param(name, 3, marks=pytest.mark.nightly) for name in CAPTURES if name != "pg18_p4_par_2pc"),
+    ],
 )
 def test_replicas_equal_the_servers_tables(name: str, rows: int, tmp_path: Path) -> None:
     changes = captured_changes(tmp_path / "recording", name, cut=50)

@@ -26,6 +26,7 @@ from pgoutput.stream import encode_for
 from pgoutput.views import CHANGE, ChangesView, MessagesView, plan_changes, plan_messages, read
 from tests.codec import corpus
 from tests.recording.conftest import Recorded, recorded
+from tests.views.rows import changes, in_order
 
 __all__ = ["recorded"]
 
@@ -321,8 +322,10 @@ def test_micro_batches_are_decoded_with_the_stored_messages_as_context(
 
 
 CONNECT = """
+import sys
+
 import pyarrow as pa
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pgoutput.spark import decode
 from tests.codec import corpus
@@ -339,14 +342,38 @@ try:
     decode(df, "value", streaming="on", mode="FAILFAST", **options).collect()
 except PythonException as error:
     print("DecodeError: the message at" in str(error))
+
+recording, work = sys.argv[1:]
+spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+print(spark.read.format("pgoutput").load(recording).count())
+stream = spark.readStream.format("pgoutput").load(recording).coalesce(1)
+to_files = stream.writeStream.format("parquet").trigger(availableNow=True)
+query = to_files.start(work + "/out", checkpointLocation=work + "/checkpoint")
+print(query.awaitTermination(200), query.exception())
+try:
+    spark.read.format("pgoutput").option("view", "tables").load(recording).collect()
+except PySparkException as error:
+    print("the option view is one of" in str(error))
 spark.stop()
 """
 
 
-def test_decode_works_with_spark_connect(session: SparkSession) -> None:
+def test_decode_and_the_data_source_work_with_spark_connect(
+    session: SparkSession, recorded: Recorded, tmp_path: Path
+) -> None:
     """`decode` runs in another process, which inherits this session's environment variables to find Java."""
     samples = corpus.read("pg18_p4_par_msg")[2]
     inserts = sum(isinstance(sample.message, m.Insert) for sample in samples)
-    done = subprocess.run([sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=300)
-    expected = f"pyspark.sql.connect.dataframe {inserts}\n{len(samples)}\nTrue\n"
-    assert done.stdout == expected, done.stderr[-3000:]
+    folder = recorded("pg18_p4_par_msg", 151)
+    command = [sys.executable, "-c", CONNECT, str(folder), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    expected = in_order(changes(folder))
+    assert done.stdout.splitlines() == [
+        *(f"pyspark.sql.connect.dataframe {inserts}", f"{len(samples)}", "True"),
+        *(f"{len(expected)}", "True None", "True"),
+    ], done.stderr[-3000:]
+    (written,) = (tmp_path / "out").glob("*.parquet")
+    found = in_order(parquet.ParquetFile(written).read().to_pylist())
+    # Parquet readers return the time in UTC, without a time zone.
+    times = [row["commit_time"].replace(tzinfo=None) for row in expected]
+    assert found == [row | {"commit_time": time} for row, time in zip(expected, times, strict=True)]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import java
+
 pytestmark = pytest.mark.spark
 
 SCRIPT = """\
@@ -37,7 +39,9 @@ def test_a_machine_without_java_uses_the_one_from_pypi(tmp_path: Path, environme
             link = commands / command.name
             if not link.is_symlink() and not command.name.startswith("java"):
                 link.symlink_to(command)
-    environment |= {"PATH": str(commands), "HOME": str(tmp_path)}
+    java.set_options()
+    options = {"SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"]}
+    environment = environment | options | {"PATH": str(commands), "HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT],
         env=environment,

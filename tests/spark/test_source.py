@@ -1,7 +1,8 @@
 """The data source returns the rows of the views, in batch and in streaming, in every kind of Spark session.
 
-The tests run with classic Spark in this process, and again in other processes: with Spark Connect, and with a
-local cluster, whose executors are separate processes.
+The tests run with classic Spark in this process. `make nightly` runs them again in other processes: with
+Spark Connect, and with a local cluster, whose executors are separate processes. In `make test`,
+`tests.spark.test_decode` reads the data source with Spark Connect.
 """
 
 from __future__ import annotations
@@ -326,25 +327,13 @@ def test_a_checkpoint_of_another_recording_is_refused(
 
 
 KINDS = [kind for kind in SESSIONS if kind != KIND]
-FEW = "messages_are_read_in_one_partition or tables_are_typed or invalid_options or query_resumes"
-"""Pytest expression for the tests that may differ most between kinds of Spark sessions."""
-
-
-@pytest.mark.skipif(KIND != "classic", reason="this process is one of them")
-@pytest.mark.parametrize("kind", ["connect"])
-def test_a_few_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
-    run_in_session(kind, tmp_path, FEW, "4 passed, ")
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(KIND != "classic", reason="this process is one of them")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
-    run_in_session(kind, tmp_path, "", " passed, ")
-
-
-def run_in_session(kind: str, tmp_path: Path, which: str, summary: str) -> None:
-    """Run tests of this module with another kind of Spark session; check that no process is left behind."""
+    """Run these tests with another kind of Spark session; check that no process is left behind."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
     if kind == "connect":
         environment["SPARK_TESTING"] = "1"  # the Spark Connect server chooses a free port
@@ -357,8 +346,6 @@ def run_in_session(kind: str, tmp_path: Path, which: str, summary: str) -> None:
         "-p",
         "no:cacheprovider",
         f"--basetemp={tmp_path}/of",
-        "-k",
-        which,
         __file__,
     ]
     process = subprocess.Popen(
@@ -372,7 +359,7 @@ def run_in_session(kind: str, tmp_path: Path, which: str, summary: str) -> None:
     try:
         output, _ = process.communicate(timeout=600)
         assert process.returncode == 0, output[-5000:]
-        assert summary in output, output[-5000:]
+        assert " passed, " in output, output[-5000:]
         wait_until(lambda: not processes_of_session(process.pid))
     finally:
         for pid in processes_of_session(process.pid):

@@ -46,6 +46,7 @@ from pgoutput.synth.workload import (
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.outputs import CopyDataOutput
 from pgoutput.synth.workload.writer import EXPECTED_ROWS
+from tests.conftest import Run
 from tests.recording import recordings
 from tests.server import Server
 from tests.synth.workload_sql import create_tables, statements, stream
@@ -347,14 +348,14 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
         (["--proto", "1", "--streaming", "on"], "needs protocol version 2"),
     ],
 )
-def test_an_invalid_option_is_named(options: list[str], text: str, tmp_path: Path) -> None:
-    environment = os.environ | {"COLUMNS": "200"}
-    command = [*COMMAND, *options, "-o", "out"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert text in done.stderr
+def test_an_invalid_option_is_named(
+    run: Run, options: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    done = run("synth", *options, "-o", "out")
+    assert done.code == 2
+    assert text in done.err
     assert os.listdir(tmp_path) == []
 
 

@@ -14,7 +14,8 @@ from pgoutput import compiled
 from pgoutput.recording import Recording, RecordingReader
 from pgoutput.views import LsnRange, plan_changes
 from tests.codec import corpus
-from tests.codec.test_replay import TEXT_CAPTURES, truth
+from tests.codec.test_replay import TEXT_CAPTURES, VARIED_TEXT, truth
+from tests.effort import mostly_nightly
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
 from tests.views.rows import Row, changes, expected_changes, in_order, replay, without
@@ -22,7 +23,10 @@ from tests.views.rows import Row, changes, expected_changes, in_order, replay, w
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 CUTS = [
-    *((name, 151) for name in corpus.CAPTURES),
+    *(
+        pytest.param(name, 151, marks=() if name in corpus.VARIED else pytest.mark.nightly)
+        for name in corpus.CAPTURES
+    ),
     ("pg18_p4_par_2pc", 9),
     ("pg18_ws_p4_par_2pc_msg", 11),
     ("pg15_p3_2pc_stream_msg", 23),
@@ -96,7 +100,7 @@ def test_the_corpus_has_transactions_that_span_segments(recorded: Recorded) -> N
     assert any(end.rolled_back for end in ends if len(end.segments) > 2)
 
 
-@pytest.mark.parametrize("name", TEXT_CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, VARIED_TEXT))
 def test_replayed_changes_give_the_servers_tables(recorded: Recorded, name: str) -> None:
     of_table: dict[int, list[Row]] = {}
     for row in everything(recorded(name, 151)):

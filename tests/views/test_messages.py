@@ -16,6 +16,7 @@ from pgoutput.schemas import arrow as schemas
 from pgoutput.views import MESSAGES, SCHEMA, schema_batch
 from pgoutput.wire import to_datetime
 from tests.codec import corpus
+from tests.effort import mostly_nightly
 from tests.recording import recordings
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
@@ -25,7 +26,7 @@ from tests.views.test_errors import forged
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")
 
 
-@pytest.mark.parametrize("name", corpus.CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(corpus.CAPTURES, corpus.VARIED))
 def test_rows_are_all_messages(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 151)
     rows = messages(folder)

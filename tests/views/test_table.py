@@ -17,7 +17,8 @@ from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, table_schema
 from pgoutput.wire import UNCHANGED
-from tests.codec.test_replay import TEXT_CAPTURES, truth
+from tests.codec.test_replay import TEXT_CAPTURES, VARIED_TEXT, truth
+from tests.effort import mostly_nightly
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 from tests.truth import equals_typed
@@ -56,7 +57,7 @@ def images(rows: pa.Table) -> list[Row]:
     return [dict(row) for row in rows.to_pylist()]
 
 
-@pytest.mark.parametrize("name", TEXT_CAPTURES)
+@pytest.mark.parametrize("name", mostly_nightly(TEXT_CAPTURES, VARIED_TEXT))
 def test_replayed_rows_equal_the_servers_tables(recorded: Recorded, name: str) -> None:
     folder = recorded(name, 10_000)
     of_oid, last = tables(folder), {oid: of_one[-1] for oid, of_one in schemas(folder).items()}

@@ -9,14 +9,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols, _roles, envelope
-from pgoutput._build import class_of, fitted, neutral_bytes
+from pgoutput import _protocols, envelope
+from pgoutput._build import blueprint
 from pgoutput._layout import Field, sides
 from pgoutput.columns.assembly import IntegerArray, Integers, MessagePart, join_parts
 from pgoutput.columns.cells import Cells, bytes_part, cells_part, common_length
 from pgoutput.errors import EncodeError
 from pgoutput.messages import Message
 from pgoutput.versions import CODECS, LATEST_RELEASED
+from pgoutput.wire import write_string
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
 """For each column, a mask that is true where a cell is UNCHANGED; None for a column without UNCHANGED
@@ -47,9 +48,11 @@ class TupleColumns(msgspec.Struct, frozen=True):
         return sum(one.columns if isinstance(one, Cells) else 1 for one in self.columns)
 
 
-FieldColumn: TypeAlias = int | IntegerArray | pa.Array | TupleColumns
-"""One field of all messages of a batch: one integer for all messages, or an integer, bytes or a tuple for
-each message."""
+_Constant: TypeAlias = int | str | bytes | tuple[()]
+
+FieldColumn: TypeAlias = _Constant | IntegerArray | pa.Array | TupleColumns
+"""One field of all messages of a batch: one integer, text, bytes or empty list for all messages, or an
+integer, bytes or a tuple for each message."""
 
 
 def encode_role(role: str, proto_version: int, **meanings: FieldColumn | None) -> pa.BinaryArray:
@@ -58,17 +61,17 @@ def encode_role(role: str, proto_version: int, **meanings: FieldColumn | None) -
     Args:
         role: The role. Of several messages with the role, the one without a list of rows is encoded.
         proto_version: The protocol version.
-        meanings: The columns by meaning of the field; None for a field that the messages do not have.
+        meanings: The columns by meaning of the field; None for a field that the messages do not have. Fields
+            of the version whose meanings are not given are zero or empty.
 
     Raises:
         EncodeError: The codec refuses a value, or the messages have more than 2 GB together.
         TypeError: A column has a type that cannot be encoded.
         ValueError: The columns have different lengths.
     """
-    kind, _ = class_of(role, proto_version)
-    names = {meaning: _roles.field_name(kind, meaning) for meaning in meanings}
-    fields = {name: meanings[meaning] for meaning, name in names.items() if name is not None}
-    return encode_batch(kind, proto_version, **fields)
+    kind, neutral, names = blueprint(role, proto_version)
+    given = {names[meaning]: column for meaning, column in meanings.items() if meaning in names}
+    return encode_batch(kind, proto_version, **{**neutral, **given})
 
 
 def encode_batch(
@@ -76,11 +79,9 @@ def encode_batch(
 ) -> pa.BinaryArray:
     """Encode a batch of messages of one class.
 
-    Fields without a column that the protocol version requires get a neutral value (0, empty).
-
     Args:
         kind: The message class.
-        proto_version: Protocol version of the messages. Envelopes have none.
+        proto_version: The protocol version; ignored for an envelope.
         fields: The columns by field name; None for a field that the messages do not have.
 
     Raises:
@@ -92,13 +93,9 @@ def encode_batch(
     present = {field: column for field, column in fields.items() if column is not None}
     rows = _common_rows(present)
     in_envelope = name in _protocols.ENVELOPE.by_name
-    sample = kind(**{field: _sample(column) for field, column in present.items()})
-    if in_envelope:
-        envelope.encode(sample)
-        layout = _protocols.ENVELOPE.by_name[name]
-    else:
-        CODECS[proto_version].encode(fitted(sample, proto_version))
-        layout = _protocols.VERSIONS[proto_version].by_name[name]
+    encode = envelope.encode if in_envelope else CODECS[proto_version].encode
+    encode(kind(**{field: _sample(column) for field, column in present.items()}))
+    layout = (_protocols.ENVELOPE if in_envelope else _protocols.VERSIONS[proto_version]).by_name[name]
     try:
         return join_parts([layout.tag.encode(), *_parts(layout.fields, present)], rows)
     except EncodeError as error:
@@ -109,14 +106,14 @@ def encode_batch(
 def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
     lengths: set[int] = set()
     for column in columns.values():
-        if not isinstance(column, int):
+        if not isinstance(column, int | str | bytes | tuple):
             lengths |= column.lengths if isinstance(column, TupleColumns) else {len(column)}
     return common_length(lengths)
 
 
 def _sample(column: FieldColumn) -> Any:
     """Return one value of the column's kind, for a message that the codec encodes as a check."""
-    if isinstance(column, int):
+    if isinstance(column, int | str | bytes | tuple):
         return column
     if isinstance(column, TupleColumns):
         return (None,) * column.width
@@ -125,23 +122,33 @@ def _sample(column: FieldColumn) -> Any:
 
 def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Iterator[MessagePart]:
     """Yield the parts of the messages that follow the tag byte, in the order of the wire."""
-    neutral = {one.name: neutral_bytes(one) for one in fields if one.when is None and one.kind != "choice"}
     for field in sides(tuple(fields)):
         column = columns.get(field.name)
-        if column is None:
-            yield neutral.get(field.name, b"")
+        if field.literal is not None:
+            yield field.literal.to_bytes(field.size)
         elif isinstance(column, TupleColumns):
             assert field.tag is not None
             yield field.tag.encode() + column.width.to_bytes(field.size)
             masks = column.unchanged or [None] * len(column.columns)
             for i, (cells, mask) in enumerate(zip(column.columns, masks, strict=True)):
                 yield cells_part(cells, mask, f"{field.name}[{i}]")
+        elif field.of is not None:
+            yield len(columns[field.of]).to_bytes(field.size)  # type: ignore[arg-type]
+        elif isinstance(column, int | str | bytes | tuple):
+            yield _constant(field, column)
         elif field.kind == "rest":
             yield bytes_part(column, field.name)
-        elif isinstance(column, int):
-            yield column.to_bytes(field.size, signed=field.signed)
-        else:
+        elif column is not None:
             yield _integers_part(field, column)
+
+
+def _constant(field: Field, value: _Constant) -> bytes:
+    """Return the bytes of a field that is equal in all messages; a list is empty."""
+    if isinstance(value, int):
+        return value.to_bytes(field.size, signed=field.signed)
+    if isinstance(value, str):
+        return write_string(value) if field.kind == "string" else value.encode()
+    return bytes(value)
 
 
 def _integers_part(field: Field, column: IntegerArray | pa.Array) -> Integers:

@@ -7,9 +7,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from pgoutput._servers import server_version
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import PrimaryKeepalive, Relation, Streaming, XLogData
-from pgoutput.versions import OPTIONS
+from pgoutput.versions import LATEST_RELEASED, OPTIONS
 
 Envelope: TypeAlias = XLogData | PrimaryKeepalive
 """An envelope that a walsender sends: XLogData or a primary keepalive."""
@@ -131,7 +132,7 @@ class GeneratedSource:
         def attribute(name: str, default: Any) -> Any:
             return getattr(factory, name, default)
 
-        self.server_version: str = attribute("server_version", "18.4")
+        self.server_version: str = attribute("server_version", server_version(LATEST_RELEASED))
         self.system_identifier: str = attribute("system_identifier", "7000000000000000001")
         self.database: str = attribute("database", "")
         self.publications: tuple[str, ...] | None = attribute("publications", None)

@@ -12,15 +12,13 @@ from uuid import uuid4
 import msgspec
 
 from pgoutput import envelope
+from pgoutput._servers import server_version
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
 from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.scenario import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
-
-_SERVER_VERSION: Final = "18.4"
-"""Server version stated in capture files and recordings."""
 
 _NAME: Final = "synth"
 """Name of the database, slot and publication stated in capture files and recordings."""
@@ -84,7 +82,7 @@ def write_recording(
     source = Source(
         recording=str(uuid4()),
         system_identifier="",
-        server_version=_SERVER_VERSION,
+        server_version=server_version(stream_options.proto_version),
         database=_NAME,
         slot=_NAME,
         publications=(_NAME,),
@@ -116,5 +114,5 @@ def _header(stream_options: StreamOptions) -> Header:
         stream_options.proto_version,
         options,
         slot_two_phase=stream_options.two_phase,
-        server_version=_SERVER_VERSION,
+        server_version=server_version(stream_options.proto_version),
     )

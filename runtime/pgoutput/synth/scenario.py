@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from pgoutput._servers import server_version
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import AnyMessage, PrimaryKeepalive, Streaming, XLogData
 from pgoutput.stream import StreamDecoder
@@ -97,6 +98,11 @@ class Scenario:
     def end_lsn(self) -> int:
         """LSN of the end of the write-ahead log."""
         return self.wal.end_lsn
+
+    @property
+    def server_version(self) -> str:
+        """Version of PostgreSQL that a stand-in server of the scenario reports, such as 18.4."""
+        return server_version(self.options.proto_version)
 
     # Schema
 

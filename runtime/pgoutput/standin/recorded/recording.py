@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from pgoutput import envelope
+from pgoutput._servers import server_version
 from pgoutput.capturefile import CaptureFile
 from pgoutput.errors import DecodeError, RecordingError
 from pgoutput.messages import XLogData
@@ -24,7 +25,6 @@ RecordedMessage: TypeAlias = tuple[int, int, bytes]
 """A recorded message: number of its session, LSN of its envelope (0 if unknown), and its bytes."""
 
 
-_DEFAULT_VERSION: Final = "18.4"
 _DEFAULT_SYSTEM_IDENTIFIER: Final = "7000000000000000001"
 
 
@@ -68,7 +68,7 @@ def open_stream(path: str | Path) -> RecordedStream:
         with CaptureFile(path) as capture:
             header = capture.header
         options = _plugin_options(path, header.proto_version, header.options, header.slot_two_phase)
-        version = header.server_version or _DEFAULT_VERSION
+        version = header.server_version or server_version(header.proto_version)
         return RecordedStream(path=path, options=options, server_version=version)
     # pgoutput.recording needs pyarrow, which is optional here.
     from pgoutput.recording import (
@@ -99,7 +99,7 @@ def open_stream(path: str | Path) -> RecordedStream:
     return RecordedStream(
         path=path,
         options=options,
-        server_version=source.server_version or _DEFAULT_VERSION,
+        server_version=source.server_version or server_version(source.proto_version),
         database=source.database,
         system_identifier=source.system_identifier or _DEFAULT_SYSTEM_IDENTIFIER,
         metadata=metadata,

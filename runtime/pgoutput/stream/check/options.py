@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from pgoutput.messages import Streaming
+from pgoutput.versions import LATEST_RELEASED
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Stream options that decide which messages are valid."""
 
-    proto_version: int = 4
+    proto_version: int = LATEST_RELEASED
     """Protocol version that the client requested."""
     streaming: Streaming = "off"
     """Option `streaming` that the client requested."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from pgoutput import messages as m
+from pgoutput._build import fitted
 from pgoutput.stream.check import (
     envelopes,
     lsn_order,
@@ -22,7 +25,17 @@ MESSAGE: Final = "message"
 ENVELOPE: Final = "envelope"
 XID_IN_BLOCKS: Final = "xid-in-blocks"
 
-RULES: Final = (
+
+def _fitted(rule: Rule) -> Rule:
+    """Return the rule with examples that have all fields of the rule's protocol version."""
+    legal, illegal = (
+        tuple(one if isinstance(one, bytes) else fitted(one, rule.options.proto_version) for one in example)
+        for example in (rule.legal, rule.illegal)
+    )
+    return msgspec.structs.replace(rule, legal=legal, illegal=illegal)
+
+
+_RULES: Final = (
     Rule(
         name=MESSAGE,
         doc="Every message is complete and defined in the protocol version.",
@@ -53,4 +66,6 @@ RULES: Final = (
     *relations.RULES,
     *tuples.RULES,
 )
+
+RULES: Final = tuple(map(_fitted, _RULES))
 """Rules that the stream of every PostgreSQL server obeys. Each rule has a legal and an illegal example."""

@@ -2,106 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from pgoutput import messages as m
+from pgoutput import _protocols
+from pgoutput._roles import CHANGES, ENDS, OPENERS, has_role, is_transactional, meaning_of
 from pgoutput.messages import Message, MessageFlag
-from pgoutput.testing.faults.model import Fault, Messages, Place, Stream
+from pgoutput.stream import encode_for
+from pgoutput.testing.faults.model import Fault, Messages, Place, Stream, replaced
 
-_CHANGES: Final = (m.Insert, m.Update, m.Delete, m.Truncate)
-_RESOLVING: Final = (m.CommitPrepared, m.RollbackPrepared)
+_RESOLVING: Final = ("commit_prepared", "rollback_prepared")
 _MAX_LSN: Final = 2**64 - 1
 _MAX_XID: Final = 2**32 - 1
 
 
-def _increase(stream: Stream, position: int, kind: type[Message], field: str) -> Messages | None:
+def _increase(stream: Stream, position: int, role: str, meaning: str) -> Messages | None:
     place = stream.places[position]
-    if not isinstance(place.message, kind) or place.opener is None:
+    value = meaning_of(place.message, meaning)
+    if not has_role(place.message, role) or place.opener is None or value is None:
         return None
-    value = getattr(place.message, field)
-    return stream.with_fields(position, **{field: value + "'" if isinstance(value, str) else value + 1})
+    return stream.with_fields(position, **{meaning: value + "'" if isinstance(value, str) else value + 1})
 
 
 def _commit_lsn(stream: Stream, position: int) -> Messages | None:
-    return _increase(stream, position, m.Commit, "commit_lsn")
+    return _increase(stream, position, "commit", "lsn")
 
 
 def _commit_time(stream: Stream, position: int) -> Messages | None:
-    return _increase(stream, position, m.Commit, "commit_time")
+    return _increase(stream, position, "commit", "time")
 
 
 def _end_lsn(stream: Stream, position: int) -> Messages | None:
-    match stream.places[position].message:
-        case m.Commit() | m.StreamCommit() | m.CommitPrepared() as message:
-            return stream.with_fields(position, end_lsn=message.commit_lsn)
-        case m.Prepare() | m.StreamPrepare() as prepare:
-            return stream.with_fields(position, end_lsn=prepare.prepare_lsn)
-        case m.RollbackPrepared() as rollback:
-            return stream.with_fields(position, rollback_end_lsn=rollback.prepare_end_lsn)
-    return None
+    message = stream.places[position].message
+    if not has_role(message, *ENDS):
+        return None
+    start = "prepare_end_lsn" if has_role(message, "rollback_prepared") else "lsn"
+    return stream.with_fields(position, end_lsn=meaning_of(message, start))
 
 
 def _early_lsn(stream: Stream, position: int) -> Messages | None:
     """Set the LSN of a message to 1, which is before the commit of an earlier transaction in the stream."""
-    if not any(isinstance(place.message, m.Commit) for place in stream.places[:position]):
+    if not any(has_role(place.message, "commit") for place in stream.places[:position]):
         return None
-    match stream.places[position].message:
-        case m.Begin():
-            return stream.with_fields(position, final_lsn=1)
-        case m.StreamCommit() | m.CommitPrepared():
-            return stream.with_fields(position, commit_lsn=1)
-        case m.StreamAbort(abort_lsn=lsn) if lsn:
-            return stream.with_fields(position, abort_lsn=1)
-        case m.LogicalMessage(flags=flags) if not flags & MessageFlag.TRANSACTIONAL:
-            return stream.with_fields(position, lsn=1)
-    return None
+    message = stream.places[position].message
+    if has_role(message, "abort_streamed"):
+        is_ordered = bool(meaning_of(message, "lsn"))
+    elif has_role(message, "payload"):
+        is_ordered = not is_transactional(message)
+    else:
+        is_ordered = has_role(message, "begin", "commit_streamed", "commit_prepared")
+    return stream.with_fields(position, lsn=1) if is_ordered else None
 
 
 def _late_message_lsn(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    whole = isinstance(place.opener, m.Begin | m.BeginPrepare)
-    return (
-        stream.with_fields(position, lsn=_MAX_LSN)
-        if whole and isinstance(place.message, m.LogicalMessage)
-        else None
-    )
+    whole = has_role(place.opener, "begin", "begin_prepare")
+    has_lsn = has_role(place.message, "payload") and meaning_of(place.message, "lsn") is not None
+    return stream.with_fields(position, lsn=_MAX_LSN) if whole and has_lsn else None
 
 
 def _prepare_fields(stream: Stream, position: int) -> Messages | None:
-    fields = ("prepare_lsn", "prepare_time", "xid", "gid")
-    return _increase(stream, position, m.Prepare, fields[position % len(fields)])
+    fields = ("lsn", "time", "xid", "gid")
+    return _increase(stream, position, "prepare", fields[position % len(fields)])
 
 
 def _first_stream_segment(stream: Stream, position: int) -> Messages | None:
-    message = stream.places[position].message
-    if not isinstance(message, m.StreamStart):
-        return None
-    return stream.with_fields(position, first_stream_segment=not message.first_stream_segment)
+    is_first = meaning_of(stream.places[position].message, "first_block")
+    return None if is_first is None else stream.with_fields(position, first_block=not is_first)
 
 
 def _unknown_xid(stream: Stream, position: int) -> Messages | None:
     """Set the xid of Stream Start, Commit, Prepare or Abort to an xid of no open streamed transaction."""
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in stream.places[position].streamed)
-    match stream.places[position].message:
-        case m.StreamStart(first_stream_segment=False) | m.StreamCommit() | m.StreamPrepare():
-            return stream.with_fields(position, xid=xid)
-        case m.StreamAbort():
-            return stream.with_fields(position, xid=xid, subxid=xid)
+    message = stream.places[position].message
+    if has_role(message, "abort_streamed"):
+        return stream.with_fields(position, xid=xid, subxid=xid)
+    follows_block = has_role(message, "commit_streamed", "prepare_streamed")
+    if follows_block or meaning_of(message, "first_block") is False:
+        return stream.with_fields(position, xid=xid)
     return None
 
 
 def _xid_zero(stream: Stream, position: int) -> Messages | None:
-    match stream.places[position].message:
-        case m.Begin() | m.BeginPrepare() | m.StreamStart() | m.CommitPrepared() | m.RollbackPrepared():
-            return stream.with_fields(position, xid=0)
-    return None
+    has_xid = has_role(stream.places[position].message, *OPENERS, *_RESOLVING)
+    return stream.with_fields(position, xid=0) if has_xid else None
 
 
 def _xid_of_streamed(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    if not isinstance(place.message, m.Begin | m.BeginPrepare | _RESOLVING[0] | _RESOLVING[1]):
+    if not has_role(place.message, "begin", "begin_prepare", *_RESOLVING):
         return None
     return stream.with_fields(position, xid=min(place.streamed)) if place.streamed else None
 
@@ -109,105 +97,105 @@ def _xid_of_streamed(stream: Stream, position: int) -> Messages | None:
 def _earlier_xid(stream: Stream, position: int) -> Messages | None:
     """Set a message's xid in a stream block, or Stream Abort's subxid, to an xid outside the transaction."""
     place = stream.places[position]
-    match place.message:
-        case m.StreamAbort(xid=xid, subxid=subxid) if xid != subxid:
-            return stream.with_fields(position, subxid=(xid - 1) % 2**32)
-        case m.Insert() | m.Update() | m.Delete() | m.Truncate() | m.Relation() | m.Type() if place.block:
-            return stream.with_fields(position, xid=(place.block - 1) % 2**32)
-        case m.LogicalMessage() if place.block:
-            return stream.with_fields(position, xid=place.block + 1)
-    return None
+    message = place.message
+    if has_role(message, "abort_streamed"):
+        xid = meaning_of(message, "xid")
+        differs = meaning_of(message, "subxid") != xid
+        return stream.with_fields(position, subxid=(xid - 1) % 2**32) if differs else None
+    if not place.block:
+        return None
+    if meaning_of(message, "subxid") is not None:
+        return stream.with_fields(position, subxid=(place.block - 1) % 2**32)
+    is_payload = has_role(message, "payload") and meaning_of(message, "xid") is not None
+    return stream.with_fields(position, xid=place.block + 1) if is_payload else None
 
 
 def _xid_missing(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    inside = isinstance(place.message, _CHANGES) and place.block is not None
-    return stream.with_fields(position, xid=None) if inside else None
+    inside = has_role(place.message, *CHANGES) and place.block is not None
+    return stream.with_fields(position, subxid=None) if inside else None
 
 
 def _xid_added(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    if not isinstance(place.message, _CHANGES) or place.block is not None or place.opener is None:
+    if not has_role(place.message, *CHANGES) or place.block is not None or place.opener is None:
         return None
-    changed = msgspec.structs.replace(place.message, xid=place.opener.xid)
-    return _encoded_with_xid(stream, position, changed)
+    changed = replaced(place.message, subxid=meaning_of(place.opener, "xid"))
+    return _encoded_anyway(stream, position, changed, "subxid")
 
 
-def _encoded_with_xid(stream: Stream, position: int, message: Any) -> Messages:
-    """Return the stream's messages, with `message.xid` after the tag byte of the message at `position`.
-
-    Encoding `message` would omit the xid in protocol version 1.
-    """
-    data = stream.messages[position]
-    return stream.with_bytes(position, data[:1] + message.xid.to_bytes(4, "big") + data[1:])
+def _encoded_anyway(stream: Stream, position: int, message: Message, meaning: str) -> Messages:
+    """Return the stream's messages with `message`, encoded in a version that has the field with a meaning."""
+    layout = _protocols.ALL_VERSIONS.by_name[type(message).__name__]
+    since = next(field.since for field in layout.members if field.means == meaning)
+    return stream.with_bytes(position, encode_for(message, max(since, stream.options.proto_version)))
 
 
 def _abort_tail(stream: Stream, position: int) -> Messages | None:
-    if not isinstance(stream.places[position].message, m.StreamAbort):
+    message = stream.places[position].message
+    if not has_role(message, "abort_streamed"):
         return None
-    data = stream.messages[position]
-    return stream.with_bytes(position, data[:9] if len(data) > 9 else data + bytes(16))
+    value = 0 if meaning_of(message, "lsn") is None else None
+    return _encoded_anyway(stream, position, replaced(message, lsn=value, time=value), "lsn")
 
 
 def _transactional(stream: Stream, position: int) -> Messages | None:
-    message = stream.places[position].message
-    if not isinstance(message, m.LogicalMessage):
+    flags = meaning_of(stream.places[position].message, "transactional")
+    if flags is None:
         return None
-    return stream.with_fields(position, flags=message.flags ^ MessageFlag.TRANSACTIONAL)
+    return stream.with_fields(position, transactional=flags ^ MessageFlag.TRANSACTIONAL)
 
 
 def _origin_lsn(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    inside = isinstance(place.message, m.Origin) and place.block is not None
-    return stream.with_fields(position, origin_lsn=1) if inside else None
+    inside = has_role(place.message, "origin") and place.block is not None
+    return stream.with_fields(position, lsn=1) if inside else None
 
 
 def _gid_in_use(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    if not isinstance(place.message, m.Prepare | m.StreamPrepare) or not place.prepared:
+    if not has_role(place.message, "prepare", "prepare_streamed") or not place.prepared:
         return None
     return stream.with_fields(position, gid=min(place.prepared))
 
 
 def _gid_resolved(stream: Stream, position: int) -> Messages | None:
     place = stream.places[position]
-    if not isinstance(place.message, _RESOLVING):
+    if not has_role(place.message, *_RESOLVING):
         return None
-    gone = [one.message.gid for one in stream.places[:position] if isinstance(one.message, _RESOLVING)]
+    earlier = (one.message for one in stream.places[:position])
+    gone = (meaning_of(message, "gid") for message in earlier if has_role(message, *_RESOLVING))
     free = [gid for gid in gone if gid not in place.prepared]
     return stream.with_fields(position, gid=free[0]) if free else None
 
 
-def _resolved(place: Place) -> m.CommitPrepared | m.RollbackPrepared | None:
-    """Return `place.message` if it is a Commit Prepared or Rollback Prepared after its Prepare, else None."""
-    message = place.message
-    if isinstance(message, m.CommitPrepared | m.RollbackPrepared) and message.gid in place.prepared:
-        return message
-    return None
+def _is_resolved(place: Place) -> bool:
+    """Return whether `place.message` is a Commit Prepared or Rollback Prepared after its Prepare."""
+    return has_role(place.message, *_RESOLVING) and meaning_of(place.message, "gid") in place.prepared
 
 
 def _resolved_xid(stream: Stream, position: int) -> Messages | None:
-    message = _resolved(stream.places[position])
-    return None if message is None else stream.with_fields(position, xid=message.xid + 1)
+    place = stream.places[position]
+    xid = meaning_of(place.message, "xid")
+    return stream.with_fields(position, xid=xid + 1) if _is_resolved(place) else None
 
 
 def _resolved_gid(stream: Stream, position: int) -> Messages | None:
-    return None if _resolved(stream.places[position]) is None else stream.with_fields(position, gid="")
+    return stream.with_fields(position, gid="") if _is_resolved(stream.places[position]) else None
 
 
 def _resolved_fields(stream: Stream, position: int) -> Messages | None:
-    message = _resolved(stream.places[position])
-    if not isinstance(message, m.RollbackPrepared):
+    place = stream.places[position]
+    meaning = ("prepare_end_lsn", "prepare_time")[position % 2]
+    value = meaning_of(place.message, meaning)
+    if not _is_resolved(place) or value is None:
         return None
-    field = ("prepare_end_lsn", "prepare_time")[position % 2]
-    return stream.with_fields(position, **{field: getattr(message, field) - 1})
+    return stream.with_fields(position, **{meaning: value - 1})
 
 
 def _long_gid(stream: Stream, position: int) -> Messages | None:
-    message = stream.places[position].message
-    if not isinstance(message, (m.BeginPrepare, m.StreamPrepare, *_RESOLVING)):
-        return None
-    return stream.with_fields(position, gid="g" * 200)
+    has_gid = has_role(stream.places[position].message, "begin_prepare", "prepare_streamed", *_RESOLVING)
+    return stream.with_fields(position, gid="g" * 200) if has_gid else None
 
 
 FAULTS: Final = (

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from pgoutput import messages as m
+from pgoutput._roles import ROLES, field_name, has_role, meaning_of
 from pgoutput.messages import Message
 from pgoutput.stream import StreamDecoder, encode_for
 from pgoutput.stream.check import CheckOptions
@@ -23,17 +24,18 @@ class Place(msgspec.Struct, frozen=True):
 
     message: Message
     """The decoded message."""
-    opener: m.Begin | m.BeginPrepare | m.StreamStart | None
+    opener: Message | None
     """Begin, Begin Prepare or Stream Start that is open before the message, or None."""
     streamed: frozenset[int]
     """Xids of the streamed transactions that have started and not ended before the message."""
-    prepared: Mapping[str, m.Prepare | m.StreamPrepare]
+    prepared: Mapping[str, Any]
     """Prepare messages of the transactions that are prepared before the message, by global identifier."""
 
     @property
     def block(self) -> int | None:
         """Xid of the streamed transaction if the message is in a stream block, otherwise None."""
-        return self.opener.xid if isinstance(self.opener, m.StreamStart) else None
+        opener = self.opener
+        return meaning_of(opener, "xid") if opener is not None and has_role(opener, "open_block") else None
 
 
 class Stream(msgspec.Struct, frozen=True, dict=True):
@@ -74,29 +76,30 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         decoder = StreamDecoder(
             options.proto_version, streaming=options.streaming, two_phase=options.two_phase
         )
-        opener: m.Begin | m.BeginPrepare | m.StreamStart | None = None
+        opener: Message | None = None
         streamed: frozenset[int] = frozenset()
-        prepared: dict[str, m.Prepare | m.StreamPrepare] = {}
+        prepared: dict[str, Message] = {}
         places = []
         for data in self.messages:
             message = decoder.decode(data)
             places.append(Place(message, opener, streamed, prepared))
-            match message:
-                case m.Begin() | m.BeginPrepare():
+            xid, gid = meaning_of(message, "xid"), meaning_of(message, "gid")
+            match ROLES[type(message)]:
+                case "begin" | "begin_prepare":
                     opener = message
-                case m.StreamStart():
-                    opener, streamed = message, streamed | {message.xid}
-                case m.StreamStop() | m.Commit():
+                case "open_block":
+                    opener, streamed = message, streamed | {xid}
+                case "close_block" | "commit":
                     opener = None
-                case m.Prepare() | m.StreamPrepare():
-                    opener, streamed = None, streamed - {message.xid}
-                    prepared = prepared | {message.gid: message}
-                case m.StreamCommit():
-                    streamed -= {message.xid}
-                case m.StreamAbort(xid=xid, subxid=subxid) if xid == subxid:
+                case "prepare" | "prepare_streamed":
+                    opener, streamed = None, streamed - {xid}
+                    prepared = prepared | {gid: message}
+                case "commit_streamed":
                     streamed -= {xid}
-                case m.CommitPrepared() | m.RollbackPrepared():
-                    prepared = {gid: one for gid, one in prepared.items() if gid != message.gid}
+                case "abort_streamed" if xid == meaning_of(message, "subxid"):
+                    streamed -= {xid}
+                case "commit_prepared" | "rollback_prepared":
+                    prepared = {other: one for other, one in prepared.items() if other != gid}
         return tuple(places)
 
     def with_message(self, position: int, message: Message) -> Messages:
@@ -104,9 +107,13 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
     def with_fields(self, position: int, **fields: Any) -> Messages:
-        """Return the encoded messages, with the fields `fields` of the message at `position` replaced."""
-        changed: Message = msgspec.structs.replace(self.places[position].message, **fields)
-        return self.with_message(position, changed)
+        """Return the encoded messages, with fields of the message at `position` replaced.
+
+        Args:
+            position: Position of the message.
+            fields: New values by meaning; by name for fields without a meaning.
+        """
+        return self.with_message(position, replaced(self.places[position].message, **fields))
 
     def with_bytes(self, position: int, *data: bytes) -> Messages:
         """Return the encoded messages, with the message at `position` replaced by the messages `data`."""
@@ -118,6 +125,14 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
             return None
         one, other = self.messages[position : position + 2]
         return (*self.messages[:position], other, one, *self.messages[position + 2 :])
+
+
+def replaced(message: Message, **fields: Any) -> Message:
+    """Return a message with new values of fields: by meaning, or by name for fields without a meaning."""
+    kind = type(message)
+    return msgspec.structs.replace(
+        message, **{field_name(kind, name) or name: fields[name] for name in fields}
+    )
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

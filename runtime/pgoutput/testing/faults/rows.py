@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import messages as m
+from pgoutput._roles import CHANGES, field_name, has_role, meaning_of, tuples
 from pgoutput.messages import UNCHANGED, ColumnFlag, Relation, ReplicaIdentity, TupleData
 from pgoutput.testing.faults.model import Fault, Messages, Stream
 from pgoutput.testing.faults.sequence import is_needed
@@ -16,22 +16,18 @@ _UNUSED_OID: Final = 2**32 - 1
 
 
 def _unknown_relation(stream: Stream, position: int) -> Messages | None:
-    match stream.places[position].message:
-        case m.Insert() | m.Update() | m.Delete():
-            return stream.with_fields(position, relation_oid=_UNUSED_OID)
-        case m.Truncate(relation_oids=oids):
-            return stream.with_fields(position, relation_oids=(*oids[:-1], _UNUSED_OID))
-    return None
+    message = stream.places[position].message
+    if has_role(message, "truncate"):
+        oids = (*meaning_of(message, "relations")[:-1], _UNUSED_OID)
+        return stream.with_fields(position, relations=oids)
+    return stream.with_fields(position, relation=_UNUSED_OID) if has_role(message, *CHANGES) else None
 
 
 def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return (field name, cells) of the key, old or else new tuple of a message; None without a tuple."""
+    """Return (field name, cells) of the key, old or else new tuple of a message; None without one tuple."""
     message = stream.places[position].message
-    for field in ("key", "old", "new"):
-        cells: TupleData | None = getattr(message, field, None)
-        if cells is not None:
-            return field, cells
-    return None
+    found = next(tuples(message), None)
+    return found if found is not None and found[0] in type(message).__struct_fields__ else None
 
 
 def _extra_cell(stream: Stream, position: int) -> Messages | None:
@@ -50,7 +46,8 @@ def _missing_cell(stream: Stream, position: int) -> Messages | None:
 
 def _old(stream: Stream, position: int) -> tuple[str, TupleData] | None:
     found = _tuple(stream, position)
-    return None if found is None or found[0] == "new" else found
+    new = field_name(type(stream.places[position].message), "new")
+    return None if found is None or found[0] == new else found
 
 
 def _old_of_unpartitioned(stream: Stream, position: int) -> tuple[str, TupleData] | None:
@@ -58,12 +55,12 @@ def _old_of_unpartitioned(stream: Stream, position: int) -> tuple[str, TupleData
 
     The old tuple of a partition's row depends on the partition's replica identity, not the published table's.
     """
-    oid = getattr(stream.places[position].message, "relation_oid", None)
+    oid = meaning_of(stream.places[position].message, "relation")
     for before in range(position, -1, -1):
         message = stream.places[before].message
         if isinstance(message, Relation) and message.oid == oid:
             following = (place.message for place in stream.places[before + 1 :])
-            behind = next(one for one in following if not isinstance(one, m.Type))
+            behind = next(one for one in following if not has_role(one, "type"))
             return None if isinstance(behind, Relation) else _old(stream, position)
     return None
 
@@ -103,7 +100,7 @@ def _swap_old_and_key(stream: Stream, position: int) -> Messages | None:
 
 def _missing_old(stream: Stream, position: int) -> Messages | None:
     found = _old_of_unpartitioned(stream, position)
-    update = isinstance(stream.places[position].message, m.Update)
+    update = has_role(stream.places[position].message, "update")
     return (
         stream.with_fields(position, old=None) if update and found is not None and found[0] == "old" else None
     )
@@ -120,15 +117,16 @@ def _binary(stream: Stream, position: int) -> Messages | None:
 
 
 def _truncate_nothing(stream: Stream, position: int) -> Messages | None:
-    truncates = isinstance(stream.places[position].message, m.Truncate)
-    return stream.with_fields(position, relation_oids=()) if truncates else None
+    truncates = has_role(stream.places[position].message, "truncate")
+    return stream.with_fields(position, relations=()) if truncates else None
 
 
 def _truncate_twice(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
-    if not isinstance(message, m.Truncate):
+    if not has_role(message, "truncate"):
         return None
-    return stream.with_fields(position, relation_oids=(*message.relation_oids, message.relation_oids[0]))
+    oids = meaning_of(message, "relations")
+    return stream.with_fields(position, relations=(*oids, oids[0]))
 
 
 # Relations and types
@@ -181,7 +179,7 @@ def _type_zero(stream: Stream, position: int) -> Messages | None:
 
 
 def _other_type(stream: Stream, position: int) -> Messages | None:
-    if not isinstance(stream.places[position].message, m.Type) or position + 1 == len(stream.messages):
+    if not has_role(stream.places[position].message, "type") or position + 1 == len(stream.messages):
         return None
     return stream.with_fields(position, oid=_UNUSED_OID)
 

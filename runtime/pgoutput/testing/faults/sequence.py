@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput import messages as m
-from pgoutput.messages import Message, MessageFlag
-from pgoutput.testing.faults.model import Fault, Messages, Stream
+from pgoutput._roles import CHANGES, CLOSERS, OPENERS, has_role, is_transactional, meaning_of
+from pgoutput.testing.faults.model import Fault, Messages, Place, Stream
 
-_OPENERS: Final = (m.Begin, m.BeginPrepare, m.StreamStart)
-_CLOSERS: Final = (m.Commit, m.Prepare, m.StreamStop)
-_ENDS: Final = (m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.CommitPrepared, m.RollbackPrepared)
-_INSIDE: Final = (m.Relation, m.Type, m.Insert, m.Update, m.Delete, m.Truncate)
+_ENDS: Final = (
+    "commit_streamed",
+    "abort_streamed",
+    "prepare_streamed",
+    "commit_prepared",
+    "rollback_prepared",
+)
+_INSIDE: Final = ("relation", "type", *CHANGES)
 
 
 def _drop(stream: Stream, position: int) -> Messages:
     return stream.with_bytes(position)
 
 
-def _drop_one(stream: Stream, position: int, *kinds: type[Message]) -> Messages | None:
-    """Drop the message if its class is in `kinds`; never the last message, as streams may end anywhere."""
+def _drop_one(stream: Stream, position: int, *roles: str) -> Messages | None:
+    """Drop the message if it has one of the roles; never the last message, as streams may end anywhere."""
     last = position + 1 == len(stream.messages)
-    return None if last or not isinstance(stream.places[position].message, kinds) else _drop(stream, position)
+    return None if last or not has_role(stream.places[position].message, *roles) else _drop(stream, position)
 
 
 def _drop_relation(stream: Stream, position: int) -> Messages | None:
@@ -36,21 +39,21 @@ def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
         position: Position of the message.
         rows: Whether only Insert, Update and Delete count as changes, not Truncate.
     """
-    relation = stream.places[position].message
-    if not isinstance(relation, m.Relation):
+    if not has_role(stream.places[position].message, "relation"):
         return False
-    for place in stream.places[:position]:
-        if isinstance(place.message, m.Relation) and place.message.oid == relation.oid:
-            return False
+    oid = meaning_of(stream.places[position].message, "oid")
+
+    def describes(place: Place) -> bool:
+        return has_role(place.message, "relation") and bool(meaning_of(place.message, "oid") == oid)
+
+    if any(map(describes, stream.places[:position])):
+        return False
     for place in stream.places[position + 1 :]:
-        match place.message:
-            case m.Relation(oid=oid) if oid == relation.oid:
-                return False
-            case m.Insert(relation_oid=oid) | m.Update(relation_oid=oid) | m.Delete(relation_oid=oid):
-                if oid == relation.oid:
-                    return True
-            case m.Truncate(relation_oids=oids) if relation.oid in oids and not rows:
-                return True
+        if describes(place):
+            return False
+        truncated = () if rows else meaning_of(place.message, "relations") or ()
+        if meaning_of(place.message, "relation") == oid or oid in truncated:
+            return True
     return False
 
 
@@ -60,15 +63,15 @@ def _repeat(stream: Stream, position: int) -> Messages:
 
 def _repeat_one(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
-    once = isinstance(message, (*_OPENERS, *_CLOSERS, *_ENDS, m.Origin, m.Type, m.LogicalMessage))
+    once = has_role(message, *OPENERS, *CLOSERS, *_ENDS, "origin", "type", "payload")
     return _repeat(stream, position) if once else None
 
 
 def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
-    if not isinstance(stream.places[position].message, m.Begin):
+    if not has_role(stream.places[position].message, "begin"):
         return None
     for end in range(position, len(stream.messages)):
-        if isinstance(stream.places[end].message, m.Commit):
+        if has_role(stream.places[end].message, "commit"):
             whole = stream.messages[position : end + 1]
             return (*stream.messages[: end + 1], *whole, *stream.messages[end + 1 :])
     return None
@@ -76,17 +79,17 @@ def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
 
 def _swap_opener(stream: Stream, position: int) -> Messages | None:
     opener, *behind = (place.message for place in stream.places[position : position + 2])
-    if not isinstance(opener, _OPENERS):
+    if not has_role(opener, *OPENERS):
         return None
-    if isinstance(opener, m.StreamStart) and any(isinstance(one, m.LogicalMessage) for one in behind):
+    if has_role(opener, "open_block") and any(has_role(one, "payload") for one in behind):
         # Outside of its stream block, the message's xid may be decoded as flags that are valid.
         return None
     return stream.swapped(position)
 
 
 def _swap_closer(stream: Stream, position: int) -> Messages | None:
-    closes = isinstance(stream.places[position].message, _CLOSERS)
-    if not closes or not position or not isinstance(stream.places[position - 1].message, _INSIDE):
+    closes = has_role(stream.places[position].message, *CLOSERS)
+    if not closes or not position or not has_role(stream.places[position - 1].message, *_INSIDE):
         return None
     return stream.swapped(position - 1)
 
@@ -95,30 +98,27 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
     if not is_needed(stream, position):
         return None
     relation, following = (place.message for place in stream.places[position : position + 2])
-    uses = getattr(following, "relation_oid", None) == getattr(relation, "oid", 0)
+    uses = meaning_of(following, "relation") == meaning_of(relation, "oid")
     return stream.swapped(position) if uses else None
 
 
 def _close_early(stream: Stream, position: int) -> Messages | None:
     """Move the message that ends a streamed transaction into the stream block right before the message."""
     message = stream.places[position].message
-    if not isinstance(message, _ENDS) or not position:
+    if not has_role(message, *_ENDS) or not position:
         return None
-    return (
-        stream.swapped(position - 1)
-        if isinstance(stream.places[position - 1].message, m.StreamStop)
-        else None
-    )
+    follows_block = has_role(stream.places[position - 1].message, "close_block")
+    return stream.swapped(position - 1) if follows_block else None
 
 
 def _move_message_inside(stream: Stream, position: int) -> Messages | None:
     """Move a non-transactional logical message into the transaction that follows the message."""
     message = stream.places[position].message
-    if not isinstance(message, m.LogicalMessage) or message.flags & MessageFlag.TRANSACTIONAL:
+    if not has_role(message, "payload") or is_transactional(message):
         return None
     if position + 1 == len(stream.messages):
         return None
-    opens = isinstance(stream.places[position + 1].message, m.Begin | m.BeginPrepare)
+    opens = has_role(stream.places[position + 1].message, "begin", "begin_prepare")
     return stream.swapped(position) if opens else None
 
 
@@ -126,17 +126,17 @@ FAULTS: Final = (
     Fault(
         name="drop-opener",
         doc="A Begin, Begin Prepare or Stream Start before the last message is missing.",
-        apply=lambda stream, position: _drop_one(stream, position, *_OPENERS),
+        apply=lambda stream, position: _drop_one(stream, position, *OPENERS),
     ),
     Fault(
         name="drop-closer",
         doc="A Commit, Prepare or Stream Stop before the last message is missing.",
-        apply=lambda stream, position: _drop_one(stream, position, *_CLOSERS),
+        apply=lambda stream, position: _drop_one(stream, position, *CLOSERS),
     ),
     Fault(
         name="drop-type",
         doc="A Type before the last message is missing.",
-        apply=lambda stream, position: _drop_one(stream, position, m.Type),
+        apply=lambda stream, position: _drop_one(stream, position, "type"),
     ),
     Fault(
         name="drop-relation",

@@ -1,0 +1,16 @@
+"""The version of PostgreSQL that streams without a real server state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pgoutput.versions import SERVERS
+
+_MAJOR: Final = 18
+_MINOR: Final = 4
+
+
+def server_version(proto_version: int) -> str:
+    """Return the version of PostgreSQL that a synthetic stream states: 18.4, or later if it must be later."""
+    needed = SERVERS[proto_version]
+    return f"{_MAJOR}.{_MINOR}" if needed <= _MAJOR else f"{needed}.0"

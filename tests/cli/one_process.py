@@ -1,0 +1,95 @@
+"""Run many commands `pgoutput` in one process, so that all of them share one Java.
+
+`python -m tests.cli.one_process FD` reads arguments as JSON lines from standard input, and writes exit codes
+as lines to the file descriptor FD.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from pgoutput.cli import main
+
+
+class CommandProcess:
+    """A process that runs commands one after another; a context manager.
+
+    Args:
+        folder: Folder for the files that the process and its Java write standard output and error to.
+        patience: Seconds that a command may take.
+    """
+
+    def __init__(self, folder: Path, patience: float) -> None:
+        self._outputs = folder / "stdout", folder / "stderr"
+        self._read = [0, 0]
+        self._patience = patience
+
+    def __enter__(self) -> Self:
+        self._codes, codes = os.pipe()
+        out, err = (path.open("wb") for path in self._outputs)
+        with out, err:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.cli.one_process", str(codes)],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                pass_fds=[codes],
+                text=True,
+            )
+        os.close(codes)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self._process.communicate(timeout=self._patience)
+        finally:
+            self._process.kill()
+            os.close(self._codes)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command; return its exit code and the output since the last command."""
+        assert self._process.stdin is not None
+        print(json.dumps(arguments), file=self._process.stdin, flush=True)
+        ready, _, _ = select.select([self._codes], [], [], self._patience)
+        assert ready, f"timeout after {self._patience} seconds: {arguments}"
+        code = os.read(self._codes, 100)
+        out, err = (self._new_output(number) for number in range(2))
+        assert code, f"the process has ended: {err}"
+        return subprocess.CompletedProcess(arguments, int(code), out, err)
+
+    def _new_output(self, number: int) -> str:
+        with self._outputs[number].open("rb") as file:
+            file.seek(self._read[number])
+            new = file.read()
+        self._read[number] += len(new)
+        return new.decode()
+
+
+def serve(codes: int) -> None:
+    """Run the commands that standard input names, until its end; write exit codes to a file descriptor."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for line in sys.stdin:
+        sys.argv = ["pgoutput", *json.loads(line)]
+        try:
+            main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code or 0
+        sys.stdout.flush()
+        # A command changes these for its process, and the next command must find them as in a new process.
+        logging.disable(logging.NOTSET)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.write(codes, f"{code}\n".encode())
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
