@@ -26,7 +26,13 @@ from pgoutput.recording.segment_format import (
     TransactionEnd,
     TransactionPart,
 )
-from pgoutput.stream import Event, StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
+from pgoutput.stream import (
+    StreamDecoder,
+    TrackedTransaction,
+    TransactionEvent,
+    TransactionTracker,
+    encode_for,
+)
 
 CHANGE_TAGS: Final = tags(*CHANGES)
 """First bytes of the messages that are changes: Insert, Update, Delete and Truncate."""
@@ -97,7 +103,7 @@ class StreamState:
         """Number of stored messages that are not changes; subtracted from the position to count changes."""
         self._counted = position
         """Position minus `_stored_others` when the current transaction's changes were counted last."""
-        self._effects: Mapping[str, Callable[[Event[OpenTransaction]], Message | None]] = {
+        self._effects: Mapping[str, Callable[[TransactionEvent[OpenTransaction]], Message | None]] = {
             "begin": self._begin,
             "begin_prepare": self._begin_prepare,
             "commit": self._commit,
@@ -224,7 +230,7 @@ class StreamState:
 
     # Transactions that are not streamed
 
-    def _begin(self, event: Event[OpenTransaction]) -> Message | None:
+    def _begin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         end = read_end(event.message)
         stored = end.lsn < self._stored_lsn
         if stored:
@@ -233,15 +239,15 @@ class StreamState:
             self._settle()
         return self._open_whole(event, stored)
 
-    def _begin_prepare(self, event: Event[OpenTransaction]) -> Message | None:
+    def _begin_prepare(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         return self._open_whole(event, self._is_prepared(read_end(event.message)))
 
-    def _open_whole(self, event: Event[OpenTransaction], stored: bool) -> Message | None:
+    def _open_whole(self, event: TransactionEvent[OpenTransaction], stored: bool) -> Message | None:
         self.skipping = stored
         self._enter(event)
         return None if stored else event.message
 
-    def _commit(self, event: Event[OpenTransaction]) -> Message | None:
+    def _commit(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         transaction = self._leave(event)
         if self._was_skipped():
             return None
@@ -253,7 +259,7 @@ class StreamState:
         self._count_commit(end)
         return event.message
 
-    def _prepare(self, event: Event[OpenTransaction]) -> Message | None:
+    def _prepare(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         transaction = self._leave(event)
         if self._was_skipped():
             return None
@@ -266,15 +272,15 @@ class StreamState:
 
     # Streamed transactions
 
-    def _open_block(self, event: Event[OpenTransaction]) -> Message:
+    def _open_block(self, event: TransactionEvent[OpenTransaction]) -> Message:
         self._enter(event)
         return event.message
 
-    def _close_block(self, event: Event[OpenTransaction]) -> Message:
+    def _close_block(self, event: TransactionEvent[OpenTransaction]) -> Message:
         self._leave(event)
         return event.message
 
-    def _commit_streamed(self, event: Event[OpenTransaction]) -> Message:
+    def _commit_streamed(self, event: TransactionEvent[OpenTransaction]) -> Message:
         end, transaction = read_end(event.message), _transaction(event)
         if end.lsn < self._stored_lsn:
             self._resent.check(end.lsn, end.time, has_changes=self._has_changes(transaction))
@@ -293,14 +299,14 @@ class StreamState:
         if not self._resent.settled:
             self._resent.settle()
 
-    def _prepare_streamed(self, event: Event[OpenTransaction]) -> Message:
+    def _prepare_streamed(self, event: TransactionEvent[OpenTransaction]) -> Message:
         end, transaction = read_end(event.message), _transaction(event)
         if self._is_prepared(end):
             return self._abort_instead(transaction, end)
         self._add_prepared(event.message, transaction)
         return event.message
 
-    def _abort_streamed(self, event: Event[OpenTransaction]) -> Message:
+    def _abort_streamed(self, event: TransactionEvent[OpenTransaction]) -> Message:
         transaction = _transaction(event)
         if event.kind == "rolled_back":
             end = read_end(event.message)
@@ -344,7 +350,7 @@ class StreamState:
             rolled_back=tuple(transaction.rolled_back),
         )
 
-    def _commit_prepared(self, event: Event[OpenTransaction]) -> Message | None:
+    def _commit_prepared(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         end = read_end(event.message)
         stored = self.prepared.get(end.gid)
         if stored is not None and end.end_lsn <= self._stored_lsn:  # sent again, with its Prepare
@@ -364,7 +370,7 @@ class StreamState:
         self._count_commit(end)
         return event.message
 
-    def _rollback_prepared(self, event: Event[OpenTransaction]) -> Message | None:
+    def _rollback_prepared(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         return event.message if self._finish_prepared(event.message) else None
 
     def _finish_prepared(self, message: Message) -> bool:
@@ -391,10 +397,10 @@ class StreamState:
 
     # Other messages
 
-    def _origin(self, event: Event[OpenTransaction]) -> Message | None:
+    def _origin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         return None if self.skipping else event.message
 
-    def _relation(self, event: Event[OpenTransaction]) -> Message:
+    def _relation(self, event: TransactionEvent[OpenTransaction]) -> Message:
         message: Any = event.message
         if self._relations.get(message.oid) != (relation := msgspec.structs.replace(message, xid=None)):
             self._relations[message.oid] = relation
@@ -407,7 +413,7 @@ class StreamState:
             self.relations.append(version)
         return event.message
 
-    def _payload(self, event: Event[OpenTransaction]) -> Message | None:
+    def _payload(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         if event.kind == "changed":
             return None if self.skipping else event.message
         lsn = meaning_of(event.message, "lsn")
@@ -423,12 +429,12 @@ class StreamState:
 
     # Opening and closing transactions, counting changes
 
-    def _enter(self, event: Event[OpenTransaction]) -> None:
+    def _enter(self, event: TransactionEvent[OpenTransaction]) -> None:
         self._counted = self._position - self._stored_others
         if not self.skipping:
             self._add_to_segment(_transaction(event))
 
-    def _leave(self, event: Event[OpenTransaction]) -> OpenTransaction:
+    def _leave(self, event: TransactionEvent[OpenTransaction]) -> OpenTransaction:
         transaction = _transaction(event)
         self._count(transaction)
         return transaction
@@ -476,7 +482,7 @@ class StreamState:
         self.end_lsn = max(self.end_lsn, end.end_lsn)
 
 
-def _transaction(event: Event[OpenTransaction]) -> OpenTransaction:
+def _transaction(event: TransactionEvent[OpenTransaction]) -> OpenTransaction:
     """Return the transaction of an event that has one."""
     assert event.transaction is not None
     return event.transaction

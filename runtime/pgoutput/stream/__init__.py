@@ -8,17 +8,17 @@ assembles them into committed transactions, and `Tables` applies transactions to
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.encoder import encode_for
 from pgoutput.stream.tables import Table, Tables
-from pgoutput.stream.tracker import Event, TrackedTransaction, TransactionTracker
+from pgoutput.stream.tracker import TrackedTransaction, TransactionEvent, TransactionTracker
 from pgoutput.stream.transactions import Change, Transaction, Transactions
 
 __all__ = [
     "Change",
-    "Event",
     "StreamDecoder",
     "Table",
     "Tables",
     "TrackedTransaction",
     "Transaction",
+    "TransactionEvent",
     "TransactionTracker",
     "Transactions",
     "encode_for",

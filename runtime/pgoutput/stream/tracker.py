@@ -57,7 +57,7 @@ class TrackedTransaction(msgspec.Struct):
 T = TypeVar("T", bound=TrackedTransaction)
 
 
-class Event(msgspec.Struct, Generic[T], frozen=True):
+class TransactionEvent(msgspec.Struct, Generic[T], frozen=True):
     """What a message did to the state of a stream."""
 
     kind: EventKind
@@ -89,7 +89,7 @@ class TransactionTracker(Generic[T]):
         self._lenient = lenient
         self._closer = ""
         """Role of the message that must close what is open."""
-        self._handlers: Mapping[type[Message], Callable[[Any], Event[T]]] = {
+        self._handlers: Mapping[type[Message], Callable[[Any], TransactionEvent[T]]] = {
             kind: getattr(self, f"_{_HANDLERS.get(role, role)}") for kind, role in ROLES.items()
         }
 
@@ -98,7 +98,7 @@ class TransactionTracker(Generic[T]):
         """Whether a stream block is open."""
         return self.current is not None and self._closer == "close_block"
 
-    def feed(self, message: Message) -> Event[T]:
+    def feed(self, message: Message) -> TransactionEvent[T]:
         """Update the state with the next message; return what the message did.
 
         Raises:
@@ -118,23 +118,23 @@ class TransactionTracker(Generic[T]):
 
     # Transactions sent as a whole
 
-    def _begin(self, message: Message) -> Event[T]:
+    def _begin(self, message: Message) -> TransactionEvent[T]:
         if self.current is not None:
             self._require_none_open(message)
         transaction = self._new(meaning_of(message, "xid"), message)
         self._open(transaction, message)
-        return Event("began", message, transaction)
+        return TransactionEvent("began", message, transaction)
 
-    def _commit(self, message: Message) -> Event[T]:
-        return Event("committed", message, self._close(message))
+    def _commit(self, message: Message) -> TransactionEvent[T]:
+        return TransactionEvent("committed", message, self._close(message))
 
-    def _prepare(self, message: Message) -> Event[T]:
+    def _prepare(self, message: Message) -> TransactionEvent[T]:
         self._require_unused_gid(message)
         return self._prepared(message, self._close(message))
 
     # Streamed transactions
 
-    def _open_block(self, message: Message) -> Event[T]:
+    def _open_block(self, message: Message) -> TransactionEvent[T]:
         xid = meaning_of(message, "xid")
         is_first = meaning_of(message, "first_block")
         if is_first and xid in self.streamed:
@@ -145,29 +145,29 @@ class TransactionTracker(Generic[T]):
         if xid not in self.streamed:
             self.streamed[xid] = self._new(xid, message)
         self._open(self.streamed[xid], message)
-        return Event("block_opened", message, self.current)
+        return TransactionEvent("block_opened", message, self.current)
 
-    def _close_block(self, message: Message) -> Event[T]:
-        return Event("block_closed", message, self._close(message))
+    def _close_block(self, message: Message) -> TransactionEvent[T]:
+        return TransactionEvent("block_closed", message, self._close(message))
 
-    def _commit_streamed(self, message: Message) -> Event[T]:
-        return Event("committed", message, self._end_streamed(message))
+    def _commit_streamed(self, message: Message) -> TransactionEvent[T]:
+        return TransactionEvent("committed", message, self._end_streamed(message))
 
-    def _prepare_streamed(self, message: Message) -> Event[T]:
+    def _prepare_streamed(self, message: Message) -> TransactionEvent[T]:
         self._require_unused_gid(message)
         return self._prepared(message, self._end_streamed(message))
 
-    def _abort_streamed(self, message: Message) -> Event[T]:
+    def _abort_streamed(self, message: Message) -> TransactionEvent[T]:
         xid, subxid = meaning_of(message, "xid"), meaning_of(message, "subxid")
         if subxid == xid:
-            return Event("rolled_back", message, self._end_streamed(message))
+            return TransactionEvent("rolled_back", message, self._end_streamed(message))
         if xid not in self.streamed:
             # PostgreSQL 18.0 to 18.4 send it for a subtransaction that was rolled back and not streamed
             # (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). It has no effect.
-            return Event("ignored", message, None)
+            return TransactionEvent("ignored", message, None)
         self._require_none_open(message)
         self.current = None
-        return Event("subtransaction_rolled_back", message, self.streamed[xid])
+        return TransactionEvent("subtransaction_rolled_back", message, self.streamed[xid])
 
     def _end_streamed(self, message: Message) -> T:
         xid = meaning_of(message, "xid")
@@ -178,17 +178,17 @@ class TransactionTracker(Generic[T]):
 
     # Prepared transactions
 
-    def _prepared(self, message: Message, transaction: T) -> Event[T]:
+    def _prepared(self, message: Message, transaction: T) -> TransactionEvent[T]:
         self.prepared[meaning_of(message, "gid")] = transaction
-        return Event("prepared", message, transaction)
+        return TransactionEvent("prepared", message, transaction)
 
-    def _commit_prepared(self, message: Message) -> Event[T]:
-        return Event("committed", message, self._end_prepared(message))
+    def _commit_prepared(self, message: Message) -> TransactionEvent[T]:
+        return TransactionEvent("committed", message, self._end_prepared(message))
 
-    def _rollback_prepared(self, message: Message) -> Event[T]:
+    def _rollback_prepared(self, message: Message) -> TransactionEvent[T]:
         # The gid may be unknown: servers also roll back transactions that were prepared before the slot
         # was consistent (apply_handle_rollback_prepared).
-        return Event("rolled_back", message, self._end_prepared(message))
+        return TransactionEvent("rolled_back", message, self._end_prepared(message))
 
     def _end_prepared(self, message: Message) -> T | None:
         self._require_none_open(message)
@@ -197,22 +197,22 @@ class TransactionTracker(Generic[T]):
 
     # Messages inside and outside transactions
 
-    def _change(self, message: Message) -> Event[T]:
-        return Event("changed", message, self.require_open(message))
+    def _change(self, message: Message) -> TransactionEvent[T]:
+        return TransactionEvent("changed", message, self.require_open(message))
 
-    def _payload(self, message: Message) -> Event[T]:
+    def _payload(self, message: Message) -> TransactionEvent[T]:
         if not is_transactional(message):
-            return Event("emitted", message, None)
+            return TransactionEvent("emitted", message, None)
         return self._change(message)
 
-    def _origin(self, message: Any) -> Event[T]:
+    def _origin(self, message: Any) -> TransactionEvent[T]:
         transaction = self.require_open(message)
         if transaction is not None:
             transaction.origin = message
-        return Event("origin", message, transaction)
+        return TransactionEvent("origin", message, transaction)
 
-    def _describe(self, message: Message) -> Event[T]:
-        return Event("described", message, self.current)
+    def _describe(self, message: Message) -> TransactionEvent[T]:
+        return TransactionEvent("described", message, self.current)
 
     # State
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pgoutput._roles import OPENERS, ROLES, meaning_of, tags
+from pgoutput._roles import ENDS, OPENERS, ROLES, meaning_of, tags
 from pgoutput.standin.recorded.index import CHANGE_TAGS
 from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 
-_HAVE_END_LSN: Final = (
-    "commit",
-    "prepare",
-    "commit_streamed",
-    "prepare_streamed",
-    "commit_prepared",
-    "rollback_prepared",
-)
 _HAVE_LSN: Final = ("begin", "begin_prepare", "abort_streamed")
-_LSN_MEANINGS: Final = dict.fromkeys(_HAVE_END_LSN, "end_lsn") | dict.fromkeys(_HAVE_LSN, "lsn")
+_LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | dict.fromkeys(_HAVE_LSN, "lsn")
 """For each role, the meaning of the field that has the message's LSN. Messages without an LSN get the LSN of
 the last earlier message with one of these roles."""
 

@@ -9,22 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
-from pgoutput._roles import OPENERS, ROLES, classes, field_name, has_role, meaning_of
+from pgoutput._roles import ENDS, OPENERS, ROLES, classes, field_name, has_role, meaning_of
 from pgoutput.messages import Message, XLogData
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.state import CHANGES, StreamState
 from pgoutput.wire import format_lsn
 
-_ENDS: Final = (
-    "commit",
-    "prepare",
-    "commit_streamed",
-    "prepare_streamed",
-    "commit_prepared",
-    "rollback_prepared",
-)
-_LSN_MEANINGS: Final = dict.fromkeys(_ENDS, "end_lsn") | {"payload": "lsn"}
+_LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | {"payload": "lsn"}
 """Meaning of the field that must equal the LSN of the message's envelope, by role."""
 
 _WITH_LSN: Final = classes(*_LSN_MEANINGS)
