@@ -409,6 +409,13 @@ for changes in (MULTIPLE, SINGLE, MULTIPLE[:-4], SINGLE[:-4], MULTIPLE[:-2], SIN
         if transaction is not None:
             tables.apply(transaction)
     found.append({oid: list(table) for oid, table in tables.items()})
+decoder = StreamDecoder(5)
+transactions = Transactions(decoder)
+wrong = [Begin(1, 2, xid=3), RELATION, MultiInsert(1, (*ROWS, ("1",)))]
+*first, last = [decoder.decode(v5.encode(message)) for message in wrong]
+assert [transactions.feed(message) for message in first] == [None, None]
+text = "MultiInsert: new_rows[4] has 1 columns, but public.t has 2"
+assert error_of(transactions.feed, last)[1] == text, error_of(transactions.feed, last)
 assert found[::2] == found[1::2]
 assert [[len(rows) for rows in tables.values()] for tables in found[::2]] == [[0, 1], [12, 6], [0, 0]], found
 """,
