@@ -239,6 +239,35 @@ assert seen[0] == seen[-1]
     )
 
 
+def test_both_indexes_of_damaged_messages_are_equal(five: Path) -> None:
+    run_here(
+        five,
+        INDEX
+        + """
+import random
+
+draw = random.Random(1)
+damaged = []
+for _ in range(500):
+    raw = bytearray(draw.choice([one for one in valid[1:] if one[:1] == b"m"]))
+    for _ in range(draw.randrange(3)):
+        raw[draw.randrange(1, len(raw))] = draw.choice([0, 1, 2, 3, *b"nutb", 255, draw.randrange(256)])
+    damaged.append(bytes(raw[: draw.choice([len(raw)] * 3 + [draw.randrange(1, len(raw))])]))
+data = pa.array([valid[0], *damaged], pa.binary())
+made = [make(data, StreamDecoder(5)) for make in [PureIndex] + [KernelIndex] * (compiled.kernel is not None)]
+seen = []
+for index in made:
+    errors = {row: str(error) for row, error in index.errors.items()}
+    assert 50 < len(errors) < 450, len(errors)
+    numbers = [getattr(index, name)("new_rows").tolist() for name in ("first", "width", "count")]
+    cells = index.cells(np.arange(len(index.kinds)))
+    columns = pa.table(message_columns(index), schema=arrow.MESSAGES).to_pylist()
+    seen.append((errors, numbers, cells, index.tags.tolist(), columns))
+assert seen[0] == seen[-1]
+""",
+    )
+
+
 def test_column_decoder_returns_a_tuple_for_each_row(five: Path) -> None:
     run_here(
         five,
@@ -367,20 +396,28 @@ assert [one and len(one) for one in wrong] == [None, None, 1]
 def test_tables_in_memory_store_each_new_row(pure_five: Path) -> None:
     run_here(
         pure_five,
-        """
-from pgoutput.stream import Change, Tables
+        RECORDINGS
+        + """
+from pgoutput.stream import StreamDecoder, Tables, Transactions
 
-multi, single = Tables(), Tables()
-multi.apply_change(Change(MULTI, (RELATION,)))
-for row in ROWS:
-    single.apply_change(Change(Insert(1, row), (RELATION,)))
-update, delete = Update(1, ("4", "x")), Delete(1, key=("1", None))
-for tables in (multi, single):
-    for message in (update, delete):
-        tables.apply_change(Change(message, (RELATION,)))
-assert list(multi[1]) == list(single[1]) and len(multi[1]) == 3
-multi.apply_change(Change(Truncate(0, (1,)), (RELATION,)))
-assert len(multi[1]) == 0
+found = []
+for changes in (MULTIPLE, SINGLE, MULTIPLE[:-4], SINGLE[:-4], MULTIPLE[:-2], SINGLE[:-2]):
+    decoder, tables = StreamDecoder(5, streaming="on"), Tables()
+    transactions = Transactions(decoder)
+    for message in in_transactions(changes):
+        transaction = transactions.feed(decoder.decode(v5.encode(message)))
+        if transaction is not None:
+            tables.apply(transaction)
+    found.append({oid: list(table) for oid, table in tables.items()})
+decoder = StreamDecoder(5)
+transactions = Transactions(decoder)
+wrong = [Begin(1, 2, xid=3), RELATION, MultiInsert(1, (*ROWS, ("1",)))]
+*first, last = [decoder.decode(v5.encode(message)) for message in wrong]
+assert [transactions.feed(message) for message in first] == [None, None]
+text = "MultiInsert: new_rows[4] has 1 columns, but public.t has 2"
+assert error_of(transactions.feed, last)[1] == text, error_of(transactions.feed, last)
+assert found[::2] == found[1::2]
+assert [[len(rows) for rows in tables.values()] for tables in found[::2]] == [[0, 1], [12, 6], [0, 0]], found
 """,
     )
 

@@ -6,12 +6,11 @@ memory. The rules follow apply_dispatch in PostgreSQL's src/backend/replication/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pgoutput import messages
+from pgoutput import _roles, messages
 from pgoutput._roles import CHANGES, classes, field_name, meaning_of, read_end, tuple_fields
 from pgoutput.errors import StreamError
 from pgoutput.stream.decoder import StreamDecoder
@@ -144,7 +143,7 @@ class Transactions:
             for field, is_list in tuples:
                 cells = getattr(message, field)
                 if cells is not None and (is_list or len(cells) != width):
-                    _check_widths(message, field, cells if is_list else (cells,), described[0])
+                    _check_widths(message, described[0])
         elif relations is not None:
             described = tuple(self._relation(oid, message) for oid in getattr(message, relations))
         xid = None if subxid is None else getattr(message, subxid)
@@ -157,11 +156,9 @@ class Transactions:
             raise StreamError.at(message, f"no Relation message has come for the OID {oid}") from None
 
 
-def _check_widths(
-    message: messages.Message, field: str, tuples: Sequence[messages.TupleData], relation: messages.Relation
-) -> None:
+def _check_widths(message: messages.Message, relation: messages.Relation) -> None:
     """Check that each tuple has as many cells as the relation has columns."""
-    for cells in tuples:
+    for field, cells in _roles.tuples(message):
         if len(cells) != len(relation.columns):
             name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
             text = f"{field} has {len(cells)} columns, but {name} has {len(relation.columns)}"

@@ -55,7 +55,7 @@ COMMON_COLUMNS: Final = (
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
 - `position`: Position of the message.
 - `sequence`: Sort key. Sorts changes by commit LSN, and the changes of a transaction in the order in which
-  they were made.
+  they were made. All rows of one message have the same sort key.
 - `key_columns`: Column names of the replica identity; all columns for REPLICA IDENTITY FULL.
 """
 
