@@ -432,12 +432,15 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         every_kind,
         """
         from pgoutput import _protocols, messages, v4, v5
+        from pgoutput._build import build, fitted
         from pgoutput.errors import EncodeError
 
         old, new = messages.Begin(1, 2, final_lsn=3), messages.Begin(1, 2)
         assert v4.decode(v4.encode(old)) == old
         assert v5.decode(v5.encode(new)) == new
         assert "RollbackPrepared" not in _protocols.VERSIONS[5].by_name
+        assert build("begin", 5, lsn=3, time=1, xid=2) == fitted(old, 5) == new
+        assert build("begin", 4, lsn=3, time=1, xid=2) == fitted(old, 4) == old
         gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
         assert v4.decode(v4.encode(gone)) == gone
         for codec, message, text in (

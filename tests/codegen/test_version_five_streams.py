@@ -347,6 +347,46 @@ assert len(metadata[0]) > 1
     )
 
 
+def test_a_snapshot_has_neutral_values_in_new_fields(five: Path, tmp_path: Path) -> None:
+    run_python(
+        five,
+        f"""
+from pathlib import Path
+import pyarrow as pa
+from pgoutput import messages as m
+from pgoutput.columns import encode_inserts
+from pgoutput.jsonlines import from_json
+from pgoutput.recorder.published_tables import PublishedTable
+from pgoutput.recorder.snapshot import _Segment
+from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
+
+source = Source(
+    recording="r", system_identifier="", server_version="20.0", database="d", slot="s",
+    publications=("p",), proto_version=5,
+)
+column = m.RelationColumn(flags=1, name="id", type_oid=20_000, type_modifier=-1)
+identity = m.ReplicaIdentity.DEFAULT
+relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=identity, columns=(column,))
+mood = m.Type(oid=20_000, namespace="public", name="mood")
+table = PublishedTable(relation, (mood,), "public.t", "", "", None)
+segment = _Segment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
+rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=5)
+assert segment.add(rows) == 2
+segment.finish()
+(path,) = Path({str(tmp_path)!r}).iterdir()
+with RecordingReader(path) as recording:
+    begin, type_, described, *inserts, commit = [one.message for one in recording.messages()]
+assert type_ == mood
+assert (begin.final_lsn, begin.commit_time, begin.xid) == (100, 5, 0)
+assert (commit.commit_lsn, commit.end_lsn, commit.flush_lsn) == (100, 100, 0)
+assert [(one.new, one.tail) for one in inserts] == [(("a",), ""), (("b",), "")]
+assert (described.kind, described.columns[0].collation) == (m.ReplicaIdentity.DEFAULT, "")
+(version,) = read_metadata(path).relations
+assert from_json(version.relation) == described
+""",
+    )
+
+
 def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> None:
     run_python(
         generated(tmp_path, released=True),
