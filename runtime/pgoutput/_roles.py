@@ -6,7 +6,7 @@ later protocol version adds with a known role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final
@@ -46,8 +46,9 @@ _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     for kind, layout in _LAYOUTS.items()
 }
 
-_ROW_FIELDS: Final[Mapping[type[Message], tuple[Field, ...]]] = {
-    kind: tuple(field for field in layout.members if field.means in ROWS) for kind, layout in _LAYOUTS.items()
+_ROW_FIELDS: Final[Mapping[type[Message], tuple[tuple[str, bool], ...]]] = {
+    kind: tuple((field.name, field.kind == "list") for field in layout.members if field.means in ROWS)
+    for kind, layout in _LAYOUTS.items()
 }
 
 
@@ -73,8 +74,18 @@ def has_role(message: Message | None, *roles: str) -> bool:
 
 def meaning_of(message: Message, meaning: str) -> Any:
     """Return the value of the field with a meaning; None if the message has no such field."""
-    name = _NAMES[type(message)].get(meaning)
-    return None if name is None else getattr(message, name)
+    return _GETTERS[type(message)][meaning](message)
+
+
+def _none(message: Message) -> None:
+    return None
+
+
+_MEANINGS: Final = {meaning for names in _NAMES.values() for meaning in names}
+_GETTERS: Final[Mapping[type[Message], Mapping[str, Callable[[Message], Any]]]] = {
+    kind: {meaning: attrgetter(names[meaning]) if meaning in names else _none for meaning in _MEANINGS}
+    for kind, names in _NAMES.items()
+}
 
 
 def is_transactional(message: Message) -> bool:
@@ -115,7 +126,7 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 
 def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
     """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
-    return tuple((field.name, field.kind == "list") for field in _ROW_FIELDS[kind])
+    return _ROW_FIELDS[kind]
 
 
 @cache
@@ -130,11 +141,13 @@ def tags_of_field(name: str, meaning: str) -> frozenset[int]:
     return frozenset(ord(kind.wire_tag) for kind, names in _NAMES.items() if names.get(meaning) == name)
 
 
-def tuples(message: Message) -> Iterator[tuple[str, TupleData]]:
-    """Yield name and cells of each tuple of a change: `new`, or `new_rows[0]` for a tuple of a list."""
-    for field in _ROW_FIELDS[type(message)]:
-        value = getattr(message, field.name)
-        if field.kind == "list":
-            yield from ((f"{field.name}[{i}]", cells) for i, cells in enumerate(value))
+def tuples(message: Message) -> list[tuple[str, TupleData]]:
+    """Return name and cells of each tuple of a change: `new`, or `new_rows[0]` for a tuple of a list."""
+    found: list[tuple[str, TupleData]] = []
+    for name, is_list in _ROW_FIELDS[type(message)]:
+        value = getattr(message, name)
+        if is_list:
+            found += [(f"{name}[{i}]", cells) for i, cells in enumerate(value)]
         elif value is not None:
-            yield field.name, value
+            found.append((name, value))
+    return found

@@ -27,6 +27,8 @@ def _changed_relations(message: Message) -> Iterator[tuple[str, int]]:
 
 
 def _relation_missing(state: StreamState, message: Message) -> Breach | None:
+    if meaning_of(message, "relation") in state.relations:
+        return None
     streamed = None if state.open is None else state.open.streamed
     for path, oid in _changed_relations(message):
         if oid in state.relations or oid in state.ignored_oids:

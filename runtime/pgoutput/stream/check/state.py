@@ -149,6 +149,12 @@ class StreamState:
         """Update the state with a message, valid or not."""
         if self.open is not None:
             self.open.messages += 1
+        if type(message) in _ROW_CHANGES:  # only `_change` follows them
+            self.last_relation, self.late_prepare = None, None
+            if self.pending_types:
+                self.pending_types = []
+            self._change(message, None)
+            return
         role = ROLES[type(message)]
         if (self.last_relation or self.pending_types) and role not in ("relation", "type"):
             self.last_relation, self.pending_types = None, []
@@ -281,9 +287,9 @@ class StreamState:
         if self.open is None:
             self.open = OpenTransaction(None)
         self.open.changes += 1
-        if ROLES[type(message)] == "payload":
+        if type(message) not in _ROW_CHANGES:
             (self.open.streamed or self.open).message_lsn = meaning_of(message, "lsn") or 0
-        else:
+        elif self.open.streamed is not None:
             self._add_subtransaction(meaning_of(message, "subxid"))
 
     def _emit(self, message: Message, transaction: CheckedTransaction | None) -> None:
@@ -296,5 +302,6 @@ class StreamState:
             streamed.subxids.add(xid)
 
 
+_ROW_CHANGES: Final = frozenset(classes(*CHANGE_ROLES))
 _PREPARES: Final = ("prepare", "prepare_streamed")
 _STREAMED: Final = ("open_block", "commit_streamed", "prepare_streamed", "abort_streamed")

@@ -36,10 +36,10 @@ def _not_subtransaction(state: StreamState, top: int, subxid: int, path: str) ->
 
 
 def _block_xid(state: StreamState, message: Message) -> Breach | None:
-    xid = meaning_of(message, "subxid")
-    if xid is None or state.open is None or (streamed := state.open.streamed) is None or xid == streamed.xid:
+    if state.open is None or (streamed := state.open.streamed) is None or state.open.opener is None:
         return None
-    if state.open.opener is None:
+    xid = meaning_of(message, "subxid")
+    if xid is None or xid == streamed.xid:
         return None
     if xid in streamed.aborted:
         return "xid", f"subtransaction {xid} is rolled back already"

@@ -26,7 +26,7 @@ def _unknown_relation(stream: Stream, position: int) -> Messages | None:
 def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
     """Return (field name, cells) of the key, old or else new tuple of a message; None without one tuple."""
     message = stream.places[position].message
-    found = next(tuples(message), None)
+    found = next(iter(tuples(message)), None)
     return found if found is not None and found[0] in type(message).__struct_fields__ else None
 
 
