@@ -42,7 +42,7 @@ def test_every_message_class_has_a_schema_with_its_fields() -> None:
 
 
 def test_the_schema_of_all_messages_has_each_field_once() -> None:
-    names = [field.name for message in _protocols.V4.messages for field in message.members]
+    names = [field.name for message in _protocols.ALL_VERSIONS.messages for field in message.members]
     assert spark.MESSAGES.names == ["type", *dict.fromkeys(names), "_rescued_data"]
 
 
