@@ -168,7 +168,7 @@ def read_lock(directory: Path) -> Mapping[str, WireForm]:
 
 
 def not_locked(directory: Path, label: str) -> str:
-    """Return the text of the error that a version is released in the spec, but is not in the lock."""
+    """Return an error text for a released version that is missing in the lock, with what to do."""
     return (
         f"{directory / LOCK}:1: {label} is released in the spec, but has no layout here: "
         f"if PostgreSQL has released {label}, run `python -m codegen --release`, after which the layout "

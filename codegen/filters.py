@@ -256,6 +256,14 @@ def condition(when: str) -> str:
     return f'{option} == "{chosen}"' if chosen else option
 
 
+def types(view: View) -> set[str]:
+    """Return the names of the types of all fields in a view, including fields of list elements."""
+    fields = [field for message in view.messages for field in message.fields]
+    for field in fields:
+        fields += field.fields  # the loop also visits these
+    return {field.type for field in fields}
+
+
 def gates(message: MessageView, view: View) -> str:
     """Return text with a message's tag, protocol versions, server versions, option, sender and source."""
     parts = [f"Tag `{message.tag}`"]

@@ -38,7 +38,7 @@ _FILTERS = (
     filters.c_name, filters.c_type, filters.cell_structs, filters.cells, filters.compact,
     filters.condition, filters.contexts, filters.count_struct, filters.doc, filters.format, filters.kind,
     filters.length_sizes, filters.literal, filters.mask, filters.pairs, filters.positional, filters.since,
-    filters.target, filters.value, filters.variable, filters.wrap, snake,
+    filters.target, filters.types, filters.value, filters.variable, filters.wrap, snake,
 )  # fmt: skip
 
 

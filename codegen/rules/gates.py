@@ -83,7 +83,7 @@ def nested(spec: Spec) -> Iterator[Problem]:
     for place, found in everywhere.items():
         if not found:
             what = "an enum needs a value" if place[0] == "enums" else "flags need a bit"
-            yield place, f"{place[1]}: {what} that all versions have"
+            yield place, f"{place[1]}: {what} that all versions have: leave out `versions` of one"
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             place = ("messages", name)

@@ -52,17 +52,17 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 def likes(spec: Spec) -> Iterator[Problem]:
     """Check that `like` names a type without `like` that has the same modifier, Arrow and Spark type."""
+    models = {name: builtin for name, builtin in spec.types.items() if builtin.like is None}
     for name, builtin in spec.types.items():
         if builtin.like is None:
             continue
-        place, model = ("types", name, "like"), spec.types.get(builtin.like)
-        if model is None or model.like is not None:
-            yield place, f"{name}: `like` is the name of a type in `types` that has no `like` itself"
+        if builtin.like not in models:
+            yield ("types", name, "like"), f"{name}: like: {unknown('type', builtin.like, models)}"
             continue
         for key in ("modifier", "arrow", "spark"):
-            wanted = getattr(model, key)
+            wanted = getattr(models[builtin.like], key)
             if getattr(builtin, key) != wanted:
-                yield ("types", name, key), f"{name}: `{key}` is `{wanted}` for a type like {builtin.like}"
+                yield ("types", name, key), f"{name}: a type like {builtin.like} has `{key}: {wanted}`"
 
 
 def enums_and_flags(spec: Spec) -> Iterator[Problem]:

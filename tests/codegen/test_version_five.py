@@ -15,16 +15,26 @@ import pytest
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
-KEYS = {"versions": "versions:", "messages": "messages:", "Commit": "  Commit:"}
+SECTIONS = (
+    "versions",
+    "Commit",
+    "TruncateOption",
+    "ReplicaIdentity",
+    "scalars",
+    "structs",
+    "messages",
+    "types",
+)
 
 
 def add_version_five(spec: SpecCopy) -> None:
     """Add the YAML blocks of the example in spec/README.md to the spec, each to the section it names."""
     example = README[README.index("## A new version, step by step") :]
     blocks = re.findall(r"```yaml\n# (\w+)\n(.*?)```", example, re.DOTALL)
-    assert sorted(key for key, _ in blocks) == sorted(KEYS)
+    assert tuple(key for key, _ in blocks) == SECTIONS
     for key, block in blocks:
-        spec.add(KEYS[key], block)
+        name = "types.yaml" if key == "types" else "pgoutput.yaml"
+        spec.add(f"{key}:" if key.islower() else f"  {key}:", block, name)
 
 
 def generate(spec: SpecCopy, out: Path) -> None:
@@ -96,10 +106,10 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "generated"
 
 
-def test_diff_describes_the_new_version(run: Run, spec: SpecCopy) -> None:
-    add_version_five(spec)
+def test_diff_describes_the_new_version(run: Run, whole_spec: SpecCopy) -> None:
+    add_version_five(whole_spec)
     words = README.split("from version 4 to version 5:\n\n```\n")[1].split("```")[0]
-    assert run("diff", "v4", "v5", "--spec", spec.folder) == (0, words, "")
+    assert run("diff", "v4", "v5", "--spec", whole_spec.folder) == (0, words, "")
 
 
 def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
@@ -110,18 +120,27 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
         from pgoutput.stream import StreamDecoder
 
         commit = messages.Commit(1, 2, 3, flush_lsn=4)
-        sequence = messages.Sequence(16, "public", (20, 30))
-        inside = messages.Sequence(16, "public", (), xid=7)
+        states = (messages.SequenceState("public", "s", -1), messages.SequenceState("", "t", 5))
+        sequences = messages.Sequences(16, states)
+        rows = messages.MultiInsert(1, (("1", None), (b"2", "x")))
+        truncate = messages.Truncate(messages.TruncateOption.ONLY | messages.TruncateOption.CASCADE, (1,))
+        relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.ANY, ())
+        inside = messages.MultiInsert(1, (), xid=7)
         assert v5.encode(commit) == bytes.fromhex("43 00 %016x %016x %016x %016x" % (1, 2, 3, 4))
-        assert v5.encode(sequence) == bytes.fromhex("51 %016x" % 16) + b"public\\0" + bytes.fromhex(
-            "00000002 00000014 0000001e"
+        states = b"public\\0s\\0" + b"\\xff" * 8 + b"\\0t\\0" + (5).to_bytes(8)
+        assert v5.encode(sequences) == b"Q" + bytes.fromhex("%016x 0002" % 16) + states
+        assert v5.encode(rows) == b"m\\0\\0\\0\\1" b"\\0\\0\\0\\2" + b"".join(
+            [b"\\0\\2t\\0\\0\\0\\1" b"1n", b"\\0\\2b\\0\\0\\0\\1" b"2t\\0\\0\\0\\1x"]
         )
-        for message in (commit, sequence):
+        assert v5.encode(truncate) == b"T\\0\\0\\0\\1\\5\\0\\0\\0\\1"
+        assert v5.encode(relation).endswith(b"t\\0a\\0\\0")
+        outside = (commit, sequences, rows, truncate, relation)
+        for message in outside:
             assert v5.decode(v5.encode(message)) == message
         assert v5.decode(v5.encode(inside), in_stream=True) == inside
 
         decoder = StreamDecoder(5, streaming="parallel")
-        for message in (commit, sequence, messages.StreamStart(7, True), inside, messages.StreamStop()):
+        for message in (*outside, messages.StreamStart(7, True), inside, messages.StreamStop()):
             assert decoder.decode(v5.encode(message)) == message
         """,
     )
@@ -141,20 +160,32 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         from pgoutput.cli.encoding import to_capture_file
         from pgoutput.columns import ColumnDecoder
         from pgoutput.jsonlines import from_json, to_json
+        from pgoutput.stream import StreamDecoder, Tables, Transactions
         from pgoutput.recording import Recording, SegmentReader, record_capture_file
         from pgoutput.views import ChangesView, MessagesView, plan_changes, read
 
         column = messages.RelationColumn(1, "id", 23, -1)
         relation = messages.Relation(1, "public", "t", messages.ReplicaIdentity.DEFAULT, (column,))
-        sequence = messages.Sequence(16, "public", (20, 30))
+        new = [
+            messages.MultiInsert(1, (("6",), ("7",))),
+            messages.Sequences(16, (messages.SequenceState("public", "s", 5),)),
+            messages.Truncate(messages.TruncateOption.ONLY, (1,)),
+        ]
         commits = messages.Commit(1, 2, 3), messages.Commit(1, 2, 3, flush_lsn=4)
         for version, codec, last in zip((4, 5), (v4, v5), commits):
-            stream = [messages.Begin(1, 3, 7), relation, messages.Insert(1, ("5",)), last]
-            stream += [sequence] if version == 5 else []
+            begin = messages.Begin(1, 3, 7)
+            stream = [begin, relation, messages.Insert(1, ("5",)), *new[: 3 * (version - 4)], last]
+            decoder = StreamDecoder(version)
+            transactions, tables = Transactions(decoder), Tables()
+            for message in stream:
+                transaction = transactions.feed(decoder.decode(codec.encode(message)))
+            assert [change.message for change in transaction.changes] == stream[2:-1]
+            tables.apply(transaction)
+            assert [*map(tuple, map(dict.values, tables[1]))] == ([] if version == 5 else [("5",)])
             assert [from_json(json.loads(json.dumps(to_json(m)))) for m in stream] == stream
             sent = pa.array([codec.encode(message) for message in stream], pa.binary())
             headers = ColumnDecoder(version).decode(sent).headers
-            assert headers["flush_lsn"].to_pylist()[3] == last.flush_lsn
+            assert headers["flush_lsn"].to_pylist()[-1] == last.flush_lsn
             lines = [encode_record("data", codec.encode(message)) for message in stream]
             content = encode_header(Header(version)) + b"".join(lines)
             with CaptureFile("stream.jsonl", content=content) as capture:
@@ -167,7 +198,8 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
                 (task,) = plan_changes(recording, recording.numbers)
                 with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, ChangesView(segment, task, lambda shape: True))
-                    assert rows["after"].to_pylist() == [[("id", "5")]]
+                    after = [[("id", text)] for text in ("567" if version == 5 else "5")]
+                    assert rows["after"].to_pylist() == after + [None] * (version - 4)
                 with SegmentReader(task.place) as segment:
                     (rows,) = read(segment, MessagesView(segment))
                     assert rows["type"].to_pylist() == [type(message).__name__ for message in stream]
@@ -194,14 +226,19 @@ def test_errors_of_version_4_name_the_new_version(five: Path) -> None:
                 return str(error)
 
         commit = messages.Commit(1, 2, 3, flush_lsn=4)
-        sequence = messages.Sequence(16, "public", ())
+        sequences = messages.Sequences(16, ())
+        truncate = messages.Truncate(messages.TruncateOption.ONLY, (1,))
+        relation = messages.Relation(1, "", "t", messages.ReplicaIdentity.ANY, ())
         assert v4.decode(v4.encode(messages.Commit(1, 2, 3))) == messages.Commit(1, 2, 3)
         expected = "Commit.flush_lsn: protocol version 4 has no such field"
         assert error(v4.encode, commit).startswith(expected), error(v4.encode, commit)
-        expected = "protocol version 4 has no message Sequence: it came with version 5"
-        assert error(v4.encode, sequence) == expected, error(v4.encode, sequence)
-        expected = "protocol version 4 has no Sequence (tag 'Q'): it came with version 5"
-        assert error(v4.decode, v5.encode(sequence)) == expected, error(v4.decode, v5.encode(sequence))
+        expected = "protocol version 4 has no message Sequences: it came with version 5"
+        assert error(v4.encode, sequences) == expected, error(v4.encode, sequences)
+        expected = "protocol version 4 has no Sequences (tag 'Q'): it came with version 5"
+        assert error(v4.decode, v5.encode(sequences)) == expected, error(v4.decode, v5.encode(sequences))
+        for where, message in (("Truncate.options", truncate), ("Relation.replica_identity", relation)):
+            assert error(v4.encode, message).startswith(where), error(v4.encode, message)
+            assert "came with version 5" in error(v4.decode, v5.encode(message))
         assert "8 more bytes follow" in error(v4.decode, v5.encode(commit))
         expected = "Commit.flush_lsn: an int is expected, not None"
         assert error(v5.encode, messages.Commit(1, 2, 3)) == expected
@@ -233,27 +270,35 @@ def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) 
         five,
         """
         import pyarrow as pa
-        from pgoutput import _protocols, versions
+        from pgoutput import _protocols, catalog, values, versions
         from pgoutput.schemas import arrow, spark
 
         assert arrow.MESSAGES.field("flush_lsn").type == pa.int64()
-        assert arrow.BY_MESSAGE["Sequence"].names == ["xid", "lsn", "namespace", "relation_oids"]
+        assert arrow.BY_MESSAGE["Sequences"].names == ["xid", "lsn", "sequences"]
+        assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
         assert spark.MESSAGES["flush_lsn"].dataType.typeName() == "long"
-        assert spark.BY_MESSAGE["Sequence"].names == ["xid", "lsn", "namespace", "relation_oids"]
-        assert "Sequence" in _protocols.VERSIONS[5].by_name
-        assert "Sequence" not in _protocols.VERSIONS[4].by_name
+        assert spark.BY_MESSAGE["Sequences"].names == ["xid", "lsn", "sequences"]
+        assert {"MultiInsert", "Sequences"} <= _protocols.VERSIONS[5].by_name.keys()
+        assert not {"MultiInsert", "Sequences"} & _protocols.VERSIONS[4].by_name.keys()
+        oid8 = catalog.BY_NAME["oid8"]
+        assert values.to_python(b"\\xff" * 8, oid8.oid) == 2**64 - 1
+        assert values.to_arrow(["7", None], oid8.oid)[0].to_pylist() == [7, None]
         assert (versions.LATEST, versions.LATEST_RELEASED) == (5, 4)
         """,
     )
     page = (five / "reference/v5.md").read_text(encoding="utf-8")
-    assert "## Sequence" in page
+    assert "## Sequences" in page
+    assert "Multi Insert,<br/>" in page
     assert "`Int64 (XLogRecPtr)` **flush_lsn**: The end of what the server has flushed." in page
-    assert "Sequence" not in (five / "reference/v4.md").read_text(encoding="utf-8")
+    for version in range(1, 5):
+        name = f"reference/v{version}.md"
+        assert (five / name).read_bytes() == (ROOT / "generated" / name).read_bytes()
+    assert "| `oid8` |" in (five / "reference/types.md").read_text(encoding="utf-8")
     assert "## 4 to 5" in (five / "reference/changes.md").read_text(encoding="utf-8")
 
 
 def test_codecs_of_earlier_versions_do_not_change(five: Path) -> None:
-    for name in ("v1", "v2", "v3", "envelope"):
+    for name in ("v1", "v2", "v3", "v4", "envelope"):
         old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
         assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
@@ -387,12 +432,15 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         every_kind,
         """
         from pgoutput import _protocols, messages, v4, v5
+        from pgoutput._build import build, fitted
         from pgoutput.errors import EncodeError
 
         old, new = messages.Begin(1, 2, final_lsn=3), messages.Begin(1, 2)
         assert v4.decode(v4.encode(old)) == old
         assert v5.decode(v5.encode(new)) == new
         assert "RollbackPrepared" not in _protocols.VERSIONS[5].by_name
+        assert build("begin", 5, lsn=3, time=1, xid=2) == fitted(old, 5) == new
+        assert build("begin", 4, lsn=3, time=1, xid=2) == fitted(old, 4) == old
         gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
         assert v4.decode(v4.encode(gone)) == gone
         for codec, message, text in (

@@ -28,11 +28,14 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
         """
         from pgoutput import compiled, v4, v5
         from pgoutput.errors import DecodeError, EncodeError
-        from pgoutput.messages import Commit, Sequence
+        from pgoutput.messages import Commit, MultiInsert, Sequences, SequenceState, Truncate, TruncateOption
 
         assert (v5.decode, v5.encode) == (compiled.kernel.decode_v5, compiled.kernel.encode_v5)
         commit = Commit(1, 2, 3, flush_lsn=4)
-        for message in (commit, Sequence(16, "public", (20, 30)), Sequence(16, "", (), xid=7)):
+        truncate = Truncate(TruncateOption.ONLY, (1,))
+        sequences = Sequences(16, (SequenceState("public", "s", -5), SequenceState("", "t", 5)))
+        rows = (("1", None), (b"2", "x"), ())
+        for message in (commit, sequences, truncate, MultiInsert(1, rows), MultiInsert(1, rows, xid=7)):
             data = v5.encode(message)
             in_stream = getattr(message, "xid", None) is not None
             assert v5.pure_encode(message) == data
@@ -45,7 +48,7 @@ def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest
                     except DecodeError as error:
                         errors.append((str(error), vars(error)))
                 assert len(errors) == 2 and errors[0] == errors[1]
-        for codec, message in ((v4, commit), (v5, Commit(1, 2, 3))):
+        for codec, message in ((v4, commit), (v4, truncate), (v5, Commit(1, 2, 3))):
             errors = []
             for encode in (codec.encode, codec.pure_encode):
                 try:

@@ -13,7 +13,7 @@ import msgspec
 
 from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, is_transactional, meaning_of
 from pgoutput.errors import StreamError
-from pgoutput.messages import Message, Origin
+from pgoutput.messages import Message, Origin, XLogData
 
 EventKind: TypeAlias = Literal[
     "began",
@@ -108,7 +108,9 @@ class TransactionTracker(Generic[T]):
         try:
             handler = self._handlers[type(message)]
         except KeyError:
-            raise TypeError(f"a pgoutput message is expected, not {type(message).__name__}") from None
+            hint = "; decode its `data` with StreamDecoder first" if isinstance(message, XLogData) else ""
+            name = type(message).__name__
+            raise TypeError(f"a pgoutput message is expected, not {name}{hint}") from None
         return handler(message)
 
     def reconnect(self) -> None:

@@ -14,8 +14,10 @@ from typing import Final
 
 from pgoutput._offsets import offset_of
 from pgoutput._roles import ENDS, classes, meaning_of
+from pgoutput.envelope import encode as encode_envelope
 from pgoutput.messages import PrimaryKeepalive, XLogData
 from pgoutput.standin.faults import FaultInjector, Faults, SlotProgress
+from pgoutput.standin.protocol import encode_message
 from pgoutput.standin.source import Envelope
 from pgoutput.stream import StreamDecoder
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -29,14 +31,12 @@ _MAX_TAKEN_BYTES: Final = 1 << 18
 _POLL_SECONDS: Final = 0.02
 """Pause before a source that has no new message is read again, in seconds."""
 
-_XLOG_DATA: Final = Struct(">cIcQQq")
-_KEEPALIVE: Final = Struct(">cIcQqB")
 _LSN: Final = Struct(">Q")
 
 
 def encode_keepalive(wal_end: int, *, reply_requested: bool) -> bytes:
     """Encode a CopyData message with a primary keepalive."""
-    return _KEEPALIVE.pack(b"d", 22, b"k", wal_end, _now(), reply_requested)
+    return encode_message(b"d", encode_envelope(PrimaryKeepalive(wal_end, _now(), reply_requested)))
 
 
 def _now() -> int:
@@ -159,8 +159,8 @@ class SourceReader:
         data = message.data
         if self._injector is None and data and data[0] in self._end_lsn_offsets:
             self._track_end(data)
-        header = _XLOG_DATA.pack(b"d", len(data) + 29, b"w", message.wal_start, message.wal_end, _now())
-        self._append(header + data)
+        sent = XLogData(message.wal_start, message.wal_end, _now(), data)
+        self._append(encode_message(b"d", encode_envelope(sent)))
 
     def _track_end(self, data: bytes) -> None:
         """Remember the end LSN of the transaction that the message `data` ends, if any."""

@@ -1,0 +1,110 @@
+"""Byte offsets of fields, and messages that are built by role."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pgoutput import _protocols
+from pgoutput import messages as m
+from pgoutput._build import build
+from pgoutput._offsets import layout_of, offset_of
+from pgoutput._roles import ROLES
+from pgoutput._walk import walk
+from pgoutput.messages import Message
+from pgoutput.stream import StreamDecoder, encode_for
+from tests.codec.corpus import CAPTURES, read
+
+VERSIONS = tuple(_protocols.VERSIONS)
+
+
+def offsets_in(data: bytes, kind: type[Message], version: int, in_stream: bool) -> dict[str, int]:
+    """Return the offsets of the fields with a meaning in an encoded message, by meaning."""
+    layout = layout_of(kind, version)
+    assert layout is not None
+    protocol = _protocols.VERSIONS[max(version, layout.since)]
+    starts: dict[str, int] = {}
+    for piece in walk(protocol, data, in_stream, "off"):
+        starts.setdefault(piece.path.removesuffix(".tag"), piece.start)
+    return {one.means: starts[one.name] for one in layout.members if one.means and one.name in starts}
+
+
+@pytest.mark.parametrize(("version", "in_stream"), list(itertools.product(VERSIONS, (False, True))))
+def test_offsets_are_those_of_encoded_messages(version: int, in_stream: bool) -> None:
+    checked = 0
+    for kind, role in ROLES.items():
+        if layout_of(kind, version) is None:
+            continue
+        xids = {"subxid": 9, "xid": 7} if in_stream else {}
+        message = build(role, version, old=("a",), **xids)
+        data = encode_for(message, version)
+        expected = offsets_in(data, kind, version, in_stream)
+        for meaning, offset in expected.items():
+            found = offset_of(kind, meaning, version, in_stream=in_stream)
+            assert found in (offset, None), (kind, meaning)
+            checked += found is not None
+    assert checked > 10
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURES if "pg18" in name])
+def test_a_server_writes_each_field_at_its_offset(name: str) -> None:
+    header, _, samples = read(name)
+    for sample in samples:
+        message = sample.message
+        for field in _protocols.ALL_VERSIONS.by_name[type(message).__name__].members:
+            if field.kind != "integer" or field.means is None:
+                continue
+            version = header.proto_version
+            offset = offset_of(type(message), field.means, version, in_stream=sample.in_stream)
+            if offset is not None:
+                raw = sample.data[offset : offset + field.size]
+                value = int.from_bytes(raw, signed=field.signed)
+                assert value == getattr(message, field.name), (message, field.name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "meaning", "version", "in_stream", "offset"),
+    [
+        (m.Commit, "end_lsn", 1, False, 10),
+        (m.StreamCommit, "end_lsn", 2, False, 14),
+        (m.CommitPrepared, "end_lsn", 1, False, 10),  # servers send it in all versions
+        (m.Insert, "relation", 2, False, 1),
+        (m.Insert, "relation", 2, True, 5),
+        (m.Insert, "subxid", 2, True, 1),
+        (m.Insert, "subxid", 2, False, None),
+        (m.Insert, "subxid", 1, True, None),  # version 1 has no such field
+        (m.StreamCommit, "end_lsn", 1, False, None),  # version 1 has no such message
+        (m.Update, "key", 1, False, None),  # only some messages have it
+        (m.Update, "new", 1, False, None),  # a tuple stands before it
+        (m.Relation, "name", 1, False, None),  # a string stands before it
+        (m.StreamAbort, "lsn", 4, False, None),  # only with streaming = parallel
+        (m.Truncate, "relations", 4, True, 10),
+        (m.Commit, "xid", 4, False, None),  # no field has this meaning
+    ],
+)
+def test_offset_of(
+    kind: type[Message], meaning: str, version: int, in_stream: bool, offset: int | None
+) -> None:
+    assert offset_of(kind, meaning, version, in_stream=in_stream) == offset
+
+
+def test_a_message_built_by_role_has_neutral_values() -> None:
+    assert build("commit", 4, lsn=1, end_lsn=2, time=3) == m.Commit(1, 2, 3)
+    assert build("commit", 4, lsn=1) == m.Commit(1, 0, 0)
+    assert build("relation", 4, oid=5) == m.Relation(5, "", "", m.ReplicaIdentity.DEFAULT, ())
+    assert build("truncate", 4, relations=(1, 2), options=1) == m.Truncate(1, (1, 2))
+    assert build("update", 4, relation=1, new=("a",), key=("b",)) == m.Update(1, ("a",), key=("b",))
+    abort = build("abort_streamed", 4, xid=1, subxid=2)
+    assert abort == m.StreamAbort(1, 2)
+    assert build("abort_streamed", 4, xid=1, subxid=2, lsn=3, time=4) == m.StreamAbort(1, 2, 3, 4)
+    # A version without a field ignores its value.
+    assert build("insert", 1, relation=1, new=(), subxid=7) == m.Insert(1, ())
+    assert build("abort_streamed", 3, xid=1, subxid=2, lsn=3, time=4) == abort
+
+
+def test_a_role_that_a_version_lacks_is_refused() -> None:
+    with pytest.raises(LookupError, match="protocol version 1 has no message with the role open_block"):
+        build("open_block", 1)
+    prepared = build("prepare", 1, gid="g")  # servers send it in all versions
+    assert StreamDecoder(1, two_phase=True).decode(encode_for(prepared, 1)) == prepared

@@ -1,0 +1,407 @@
+"""Scenarios, workloads, checks, stand-in servers and faults work for a version 5 that is added by YAML only.
+
+Version 5 adds fields to Commit, Relation, the columns of Relation and Insert, a message with a list of
+groups, and MultiInsert. Synthetic streams have neutral values in the new fields, and no new messages.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.codegen.spec_copy import ROOT, SpecCopy
+from tests.codegen.test_lists_of_tuples import MULTI_INSERT
+from tests.codegen.test_version_five import generate, run_python
+from tests.codegen.unreleased import add_types, add_unreleased_version
+
+NEW_FIELDS = {
+    "  Relation:": "      - {name: kind, type: ReplicaIdentity, versions: 5+, doc: An enum.}\n",
+    "  RelationColumn:": "      - {name: collation, type: string, versions: 5+, doc: Its collation.}\n",
+    "  Insert:": "      - {name: tail, type: string, versions: 5+, doc: A text.}\n",
+}
+
+GROUP = """\
+  Group:
+    doc: A group.
+    source: nowhere
+    fields:
+      - {name: group_oid, type: oid, doc: OID of the group.}
+      - {name: label, type: string, doc: Name of the group.}
+"""
+
+GROUPS = """\
+  Groups:
+    tag: g
+    role: payload
+    title: Groups
+    versions: 5+
+    source: nowhere
+    doc: A list of groups.
+    fields:
+      - {name: xid, type: xid, means: xid, when: in_stream, doc: Xid of the transaction.}
+      - {count: groups, type: uint16, doc: Number of groups.}
+      - {name: groups, list_of: Group, doc: The groups.}
+"""
+
+
+def generated(folder: Path, released: bool) -> Path:
+    """Return the folder with the files generated from a spec with the version 5."""
+    shutil.copytree(ROOT / "spec", folder / "spec")
+    spec = SpecCopy(folder / "spec")
+    add_unreleased_version(spec)
+    add_types(spec)
+    for key, block in NEW_FIELDS.items():
+        spec.add(key, block)
+    spec.add("structs:", GROUP)
+    spec.add("messages:", GROUPS + MULTI_INSERT.replace("COUNT", "uint32"))
+    if released:
+        spec.replace("    released: false\n", "    released: true\n")
+        spec.write("{}", "released.json")
+    generate(spec, folder / "generated")
+    return folder / "generated"
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The generated files of a spec whose version 5 is not released."""
+    return generated(tmp_path_factory.mktemp("five"), released=False)
+
+
+SCENARIO = """
+import msgspec
+from pgoutput import messages as m, v5
+from pgoutput.messages import XLogData
+from pgoutput.synth import Scenario
+
+
+def scenario(version, **options):
+    db = Scenario(proto_version=version, logical_decoding_work_mem=300, **options)
+    db.enum("public.mood")
+    table = db.table("public.t", {"id": "int8 key", "note": "text", "mood": "public.mood"})
+    for number in range(3):
+        with db.transaction(origin="o", origin_lsn=7) as tx:
+            tx.insert(table, id=number, note="a" * number, mood="x")
+            tx.update(table, {"id": number}, note="b")
+            tx.message("p", "content")
+    db.message("p", "at once")
+    with db.transaction() as tx:
+        for number in range(10, 30):
+            tx.insert(table, id=number, note="long" * 10)
+        point = tx.savepoint()
+        for number in range(30, 50):
+            point.insert(table, id=number, note="gone" * 10)
+        point.rollback()
+    for end in (db.rollback_prepared, db.commit_prepared):
+        tx = db.transaction()
+        for number in range(3 if end == db.commit_prepared else 20):
+            tx.insert(table, id=100 + number, note="prepared" * number)
+        tx.prepare("gid")
+        db.wait()
+        end("gid")
+    with db.transaction() as tx:
+        tx.delete(table, {"id": 1})
+        tx.truncate(table)
+    return db
+
+
+OPTIONS = {"streaming": "parallel", "two_phase": True, "messages": True}
+
+
+def data_of(db):
+    return [one.data for one in db.stream() if isinstance(one, XLogData)]
+
+
+def as_version_four(message):
+    '''Return the message without the fields of version 5, whose values must be neutral.'''
+    if isinstance(message, m.Commit):
+        assert message.flush_lsn == 0
+        return msgspec.structs.replace(message, flush_lsn=None)
+    if isinstance(message, m.Insert):
+        assert message.tail == ""
+        return msgspec.structs.replace(message, tail=None)
+    if isinstance(message, m.Relation):
+        assert message.kind is m.ReplicaIdentity.DEFAULT
+        assert {column.collation for column in message.columns} == {""}
+        columns = tuple(msgspec.structs.replace(one, collation=None) for one in message.columns)
+        return msgspec.structs.replace(message, kind=None, columns=columns)
+    return message
+"""
+
+
+def test_a_scenario_has_neutral_values_in_new_fields(five: Path) -> None:
+    run_python(
+        five,
+        SCENARIO
+        + """
+for options in ({}, OPTIONS, OPTIONS | {"streaming": "on", "binary": True}):
+    old, new = scenario(4, **options), scenario(5, **options)
+    assert list(map(as_version_four, new.messages())) == list(old.messages())
+    assert [type(message) for message in new.messages()] == [type(message) for message in old.messages()]
+names = {type(message).__name__ for message in scenario(5, **OPTIONS).messages()}
+expected = {"StreamAbort", "StreamPrepare", "CommitPrepared", "RollbackPrepared", "Origin", "Type"}
+assert names >= expected, names
+""",
+    )
+
+
+def test_check_accepts_a_scenario_and_finds_every_certain_fault(five: Path) -> None:
+    run_python(
+        five,
+        SCENARIO
+        + """
+from pgoutput.stream.check import check
+from pgoutput.testing import FAULTS, Stream
+
+stream = Stream.of(scenario(5, **OPTIONS))
+assert list(check(stream.messages, stream.options)) == []
+possible = set()
+for fault in FAULTS:
+    for position in range(fault.size(stream)) if fault.unit == "message" else ():
+        messages = fault.apply(stream, position)
+        if messages is None:
+            continue
+        possible.add(fault.name)
+        assert not fault.certain or list(check(messages, stream.options)), (fault.name, position)
+assert len(possible) > 40, possible
+""",
+    )
+
+
+def test_check_reports_new_messages_that_break_a_rule(five: Path) -> None:
+    run_python(
+        five,
+        SCENARIO
+        + """
+from pgoutput.stream.check import CheckOptions, check
+
+data = data_of(scenario(5))
+tags = [one[:1] for one in data]
+inside = tags.index(b"I")
+oid = v5.decode(data[inside]).relation_oid
+rows = (("8", "x", None), ("9", "y", None))
+
+
+def found(index, *added):
+    changed = [*data[:index], *map(v5.encode, added), *data[index:]]
+    return [(one.rule, one.field, one.message) for one in check(changed, CheckOptions(proto_version=5))]
+
+
+group = m.Groups((m.Group(1, "a"),))
+assert found(inside, m.MultiInsert(oid, rows), group) == []
+assert found(0, m.MultiInsert(oid, rows))[0] == ("change-in-transaction", None, 0)
+assert found(0, group)[0][0] == "message-in-transaction"
+assert found(inside, m.MultiInsert(oid + 1, rows)) == [("relation-before-use", "relation_oid", inside)]
+wrong = m.MultiInsert(oid, (rows[0], rows[1][:1]))
+assert found(inside, wrong) == [("column-count", "new_rows[1].count", inside)]
+""",
+    )
+
+
+def test_random_scenarios_and_broken_streams_can_name_the_version(five: Path) -> None:
+    run_python(
+        five,
+        """
+        from hypothesis import HealthCheck, given, settings
+        from pgoutput.stream.check import check
+        from pgoutput.testing import broken_streams, streams
+
+        quick = settings(
+            max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+
+        @quick
+        @given(streams(proto_version=5))
+        def legal(stream):
+            assert list(check(stream.messages, stream.options)) == []
+
+        @quick
+        @given(broken_streams(proto_version=5))
+        def illegal(corruption):
+            stream = corruption.stream
+            assert not corruption.certain or list(check(stream.messages, stream.options))
+
+        legal()
+        illegal()
+        """,
+    )
+
+
+def test_a_recorder_stores_the_stream_that_a_stand_in_server_sends(five: Path, tmp_path: Path) -> None:
+    run_python(
+        five,
+        SCENARIO
+        + f"""
+from pathlib import Path
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder import Recorder, RecorderOptions
+from pgoutput.recording import RecordingReader
+from pgoutput.standin import RecordedSource, StandIn
+from pgoutput.synth.export import write_capture_file, write_recording
+
+folder = Path({str(tmp_path)!r})
+db = scenario(5, **OPTIONS)
+sent = data_of(db)
+
+
+def stored(path):
+    with RecordingReader(path) as segments:
+        return [record.data for record in segments.records()]
+
+
+def record(source, name, **options):
+    options = RecorderOptions(**{{"proto_version": 5, "streaming": "parallel", "two_phase": True,
+                                 "messages": True}} | options)
+    with StandIn(source) as server:
+        recorder = Recorder(server.dsn, "slot", ["synth"], folder / name, options=options, create_slot=True)
+        recorder.run(until="now", seconds=20)
+    return stored(folder / name)
+
+
+assert record(db, "scenario") == sent
+write_capture_file(db, folder / "capture.jsonl")
+write_recording(db, folder / "written", segment_bytes=500)
+for name in ("capture.jsonl", "written", "scenario"):
+    assert record(RecordedSource(folder / name), f"of {{name}}") == sent, name
+    try:
+        record(RecordedSource(folder / name), f"refused {{name}}", proto_version=4)
+    except ReplicationError as error:
+        assert "recorded with proto_version 5" in str(error), error
+        assert "not for proto_version 4" in str(error), error
+    else:
+        raise AssertionError(name)
+try:
+    record(scenario(4, **OPTIONS), "too new")
+except ReplicationError as error:
+    assert "protocol version 5 needs PostgreSQL 20, the server is 18" in str(error), error
+else:
+    raise AssertionError
+""",
+    )
+
+
+def test_a_workload_is_legal_and_recorded_in_whole_transactions(five: Path, tmp_path: Path) -> None:
+    run_python(
+        five,
+        f"""
+import io
+from pathlib import Path
+import pyarrow as pa
+from pgoutput import v4, v5
+from pgoutput.recording import RecordingReader, SegmentWriter, SessionStart, batch_tracker, read_metadata
+from pgoutput.recording import list_segments
+from pgoutput.recording.stream_state import StreamState
+from pgoutput.stream.check import CheckOptions, check
+from pgoutput.synth.workload import Range, Workload, write_capture_file, write_recording
+from pgoutput.capturefile import CaptureFile
+
+folder = Path({str(tmp_path)!r})
+for streaming in ("off", "parallel"):
+    data = {{}}
+    for version in (4, 5):
+        workload = Workload(
+            transactions=300, large=0.02, large_changes=150, tables=3, proto_version=version,
+            streaming=streaming, changes=Range(1, 5),
+        )
+        path = folder / f"{{streaming}}{{version}}.jsonl"
+        write_capture_file(workload, path, lambda *done: None)
+        with CaptureFile(path) as capture:
+            data[version] = [one.data for one in capture.messages()]
+        options = CheckOptions(proto_version=version, streaming=streaming)
+        assert list(check(data[version], options)) == []
+        write_recording(workload, folder / f"{{streaming}}{{version}}", lambda *done: None)
+        with RecordingReader(folder / f"{{streaming}}{{version}}") as recording:
+            assert [one.data for one in recording.records() if one.number is not None] == data[version]
+    assert len(data[4]) == len(data[5])
+    assert all(new.startswith(old) or new[:1] == b"R" for old, new in zip(data[4], data[5]))
+
+# Whole transactions give the same metadata as messages one by one.
+batch = pa.array(data[5], pa.binary())
+lsns, times = pa.array([0] * len(batch)), pa.array([0] * len(batch), pa.timestamp("us", "UTC"))
+metadata, calls, feed_whole = [], [], StreamState.feed_whole
+
+
+def counted(state, transactions, *arguments):
+    calls.append(transactions)
+    feed_whole(state, transactions, *arguments)
+
+
+StreamState.feed_whole = counted
+for number, minimum in enumerate((1, 1 << 60)):
+    batch_tracker._MIN_MESSAGES = minimum
+    target = folder / str(number)
+    target.mkdir()
+    start = SessionStart(session=1, number=1, position=0, lsn=0)
+    writer = SegmentWriter(target, workload.source, start, segment_bytes=1 << 14)
+    for first in range(0, len(batch), 500):
+        rows = slice(first, first + 500)
+        writer.write_batch(lsns[rows], times[rows], batch[rows])
+    writer.rotate()
+    assert sum(calls) > 100, calls  # the second writer adds none
+    metadata.append([read_metadata(path) for path in list_segments(target)])
+assert metadata[0] == metadata[1]
+assert sum(calls) < 300
+assert len(metadata[0]) > 1
+""",
+    )
+
+
+def test_a_snapshot_has_neutral_values_in_new_fields(five: Path, tmp_path: Path) -> None:
+    run_python(
+        five,
+        f"""
+from pathlib import Path
+import pyarrow as pa
+from pgoutput import messages as m
+from pgoutput.columns import encode_inserts
+from pgoutput.jsonlines import from_json
+from pgoutput.recorder.published_tables import PublishedTable
+from pgoutput.recorder.snapshot import _Segment
+from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
+
+source = Source(
+    recording="r", system_identifier="", server_version="20.0", database="d", slot="s",
+    publications=("p",), proto_version=5,
+)
+column = m.RelationColumn(flags=1, name="id", type_oid=20_000, type_modifier=-1)
+identity = m.ReplicaIdentity.DEFAULT
+relation = m.Relation(oid=7, namespace="public", name="t", replica_identity=identity, columns=(column,))
+mood = m.Type(oid=20_000, namespace="public", name="mood")
+table = PublishedTable(relation, (mood,), "public.t", "", "", None)
+segment = _Segment(Directory(Path({str(tmp_path)!r})), 1, source, 100, 5, table, 1 << 20)
+rows = encode_inserts(7, [pa.array(["a", "b"])], proto_version=5)
+assert segment.add(rows) == 2
+segment.finish()
+(path,) = Path({str(tmp_path)!r}).iterdir()
+with RecordingReader(path) as recording:
+    begin, type_, described, *inserts, commit = [one.message for one in recording.messages()]
+assert type_ == mood
+assert (begin.final_lsn, begin.commit_time, begin.xid) == (100, 5, 0)
+assert (commit.commit_lsn, commit.end_lsn, commit.flush_lsn) == (100, 100, 0)
+assert [(one.new, one.tail) for one in inserts] == [(("a",), ""), (("b",), "")]
+assert (described.kind, described.columns[0].collation) == (m.ReplicaIdentity.DEFAULT, "")
+(version,) = read_metadata(path).relations
+assert from_json(version.relation) == described
+""",
+    )
+
+
+def test_the_rules_hold_for_the_version_once_it_is_released(tmp_path: Path) -> None:
+    run_python(
+        generated(tmp_path, released=True),
+        """
+        from io import StringIO
+        from rich.console import Console
+        from pgoutput.cli.checking import show_rules
+        from pgoutput.stream.check import RULES, CheckOptions, check
+        from pgoutput.synth import Scenario
+        from pgoutput.versions import LATEST_RELEASED
+
+        assert CheckOptions().proto_version == Scenario().options.proto_version == LATEST_RELEASED == 5
+        for rule in RULES:
+            assert list(check(rule.legal, rule.options)) == [], rule.name
+            assert [one.rule for one in check(rule.illegal, rule.options)] == [rule.name]
+        show_rules(Console(file=StringIO()), json=True)
+        """,
+    )
