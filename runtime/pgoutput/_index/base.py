@@ -134,26 +134,24 @@ class MessageIndex(ABC):
             meaning: The meaning.
             rows: Rows of the messages to return; None for all messages of the batch.
         """
-        values: Numbers = self._meaning(meaning, rows, 0)
+        (name, _), *others = _fields_by_meaning(meaning)
+        values = self.field(name).values
+        if rows is None and not others:
+            return values
+        rows = np.arange(len(self)) if rows is None else rows
+        values = values[rows]
+        for name, has_field in others:
+            if (other := has_field[self.tags[rows]]).any():
+                values[other] = self.field(name).values[rows[other]]
         return values
 
     def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
         """Return for each message in `rows` whether the message has a fixed-width field with a meaning."""
-        present: Mask = self._meaning(meaning, rows, 1)
-        return present
-
-    def _meaning(self, meaning: str, rows: Numbers | None, part: int) -> Any:
-        """Return part 0 (`values`) or part 1 (`present`) of the `FieldValues` of the field with a meaning."""
-        (name, _), *others = _fields_by_meaning(meaning)
-        whole = self.field(name)[part]
-        if rows is None and not others:
-            return whole
-        rows = np.arange(len(self)) if rows is None else rows
-        selected = whole[rows]
-        for name, has_field in others:
-            if (other := has_field[self.tags[rows]]).any():
-                selected[other] = self.field(name)[part][rows[other]]
-        return selected
+        tags, found = self.tags[rows], np.zeros(len(rows), np.bool_)
+        for name, has_field in _fields_by_meaning(meaning):
+            if (selected := has_field[tags]).any():
+                found |= selected & self.field(name).present[rows]
+        return found
 
     def tuples(self, meaning: str) -> MessageTuples | None:
         """Return where the tuples with a meaning are; None if no message of the batch has one.
