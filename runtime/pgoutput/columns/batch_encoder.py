@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -49,6 +49,7 @@ class TupleColumns(msgspec.Struct, frozen=True):
 
 
 _Constant: TypeAlias = int | str | bytes | tuple[()]
+_CONSTANTS: Final = (int, str, bytes, tuple)
 
 FieldColumn: TypeAlias = _Constant | IntegerArray | pa.Array | TupleColumns
 """One field of all messages of a batch: one integer, text, bytes or empty list for all messages, or an
@@ -106,14 +107,14 @@ def encode_batch(
 def _common_rows(columns: Mapping[str, FieldColumn]) -> int:
     lengths: set[int] = set()
     for column in columns.values():
-        if not isinstance(column, int | str | bytes | tuple):
+        if not isinstance(column, _CONSTANTS):
             lengths |= column.lengths if isinstance(column, TupleColumns) else {len(column)}
     return common_length(lengths)
 
 
 def _sample(column: FieldColumn) -> Any:
     """Return one value of the column's kind, for a message that the codec encodes as a check."""
-    if isinstance(column, int | str | bytes | tuple):
+    if isinstance(column, _CONSTANTS):
         return column
     if isinstance(column, TupleColumns):
         return (None,) * column.width
@@ -134,7 +135,7 @@ def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Itera
                 yield cells_part(cells, mask, f"{field.name}[{i}]")
         elif field.of is not None:
             yield len(columns[field.of]).to_bytes(field.size)  # type: ignore[arg-type]
-        elif isinstance(column, int | str | bytes | tuple):
+        elif isinstance(column, _CONSTANTS):
             yield _constant(field, column)
         elif field.kind == "rest":
             yield bytes_part(column, field.name)
