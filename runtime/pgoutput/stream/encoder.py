@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pgoutput._build import fitted
 from pgoutput._offsets import layout_of
 from pgoutput.messages import Message
 from pgoutput.versions import CODECS
@@ -25,19 +24,3 @@ def encode_for(message: Message, proto_version: int) -> bytes:
     layout = layout_of(type(message), proto_version)
     version = proto_version if layout is None else max(proto_version, layout.since)
     return CODECS[version].encode(message)
-
-
-def encode_built(message: Message, proto_version: int) -> bytes:
-    """Encode a message that was built without regard to the protocol version.
-
-    Fields that the version requires, and that other versions do not have, get a neutral value (0, empty).
-
-    Args:
-        message: The message.
-        proto_version: Protocol version of the client.
-
-    Raises:
-        EncodeError: The version does not define the message or one of its fields, or a value does not fit its
-            field.
-    """
-    return encode_for(fitted(message, proto_version), proto_version)

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from pgoutput import catalog
+from pgoutput._type_modifiers import declared_modifier
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Type
-from pgoutput.values.type_modifiers import declared_modifier
 
 _ALIASES: Final = {
     "bigint": "int8",

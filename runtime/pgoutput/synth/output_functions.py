@@ -9,9 +9,9 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from pgoutput._type_modifiers import round_to_precision
 from pgoutput.catalog import BY_NAME
 from pgoutput.values import decode_binary
-from pgoutput.values.type_modifiers import round_to_precision
 
 _INT64: Final = struct.Struct(">q")
 _TIMETZ: Final = struct.Struct(">qi")

@@ -11,11 +11,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from pgoutput import catalog
+from pgoutput._type_modifiers import numeric_precision, string_length
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.column_types import ColumnType
 from pgoutput.synth.output_functions import output_text
 from pgoutput.values import encode_binary, format_float4, format_float8
-from pgoutput.values.type_modifiers import numeric_precision, string_length
 from pgoutput.wire import is_utf8
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from pgoutput import catalog
-from pgoutput.values.type_modifiers import numeric_modifier, numeric_precision
+from pgoutput._type_modifiers import numeric_modifier, numeric_precision
 
 _ARROW_TYPES: Final = {
     "bool": pa.bool_(),

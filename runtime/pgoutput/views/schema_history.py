@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 
 from pgoutput import catalog
+from pgoutput._type_modifiers import modifier_suffix
 from pgoutput.jsonlines import from_json
 from pgoutput.messages import ColumnFlag, Relation, Type
 from pgoutput.recording import Metadata
-from pgoutput.values.type_modifiers import modifier_suffix
 from pgoutput.views.changes import COMMON_COLUMNS
 from pgoutput.views.relation_schemas import RelationSchema, relation_schema
 from pgoutput.wire import shown_text

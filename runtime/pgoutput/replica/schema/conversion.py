@@ -21,10 +21,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pgoutput import catalog
+from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.layout import TableLayout, delta_names
 from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
-from pgoutput.values.type_modifiers import numeric_precision, round_to_precision, string_length
 from pgoutput.views import RESCUED_TYPE
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
+from pgoutput._build import fitted
 from pgoutput.messages import Message, RelationColumn, ReplicaIdentity
-from pgoutput.stream.encoder import encode_built
+from pgoutput.stream.encoder import encode_for
 from pgoutput.versions import LATEST_RELEASED
 
 OID: Final = 16_400
@@ -55,4 +56,4 @@ def transaction(*changes: Message) -> tuple[Message, ...]:
 
 def sent(lsn: int, message: Message) -> m.XLogData:
     """Return a message in an XLogData envelope with this LSN."""
-    return m.XLogData(lsn, lsn, 0, encode_built(message, LATEST_RELEASED))
+    return m.XLogData(lsn, lsn, 0, encode_for(fitted(message, LATEST_RELEASED), LATEST_RELEASED))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgoutput._build import fitted
 from pgoutput.columns import (
     Cells,
     encode_begins,
@@ -18,7 +19,7 @@ from pgoutput.columns import (
     encode_inserts,
     encode_updates,
 )
-from pgoutput.stream.encoder import encode_built
+from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages, wal_clock
 from pgoutput.synth.workload.row_choice import DELETE, UPDATE, ChosenRows, choose_rows
@@ -104,7 +105,7 @@ def _ordinary_changes(
     table_indices = random.integers(0, len(tables), size=count)
     table_indices[:first] = np.arange(first)
     relations = [
-        PlacedMessage(int(position) - 1, encode_built(table.relation, proto_version), 0)
+        PlacedMessage(int(position) - 1, encode_for(fitted(table.relation, proto_version), proto_version), 0)
         for position, table in zip(positions[:first], tables, strict=False)
     ]
     return PlannedChanges.uniform(positions, table_indices), relations

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._arrays import data_buffer, from_buffers, value_bytes, value_offsets
+from pgoutput._build import fitted
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.columns import encode_copy_data, encode_xlog_data
 from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.stream.encoder import encode_built
+from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.plan import wal_clock
@@ -60,7 +61,10 @@ class SegmentOutput:
         self._folder = folder
         self._clock = wal_clock(workload)
         relations = [table.relation for table in make_tables(workload.tables)]
-        self._relations = tuple(encode_built(relation, workload.proto_version) for relation in relations)
+        self._relations = tuple(
+            encode_for(fitted(relation, workload.proto_version), workload.proto_version)
+            for relation in relations
+        )
 
     def prepare(self, built: WindowMessages) -> bytes:
         """Write the segments of a window of transactions, and return empty bytes."""

@@ -8,9 +8,9 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from pgoutput._build import build
+from pgoutput._build import build, fitted
 from pgoutput.messages import Message
-from pgoutput.stream.encoder import encode_built
+from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.plan import Block, IntArray, PlacedPiece, Random, StreamedTransaction, WalClock
 from pgoutput.synth.workload.tables import WorkloadTable
@@ -132,5 +132,9 @@ class StreamBlockBuilder:
 
     def _add_message(self, position: int, message: Message, lsn: int) -> None:
         self.other_messages.append(
-            PlacedMessage(position, encode_built(message, self._workload.proto_version), lsn)
+            PlacedMessage(
+                position,
+                encode_for(fitted(message, self._workload.proto_version), self._workload.proto_version),
+                lsn,
+            )
         )

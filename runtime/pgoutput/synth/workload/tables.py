@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from pgoutput._type_modifiers import numeric_modifier
 from pgoutput.catalog import BY_NAME
 from pgoutput.columns import Cells, encode_cells
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.synth.workload.definition import Range, Workload
 from pgoutput.synth.workload.plan import Random
-from pgoutput.values.type_modifiers import numeric_modifier
 
 _FIRST_OID: Final = 16_384
 _OIDS_PER_TABLE: Final = 6
