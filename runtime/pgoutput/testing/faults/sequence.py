@@ -22,7 +22,7 @@ def _drop(stream: Stream, position: int) -> Messages:
 
 
 def _drop_one(stream: Stream, position: int, *roles: str) -> Messages | None:
-    """Drop the message if it has one of the roles; never the last message, as streams may end anywhere."""
+    """Drop the message if it has one of the roles and is not last (streams may end anywhere); else None."""
     last = position + 1 == len(stream.messages)
     return None if last or not has_role(stream.places[position].message, *roles) else _drop(stream, position)
 
