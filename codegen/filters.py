@@ -243,7 +243,7 @@ def when_in_words(spec: Spec, when: str) -> str:
 
 
 def since(versions: str) -> str:
-    """Return a sentence for a range of protocol versions such as `2+`; empty if it has all versions."""
+    """Return a sentence for a range of protocol versions such as `2+`; empty for all versions."""
     gate = Gate.parse(versions)
     if gate.last is not None:
         return f" Only in protocol version {gate}."

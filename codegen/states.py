@@ -1,4 +1,4 @@
-"""State diagram of a protocol version, made from roles: which message may come in which state."""
+"""State diagram of a protocol version, by the roles of messages: which message may come in which state."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SERVERS: Final = "PGOUTPUT_TEST_SERVER_FOLDER"
 
 
 def use_memory() -> None:
-    """Keep temporary files of this process and its children in memory if it has room and TMPDIR is not set."""
+    """Keep temporary files of this process and its children in memory, if there is room and no TMPDIR."""
     if "TMPDIR" not in os.environ and _has_room():
         os.environ["TMPDIR"] = os.environ[SERVERS] = MEMORY
         tempfile.tempdir = None  # it may have been determined already

@@ -33,7 +33,7 @@ def roles(spec: Spec) -> Iterator[Problem]:
 
 
 def meanings(spec: Spec) -> Iterator[Problem]:
-    """Check that each message has the meanings that its role requires, and only those that it allows."""
+    """Check that each message has the meanings that its role requires, and only allowed meanings."""
     for name, message in spec.protocols["pgoutput"].messages.items():
         yield from _meanings(spec, name, message)
 

@@ -51,7 +51,7 @@ _TUPLE_DATA = (
 )
 
 CELLS: Final[Mapping[str, Cell]] = {cell.form: cell for cell in _TUPLE_DATA}
-"""Wire layout of each form of a cell (null, unchanged, text, binary), by form. All tuples use the same tags."""
+"""Wire layouts of a cell's forms, by form (null, unchanged, text, binary). All tuples use the same tags."""
 
 _BEGIN: Final = Message(
     name="Begin",

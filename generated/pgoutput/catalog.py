@@ -43,7 +43,7 @@ class BuiltinType(msgspec.Struct, frozen=True):
     """Description of the type's binary format."""
     like: str | None = None
     """Name of another type with the same text and binary format, whose functions pgoutput uses for this type;
-    None if pgoutput has functions for this type."""
+    None if pgoutput has functions for this type itself."""
 
 
 TYPES: Final[tuple[BuiltinType, ...]] = (

@@ -22,7 +22,7 @@ class FixedMessage(NamedTuple):
     """The only valid value of each literal field, by field name."""
 
     def read(self, starts: npt.NDArray[Any], content: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-        """Return messages of the class as a structured array; None if a field violates `constants`.
+        """Return messages of the class as a structured array; None if a message violates `constants`.
 
         Args:
             starts: Offsets in `content` where the messages begin.

@@ -69,7 +69,7 @@ def encoded(messages):
 
 
 def generated(folder: Path, count: str = "uint32") -> Path:
-    """Return the folder with the files generated from a spec with MultiInsert; `count`: type of its count."""
+    """Generate files from a spec with MultiInsert, whose number of rows is a `count`; return their folder."""
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")
     spec.add("versions:", VERSION_FIVE)

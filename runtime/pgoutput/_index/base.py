@@ -55,7 +55,7 @@ class MessageTuples(NamedTuple):
     """For each message, the index of its first tuple's first cell among all cells of the batch; -1 if the
     message has no tuple."""
     widths: Numbers
-    """For each message, the number of cells in each of its tuples; -1 if the tuples differ in this number."""
+    """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if they differ."""
     counts: Numbers | None
     """For each message, the number of its tuples, or 1 if it has none; None if no message of the batch has a
     list of tuples. The cells of a list's tuples are consecutive."""
@@ -228,7 +228,7 @@ class MessageIndex(ABC):
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return (name, mask) of each field with a meaning; the mask tells which of the 256 tags have it."""
+    """Return (name, mask) of each field with a meaning; the mask is true for tags of messages with it."""
     return [(name, byte_mask(_roles.tags_of_field(name, meaning))) for name in _roles.fields(meaning)]
 
 
