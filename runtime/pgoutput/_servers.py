@@ -11,6 +11,6 @@ _MINOR: Final = 4
 
 
 def server_version(proto_version: int) -> str:
-    """Return the PostgreSQL version that a synthetic stream reports: 18.4, or the first with `proto_version`."""
+    """Return the server version that a synthetic stream reports: 18.4, or the first with `proto_version`."""
     needed = SERVERS[proto_version]
     return f"{_MAJOR}.{_MINOR}" if needed <= _MAJOR else f"{needed}.0"

@@ -55,7 +55,7 @@ class MessageTuples(NamedTuple):
     """For each message, the index of its first tuple's first cell among all cells of the batch; -1 if the
     message has no tuple."""
     widths: Numbers
-    """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if they differ."""
+    """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if numbers differ."""
     counts: Numbers | None
     """For each message, the number of its tuples, or 1 if it has none; None if no message of the batch has a
     list of tuples. The cells of a list's tuples are consecutive."""
