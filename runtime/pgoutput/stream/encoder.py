@@ -30,7 +30,7 @@ def encode_for(message: Message, proto_version: int) -> bytes:
 def encode_built(message: Message, proto_version: int) -> bytes:
     """Encode a message that was built without regard to the protocol version.
 
-    A field that is None although the version requires it gets a neutral value (0, empty).
+    Fields that the version requires, and that other versions do not have, get a neutral value (0, empty).
 
     Args:
         message: The message.
