@@ -168,7 +168,7 @@ def read_lock(directory: Path) -> Mapping[str, WireForm]:
 
 
 def not_locked(directory: Path, label: str) -> str:
-    """Return an error text for a released version that is missing in the lock, with what to do."""
+    """Return the error text for a released protocol version whose layout is missing in `released.json`."""
     return (
         f"{directory / LOCK}:1: {label} is released in the spec, but has no layout here: "
         f"if PostgreSQL has released {label}, run `python -m codegen --release`, after which the layout "

@@ -243,7 +243,7 @@ def when_in_words(spec: Spec, when: str) -> str:
 
 
 def since(versions: str) -> str:
-    """Return a sentence with the protocol versions that have a value or bit; no text if all have it."""
+    """Return a sentence for a range of protocol versions such as `2+`; empty for all versions."""
     gate = Gate.parse(versions)
     if gate.last is not None:
         return f" Only in protocol version {gate}."
@@ -257,7 +257,7 @@ def condition(when: str) -> str:
 
 
 def types(view: View) -> set[str]:
-    """Return the names of the types of all fields in a view, including fields of list elements."""
+    """Return the type names of all fields in a version's messages, including fields of list elements."""
     fields = [field for message in view.messages for field in message.fields]
     for field in fields:
         fields += field.fields  # the loop also visits these

@@ -1,6 +1,6 @@
-"""JSON Schema of the spec's YAML files, with which editors complete keys and show mistakes.
+"""JSON Schema of the spec's YAML files: editors use the schema to complete keys and to mark mistakes.
 
-The schema is made of the types in `model`, from which the loader refuses the same keys and types. The package
+The schema is made from the classes in `model`, by which the loader also checks keys and types. The package
 `rules` checks everything else.
 """
 
@@ -19,7 +19,7 @@ NAME = "spec.schema.json"
 
 
 def text() -> str:
-    """Return the content of the schema's file."""
+    """Return the JSON Schema as the text of its file."""
     _, records = msgspec.json.schema_components([*SECTIONS.values()], ref_template="#/$defs/{name}")
     sections = {
         section: {
@@ -51,7 +51,7 @@ def _summary(record: type[Any]) -> str:
 
 
 def _without_null(schema: Any) -> Any:
-    """Return a schema without the type null: YAML files leave a key out instead."""
+    """Return the schema without null as a valid type: YAML files leave a key out instead."""
     if isinstance(schema, list):
         return [_without_null(one) for one in schema if one != {"type": "null"}]
     if not isinstance(schema, dict):

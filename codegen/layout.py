@@ -186,7 +186,7 @@ class Forms:
         self.codecs: dict[str, tuple[View, list[Form]]] = {}
         """The view and the message layouts of each codec, by the codec's name: `v4` or `envelope`."""
         self.enums: dict[str, Field] = {}
-        """A field with each distinct set of values of an enum, by the name of the table with these values."""
+        """By name of an enum's table in the kernel (`REPLICA_IDENTITY`): a field with the table's values."""
         whole = {m.name: m.members for m in union.messages} | parts(union)
         for label, view in views.items():
             for name, fields in parts(view).items():
@@ -202,9 +202,9 @@ class Forms:
         return self._by_key[_key(field.type, field.fields)]
 
     def enum(self, field: Field) -> str:
-        """Return the name of the table with a field's enum values, such as `REPLICA_IDENTITY`.
+        """Return the name of the kernel's table with the values of an enum field, such as `REPLICA_IDENTITY`.
 
-        Versions with other values have a table of their own: `REPLICA_IDENTITY_2` and so on.
+        Versions in which the enum has other values have a separate table: `REPLICA_IDENTITY_2` and so on.
         """
         name = first = snake(field.type).upper()
         number = 1

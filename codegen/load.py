@@ -29,7 +29,7 @@ SECTIONS: dict[str, type[Any]] = {
 _KINDS = {
     "str": "text", "int": "a number", "bool": "true or false", "array": "a list", "object": "a mapping",
 }  # fmt: skip
-"""Descriptions of the types that msgspec names in its errors."""
+"""Words for types in errors, by the name that msgspec gives to the type."""
 _KEYS = "__struct_fields__"
 _HEAD = ("protocol", "title", "doc", "source")
 
@@ -146,7 +146,7 @@ def _wrong_type(place: Place, value: Any, wanted: str, got: str) -> str:
 
 
 def _kinds(record: Any, place: Place) -> list[Any]:
-    """Return the types that the value at `place` below a record may have."""
+    """Return the types allowed for the value at the path `place` (keys and indices) inside a `record`."""
     kinds = [record]
     for step in place:
         kinds = [inner for kind in kinds for inner in _plain(_below_type(kind, step))]

@@ -254,7 +254,10 @@ def _plain_field(spec: Spec, entry: Entry, field: Field, version: int | None) ->
 def _values(
     members: Mapping[str, EnumValue] | Mapping[str, FlagBit], version: int | None
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the names of the values or bits of a version, and the first version of those that come later."""
+    """Return names of an enum's values or flags' bits in `version`, and the first versions of later ones.
+
+    The keys of both mappings are the values or bits. If `version` is None, all names are returned.
+    """
     gates = {name: Gate.parse(member.versions) for name, member in members.items()}
     values = {
         str(member.value): name

@@ -54,7 +54,7 @@ Meaning = Literal[
 
 
 class Meanings(NamedTuple):
-    """The meanings that the fields of a message with a certain role have."""
+    """The meanings that fields of a message with one role must have (`required`) or may have (`optional`)."""
 
     required: tuple[Meaning, ...] = ()
     optional: tuple[Meaning, ...] = ()

@@ -1,4 +1,4 @@
-"""State diagram of a protocol version: which message may follow which, by the roles of the messages."""
+"""State diagram of a protocol version, by the roles of messages: which message may come in which state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES = {
     "prepare": "In a transaction that is being prepared",
     "block": "In a stream block",
 }
-"""The states of a stream, with their titles."""
+"""Title of each state of a stream, by the state's name in `Transition`."""
 
 _OPENED: dict[Role, str] = {"begin": "transaction", "begin_prepare": "prepare", "open_block": "block"}
 _CLOSED: dict[Role, str] = {"commit": "transaction", "prepare": "prepare", "close_block": "block"}
@@ -46,17 +46,17 @@ class Transition(NamedTuple):
     title: str
     target: str
     condition: str = ""
-    """What must hold besides the state, or empty."""
+    """What must also be true when the message comes; empty if the state is enough."""
 
 
 class Diagram(NamedTuple):
-    """The transitions of one protocol version, in the order of the states."""
+    """The transitions of one protocol version, ordered by source state as in `STATES`."""
 
     transitions: tuple[Transition, ...]
 
     @property
     def mermaid(self) -> Iterator[str]:
-        """Yield the lines of the diagram in the language of Mermaid."""
+        """Yield the lines of the diagram's Mermaid source."""
         groups: dict[tuple[str, str], list[str]] = {}
         for one in self.transitions:
             title = one.title + (f" ({one.condition})" if "transactional" in one.condition else "")

@@ -18,7 +18,7 @@ Place = tuple[str | int, ...]
 
 _PREFIX = "tag:yaml.org,2002:"
 _UNQUOTED = re.compile(r"""(\w+): +([^\s"'>|{\[&*!#].*?)( #|:(?=[ }\]]|$))""")
-"""A key and an unquoted text that contains a colon or a comment's sign."""
+"""Pattern of a YAML key with an unquoted text that contains a colon or ` #`; groups: key, text, sign."""
 _UNQUOTED_IN_BRACES = re.compile(_UNQUOTED.pattern.replace(".*?", "[^,]*?"))
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18}|0x[0-9a-fA-F]{1,16})")
 

@@ -7,7 +7,7 @@ import tempfile
 from typing import Final
 
 MEMORY: Final = "/dev/shm"
-"""File system in memory that most Linux systems have."""
+"""Folder of a file system in memory, which most Linux systems have."""
 
 ROOM: Final = 6 << 30
 """Free bytes that `MEMORY` must have."""
@@ -17,7 +17,7 @@ SERVERS: Final = "PGOUTPUT_TEST_SERVER_FOLDER"
 
 
 def use_memory() -> None:
-    """Keep temporary files of this process and its child processes in memory, unless TMPDIR is set."""
+    """Keep temporary files of this process and its children in memory, if there is room and no TMPDIR."""
     if "TMPDIR" not in os.environ and _has_room():
         os.environ["TMPDIR"] = os.environ[SERVERS] = MEMORY
         tempfile.tempdir = None  # it may have been determined already

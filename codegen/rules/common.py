@@ -50,7 +50,7 @@ def label(entry: Entry) -> str:
 
 
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
-    """Return an error text for an unknown name: the known names, and the most similar one as a suggestion."""
+    """Return an error text for an unknown name, with the known names and the most similar known name."""
     names = {str(one).lower(): str(one) for one in known}
     close = difflib.get_close_matches(str(name).lower(), names, 1)
     suggestion = f"; did you mean `{names[close[0]]}`?" if close else ""

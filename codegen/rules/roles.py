@@ -1,4 +1,4 @@
-"""Checks of the spec's roles and meanings: each message has a role, and the fields that the role needs."""
+"""Checks of the spec: each message has a role, and fields with the meanings that the role requires."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codegen.yamlfile import Place
 
 
 def roles(spec: Spec) -> Iterator[Problem]:
-    """Check that messages of the output plugin have a role, and that no envelope has one."""
+    """Check that only messages of the output plugin have roles and meanings, and that each has a role."""
     for protocol in spec.protocols.values():
         for name, message in protocol.messages.items():
             place = ("messages", name)
@@ -33,7 +33,7 @@ def roles(spec: Spec) -> Iterator[Problem]:
 
 
 def meanings(spec: Spec) -> Iterator[Problem]:
-    """Check that the fields of a message have the meanings that its role requires, and no others."""
+    """Check that each message has the meanings that its role requires, and only allowed meanings."""
     for name, message in spec.protocols["pgoutput"].messages.items():
         yield from _meanings(spec, name, message)
 

@@ -51,7 +51,7 @@ def oids(spec: Spec) -> Iterator[Problem]:
 
 
 def likes(spec: Spec) -> Iterator[Problem]:
-    """Check that `like` names a type without `like` that has the same modifier, Arrow and Spark type."""
+    """Check that each `like` names a type without `like`, with the same modifier, Arrow and Spark type."""
     models = {name: builtin for name, builtin in spec.types.items() if builtin.like is None}
     for name, builtin in spec.types.items():
         if builtin.like is None:
@@ -134,7 +134,7 @@ def options_and_contexts(spec: Spec) -> Iterator[Problem]:
 
 
 def used(spec: Spec) -> Iterator[Problem]:
-    """Check that a field of a message has each struct, tuple, enum, set of flags and scalar as its type."""
+    """Check that each struct, tuple, enum, set of flags and scalar is the type of a field."""
     types = {name for _, entry, _ in entries(spec) for name in (entry.type, entry.list_of)}
     for section in ("structs", "tuples", "enums", "flags", "scalars"):
         for name in getattr(spec, section):

@@ -51,7 +51,7 @@ _TUPLE_DATA = (
 )
 
 CELLS: Final[Mapping[str, Cell]] = {cell.form: cell for cell in _TUPLE_DATA}
-"""Layouts of the forms of a cell, by form: null, unchanged, text and binary. Tags are equal in all tuples."""
+"""Wire layouts of a cell's forms, by form (null, unchanged, text, binary). All tuples use the same tags."""
 
 _BEGIN: Final = Message(
     name="Begin",

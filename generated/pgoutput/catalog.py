@@ -42,8 +42,8 @@ class BuiltinType(msgspec.Struct, frozen=True):
     binary: str
     """Description of the type's binary format."""
     like: str | None = None
-    """Name of the type whose values have the same text and binary format; None if pgoutput has functions for
-    the format of this type."""
+    """Name of another type with the same text and binary format, whose functions pgoutput uses for this type;
+    None if pgoutput has functions for this type itself."""
 
 
 TYPES: Final[tuple[BuiltinType, ...]] = (
@@ -1493,8 +1493,8 @@ BY_NAME: Final[Mapping[str, BuiltinType]] = {builtin.name: builtin for builtin i
 FORMS: Final[Mapping[int, BuiltinType]] = {
     builtin.oid: BY_NAME[builtin.like] if builtin.like else builtin for builtin in TYPES
 }
-"""The type whose text and binary format a type's values have, by OID: the type itself, or the type that it is
-`like`."""
+"""By OID of a type: the type whose functions read and write its text and binary format, which is the type
+itself or the type that its field `like` names."""
 
 BY_ARRAY_OID: Final[Mapping[int, BuiltinType]] = {
     builtin.array_oid: builtin for builtin in TYPES if builtin.array_oid

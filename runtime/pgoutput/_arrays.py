@@ -29,13 +29,13 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 def from_buffers(
     type_: pa.DataType, rows: int, *data: Any, valid: Any = None, null_count: int = -1
 ) -> pa.Array:
-    """Return the Arrow array whose buffers are given.
+    """Return an Arrow array that consists of the given buffers, which are not copied.
 
     Args:
         type_: Type of the array.
         rows: Number of rows.
-        data: The buffers without the null mask: the values, or offsets and then bytes. They are not copied.
-        valid: The null mask, such as `mask_bits` returns it; None if no value is NULL.
+        data: All buffers except the null mask: the values, or the offsets and then the bytes of the values.
+        valid: The null mask, as `mask_bits` returns it; None if no value is NULL.
         null_count: Number of NULLs; -1 if it is not known.
     """
     buffers = [one if one is None else pa.py_buffer(one) for one in (valid, *data)]
@@ -59,7 +59,7 @@ def boolean_array(mask: Mask) -> pa.BooleanArray:
 
 
 def mask_bits(mask: Mask | Bytes) -> Bytes:
-    """Return booleans as bits, as in Arrow's null masks."""
+    """Return booleans packed into bits, eight per byte, as in Arrow's null masks."""
     return np.packbits(mask, bitorder="little")
 
 
@@ -70,10 +70,10 @@ def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def value_offsets(strings: pa.Array) -> npt.NDArray[np.int32] | Numbers:
-    """Return the start of each value in `value_bytes`, then the end of the last value.
+    """Return the start of each value in the bytes of `value_bytes`, then the end of the last value.
 
     Args:
-        strings: An array of type binary or string; the offsets have 64 bits if the type is large.
+        strings: An array of type binary or string, or of their large types, whose offsets have 64 bits.
     """
     is_large = pa.types.is_large_binary(strings.type) or pa.types.is_large_string(strings.type)
     number = np.dtype(np.int64 if is_large else np.int32)
@@ -82,12 +82,12 @@ def value_offsets(strings: pa.Array) -> npt.NDArray[np.int32] | Numbers:
 
 
 def data_buffer(strings: pa.Array) -> pa.Buffer | bytes:
-    """Return the buffer with the values of an array of bytes or strings; the array may be a part of it."""
+    """Return the buffer with the values of a binary or string array; a sliced array uses a part of it."""
     return strings.buffers()[2] or b""
 
 
 def value_bytes(strings: pa.Array) -> Bytes:
-    """Return the bytes that `value_offsets` divides into values, as a NumPy array."""
+    """Return the bytes of a binary or string array, which `value_offsets` divides into values."""
     return byte_values(data_buffer(strings))
 
 
@@ -97,7 +97,7 @@ def raw_buffers(values: pa.Array) -> tuple[int, list[pa.Buffer | None]]:
 
 
 def byte_values(buffer: Any) -> Bytes:
-    """Return a buffer, or None for an empty one, as bytes."""
+    """Return the bytes of a buffer as a NumPy array; None stands for an empty buffer."""
     return np.frombuffer(buffer or b"", np.uint8)
 
 

@@ -1,7 +1,7 @@
-"""Build messages for a protocol version: fields that a later version adds get a neutral value (0, empty).
+"""Build messages for a protocol version: fields without a given value get a neutral value (0, empty).
 
-Code that builds messages sets the fields that it knows. The layouts of a protocol version tell which other
-fields the version requires.
+Callers give the fields that they know. The layouts of the protocol version tell which other fields a message
+requires, such as fields that a later version has added.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def build(role: str, proto_version: int, **values: Any) -> Message:
-    """Return a message with a role, as a protocol version defines it.
+    """Return a new message that has a role, with the fields of a protocol version.
 
     A field without a value gets a neutral value: 0, empty, or the first value of an enum; a field that is
     optional in the version is None.
@@ -30,8 +30,8 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
     Args:
         role: Role of the message in the spec, such as `commit`.
         proto_version: Protocol version for which the message will be encoded.
-        values: Values by meaning (`end_lsn`), or by name for fields without a meaning. Values are ignored if
-            the version has no such field.
+        values: Field values by meaning (`end_lsn`), or by field name for fields without a meaning. A value is
+            ignored if the version has no field for it.
 
     Raises:
         LookupError: The protocol version has no message with this role.
@@ -41,7 +41,7 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
 
 @cache
 def builder(role: str, proto_version: int) -> Callable[..., Message]:
-    """Return a function that builds the messages with a role, as `build` does, from keyword arguments.
+    """Return a function that builds messages as `build` does, from the keyword arguments `values`.
 
     Raises:
         LookupError: The protocol version has no message with this role.
@@ -66,11 +66,11 @@ class Blueprint(NamedTuple):
     """How the messages with a role are built in a protocol version."""
 
     kind: type[Message]
-    """Class of the messages: the first with the role that has no list of rows."""
+    """Class of the messages: the first with the role, in the order of the spec, without a list of rows."""
     neutral: Mapping[str, Any]
-    """Neutral values of the fields that every message has, by name."""
+    """Neutral value (0, empty) of each field that all of the messages have, by field name."""
     names: Mapping[str, str]
-    """Names of all fields, by meaning; by name for fields without a meaning."""
+    """Names of all fields, by meaning; a field without a meaning has its own name as key."""
 
 
 @cache
@@ -89,24 +89,24 @@ def blueprint(role: str, proto_version: int) -> Blueprint:
 
 
 def fitted(message: Message, proto_version: int) -> Message:
-    """Return a message with the fields that a protocol version requires.
+    """Return a message with its fields adapted to a protocol version.
 
-    A field that the version requires gets a neutral value if it is None. A field that the version has dropped
-    becomes None.
+    A field that is None although the version requires it gets a neutral value (0, empty). A field that the
+    version has dropped becomes None.
     """
     fit = _fit_of(type(message), proto_version)
     return message if fit is None else _apply(message, fit)
 
 
 class _Fit(NamedTuple):
-    """Difference between messages that are built without a protocol version, and those of a version."""
+    """What `fitted` changes in messages of one class (or in elements of a list) for one protocol version."""
 
     required: dict[str, Any]
-    """Neutral values of the fields that this version requires and other versions do not have, by name."""
+    """Neutral values (0, empty) of the fields that this version requires and other versions lack, by name."""
     dropped: tuple[str, ...]
     """Names of the fields that the version has dropped."""
     lists: dict[str, _Fit]
-    """Difference between the elements of list fields, by name of the field."""
+    """What to change in the elements of a list field, by name of the list field."""
 
 
 def _apply(item: T, fit: _Fit) -> T:
@@ -128,13 +128,13 @@ def _fit_of(kind: type[Message], version: int) -> _Fit | None:
 def _fit(
     kind: type[msgspec.Struct], version: int, everywhere: tuple[Field, ...], fields: tuple[Field, ...]
 ) -> _Fit | None:
-    """Return the `_Fit` of a message class or of the class of a list's elements; None without a difference.
+    """Return what `fitted` changes in objects of a class for a protocol version; None if nothing.
 
     Args:
-        kind: The class.
+        kind: A message class, or the class of a list's elements.
         version: The protocol version.
-        everywhere: The fields of all protocol versions.
-        fields: The fields of the protocol version.
+        everywhere: The fields of the class in all protocol versions.
+        fields: The fields of the class in `version`.
     """
     optional = {field.name for field in msgspec.structs.fields(kind) if not field.required}
     required = {name: value for name, value in _neutral_values(fields).items() if name in optional}
@@ -152,7 +152,7 @@ def _fit(
 
 
 def _neutral_values(fields: tuple[Field, ...]) -> dict[str, Any]:
-    """Return the neutral values of the fields that every message has, by name."""
+    """Return the neutral value (0, empty) of each field that is sent without a condition, by field name."""
     always = (field for field in fields if field.when is None and field.kind not in _WITHOUT_ATTRIBUTE)
     return {field.name: _neutral_value(field) for field in always}
 

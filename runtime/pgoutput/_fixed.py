@@ -17,16 +17,16 @@ class FixedMessage(NamedTuple):
 
     tag: int
     dtype: np.dtype[Any]
-    """Record type of a message: its tag, then its fields by meaning, or by name if they have no meaning."""
+    """NumPy record type: `tag`, then each field of the message, named by its meaning or else its own name."""
     constants: dict[str, int]
-    """Values of the fields that always have the same value, by name."""
+    """The only valid value of each literal field, by field name."""
 
     def read(self, starts: npt.NDArray[Any], content: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-        """Return messages of the class as a structured array; None if a constant has another value.
+        """Return messages of the class as a structured array; None if a message violates `constants`.
 
         Args:
             starts: Offsets in `content` where the messages begin.
-            content: Bytes of these and other messages.
+            content: Bytes that contain these messages, and may contain others.
         """
         size = self.dtype.itemsize
         fields = np.ndarray((len(content) - size + 1,), self.dtype, content, strides=(1,))[starts]
@@ -36,10 +36,10 @@ class FixedMessage(NamedTuple):
 
 @cache
 def fixed_message(role: str, proto_version: int) -> FixedMessage | None:
-    """Return the first message class with a role in a protocol version, if its fields have a fixed width.
+    """Return the first message class with a role in a protocol version, as a `FixedMessage`.
 
-    None if the version does not have the message, or if it has a field that is not an integer or that only
-    some messages have.
+    None if the version has no such class, or if the class has a field that is not an integer, or a field that
+    only some of its messages have.
     """
     layouts = (layout_of(kind, proto_version) for kind in classes(role))
     layout = next((one for one in layouts if one is not None), None)

@@ -27,7 +27,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def code(self) -> int:
-        """The tag as its ASCII code."""
+        """ASCII code of the tag."""
         return ord(self.tag)
 
 
@@ -71,7 +71,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, str] = {}
     """Names of the values of an enum, by value, or of the bits of a flags field, by bit."""
     later: Mapping[str, int] = {}
-    """First protocol version of each value or bit that this version does not have yet."""
+    """First protocol version of each enum value or flag bit that this version lacks, by value or bit."""
     fields: tuple[Field, ...] = ()
     """Alternatives of a choice, or fields of each element of a list (one field without a name if the elements
     are numbers or tuples)."""
@@ -97,7 +97,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return sum(int(bit) for bit in self.values)
 
     def hint(self, value: int) -> str:
-        """Return the end of an error text: since which version the enum value or the bits `value` exist."""
+        """Return an error text's end: the later version that adds an enum value or bit; empty if none."""
         for key, version in self.later.items():
             if self.kind == "enum" and value == ord(key):
                 return f": it came with version {version}"

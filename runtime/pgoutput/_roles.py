@@ -30,11 +30,11 @@ COMMITS: Final = ("commit", "commit_streamed", "commit_prepared")
 """The roles of messages that commit a transaction."""
 
 ENDS: Final = (*COMMITS, "prepare", "prepare_streamed", "rollback_prepared")
-"""The roles of messages after whose end LSN a client can continue. A rollback of a streamed transaction has
-no end LSN."""
+"""The roles of messages that contain an end LSN, after which a client can continue. A rollback of a streamed
+transaction has no end LSN."""
 
 CLOSERS: Final = ("commit", "prepare", "close_block")
-"""The roles of messages that end what a message with one of the roles `OPENERS` began."""
+"""The roles of messages that end a transaction or stream block, in the order of `OPENERS`."""
 
 _LAYOUTS: Final = {_protocols.CLASSES[layout.name]: layout for layout in _protocols.ALL_VERSIONS.messages}
 
@@ -63,7 +63,7 @@ def tags(*roles: str) -> frozenset[int]:
 
 
 def field_name(kind: type[Message], meaning: str) -> str | None:
-    """Return the name of the field of a message class that has a meaning; None if no field has it."""
+    """Return the name of the field with a meaning in a message class; None if the class has no such field."""
     return _NAMES[kind].get(meaning)
 
 
@@ -73,7 +73,7 @@ def has_role(message: Message | None, *roles: str) -> bool:
 
 
 def meaning_of(message: Message, meaning: str) -> Any:
-    """Return the value of the field with a meaning; None if the message has no such field."""
+    """Return the value of a message's field with a meaning; None if the message has no such field."""
     return _GETTERS[type(message)][meaning](message)
 
 
@@ -89,7 +89,7 @@ _GETTERS: Final[Mapping[type[Message], Mapping[str, Callable[[Message], Any]]]] 
 
 
 def is_transactional(message: Message) -> bool:
-    """Return whether a payload message belongs to the open transaction; True if it has no flags."""
+    """Return whether a message of the role `payload` belongs to the open transaction; True without flags."""
     flags = meaning_of(message, "transactional")
     return flags is None or bool(flags & MessageFlag.TRANSACTIONAL)
 
@@ -100,7 +100,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     lsn: Any = None
     """LSN at the start of the WAL record that ends the transaction."""
     end_lsn: Any = None
-    """LSN at the end of that WAL record."""
+    """LSN at the end of the WAL record that ends the transaction."""
     time: Any = None
     """Time of the end, in microseconds since 2000-01-01 00:00 UTC."""
     xid: Any = None
@@ -109,7 +109,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_end(message: Message) -> End:
-    """Return what a message says about the end of its transaction; a Begin already says it."""
+    """Return what a message says about its transaction's end; Begin also has LSN and time of the commit."""
     return _END_READERS[type(message)](message)
 
 
@@ -125,24 +125,24 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 
 
 def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a message class that hold rows: name, and whether it is a list of tuples."""
+    """Return (name, whether it is a list of tuples) of each field that holds rows in a message class."""
     return _ROW_FIELDS[kind]
 
 
 @cache
 def fields(meaning: str) -> Mapping[str, Field]:
-    """Return the fields that have a meaning in any message class, by field name."""
+    """Return the fields with this meaning in all message classes, by field name."""
     members = (field for layout in _LAYOUTS.values() for field in layout.members)
     return {field.name: field for field in members if field.means == meaning}
 
 
 def tags_of_field(name: str, meaning: str) -> frozenset[int]:
-    """Return the first bytes of the messages in which the field `name` has a meaning."""
+    """Return the first bytes of the messages in which the field `name` has this meaning."""
     return frozenset(ord(kind.wire_tag) for kind, names in _NAMES.items() if names.get(meaning) == name)
 
 
 def tuples(message: Message) -> list[tuple[str, TupleData]]:
-    """Return name and cells of each tuple of a change: `new`, or `new_rows[0]` for a tuple of a list."""
+    """Return (name, cells) of each tuple of a change; the name is `new`, or `new_rows[0]` in a list."""
     found: list[tuple[str, TupleData]] = []
     for name, is_list in _ROW_FIELDS[type(message)]:
         value = getattr(message, name)

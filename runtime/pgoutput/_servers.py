@@ -1,4 +1,4 @@
-"""The version of PostgreSQL that streams without a real server state."""
+"""The version of PostgreSQL that a synthetic stream reports as its server's version."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _MINOR: Final = 4
 
 
 def server_version(proto_version: int) -> str:
-    """Return the version of PostgreSQL that a synthetic stream states: 18.4, or later if it must be later."""
+    """Return the server version that a synthetic stream reports: 18.4, or the first with `proto_version`."""
     needed = SERVERS[proto_version]
     return f"{_MAJOR}.{_MINOR}" if needed <= _MAJOR else f"{needed}.0"

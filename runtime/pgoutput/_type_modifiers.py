@@ -10,7 +10,7 @@ from typing import Final
 _HEADER: Final = 4
 """VARHDRSZ, which the server adds to the type modifiers of strings and numeric."""
 _NO_PRECISION: Final = 0xFFFF
-"""INTERVAL_FULL_PRECISION."""
+"""INTERVAL_FULL_PRECISION: lower half of the type modifier of an interval without a precision."""
 _SECOND_DIGITS: Final = 6
 
 
@@ -18,7 +18,7 @@ def declared_modifier(kind: str, first: int, second: int = 0) -> int | None:
     """Return the type modifier of a type that is declared with one or two numbers in parentheses.
 
     Args:
-        kind: Kind of type modifier in `pgoutput.catalog`.
+        kind: Kind of type modifier in `pgoutput.catalog`, such as `length` or `numeric`.
         first: The first number, such as a length.
         second: The second number, such as a scale; 0 if it is missing.
 
@@ -49,7 +49,7 @@ def numeric_modifier(precision: int, scale: int) -> int:
 
 
 def numeric_precision(modifier: int) -> tuple[int, int] | None:
-    """Return precision and scale of a type modifier of numeric; None for numeric without a precision."""
+    """Return (precision, scale) in a type modifier of numeric; None for numeric without a precision."""
     packed = modifier - _HEADER
     if packed < 0:  # is_valid_numeric_typmod
         return None
@@ -66,7 +66,7 @@ def round_to_precision(microseconds: int, modifier: int) -> int:
 
     Args:
         microseconds: A time of day, or the time since 2000-01-01.
-        modifier: Number of decimals of a second; negative or more than 6 to not round.
+        modifier: Number of decimal places of a second; no rounding if it is negative or more than 6.
     """
     if not 0 <= modifier <= _SECOND_DIGITS:
         return microseconds

@@ -34,7 +34,7 @@ _FIELDS: Final = {
 }
 _NEWEST_FIRST: Final = sorted(_protocols.VERSIONS, key=lambda version: (version > LATEST_RELEASED, -version))
 _PROTOCOLS: Final = (*(_protocols.VERSIONS[version] for version in _NEWEST_FIRST), _protocols.ENVELOPE)
-"""The protocols that a message may belong to: the newest released version first, unreleased versions last."""
+"""The protocols that a message may belong to: released versions (newest first), unreleased, envelopes."""
 
 
 def to_json(message: Message) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run many commands `pgoutput` in one process, so that all of them share one Java.
+"""Run many `pgoutput` commands in one process, so that all of them share one Java process.
 
 `python -m tests.cli.one_process FD` reads arguments as JSON lines from standard input, and writes exit codes
 as lines to the file descriptor FD.
@@ -20,7 +20,7 @@ from pgoutput.cli import main
 
 
 class CommandProcess:
-    """A process that runs commands one after another; a context manager.
+    """A process that runs `pgoutput` commands one after another; a context manager that ends the process.
 
     Args:
         folder: Folder for the files that the process and its Java write standard output and error to.
@@ -55,7 +55,7 @@ class CommandProcess:
             os.close(self._codes)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command; return its exit code and the output since the last command."""
+        """Run `pgoutput` with these arguments; return its exit code, standard output and standard error."""
         assert self._process.stdin is not None
         print(json.dumps(arguments), file=self._process.stdin, flush=True)
         ready, _, _ = select.select([self._codes], [], [], self._patience)
@@ -74,7 +74,7 @@ class CommandProcess:
 
 
 def serve(codes: int) -> None:
-    """Run the commands that standard input names, until its end; write exit codes to a file descriptor."""
+    """Run a `pgoutput` command per line of standard input; write its exit code to file descriptor `codes`."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for line in sys.stdin:
         sys.argv = ["pgoutput", *json.loads(line)]

@@ -33,7 +33,7 @@ Replicate: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the command in a new process, whose output includes what Java prints when the process ends."""
+    """Run `pgoutput replicate` in a new process, whose output includes what Java prints at its end."""
     return subprocess.run(
         [sys.executable, "-m", "pgoutput.cli", "replicate", *map(str, arguments)],
         capture_output=True,
@@ -44,7 +44,7 @@ def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def replicate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicate]:
-    """A function that runs the command in a process that all tests share, with one Java."""
+    """A function that runs `pgoutput replicate` in a process (with Java) that this module's tests share."""
     with CommandProcess(tmp_path_factory.mktemp("output"), PATIENCE) as process:
         yield lambda *arguments: process.run("replicate", *map(str, arguments))
 

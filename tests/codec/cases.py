@@ -30,7 +30,7 @@ CONTEXTS: dict[int, tuple[tuple[bool, m.Streaming], ...]] = {
     3: ((False, "off"), (False, "on"), (True, "on")),
     4: ((False, "off"), (False, "on"), (True, "on"), (False, "parallel"), (True, "parallel")),
 }
-"""Contexts (in_stream, streaming) in which messages can occur, by protocol version (those of the cases)."""
+"""Pairs of `in_stream` and `streaming` with which messages can occur, by protocol version."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Byte offsets of fields, and messages that are built by role."""
+"""The runtime finds fields at their byte offsets by meaning, and builds messages by role."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = tuple(_protocols.VERSIONS)
 
 
 def offsets_in(data: bytes, kind: type[Message], version: int, in_stream: bool) -> dict[str, int]:
-    """Return the offsets of the fields with a meaning in an encoded message, by meaning."""
+    """Return the byte offset of each field that has a meaning, in an encoded message, by meaning."""
     layout = layout_of(kind, version)
     assert layout is not None
     protocol = _protocols.VERSIONS[max(version, layout.since)]

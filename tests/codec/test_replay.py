@@ -35,7 +35,7 @@ def comparable(name: str) -> bool:
 
 TEXT_CAPTURES = [name for name in corpus.CAPTURES if comparable(name)]
 VARIED_TEXT = {"pg11_p1", "pg12_p1", "pg17_p4_par_2pc", *corpus.VARIED} & {*TEXT_CAPTURES}
-"""Captures of each major version and streaming mode."""
+"""Names of capture files in text format, which cover all major versions and all values of `streaming`."""
 
 
 @cache

@@ -34,7 +34,7 @@ def spec(whole_spec: SpecCopy) -> SpecCopy:
 
 @pytest.fixture(scope="session")
 def unreleased(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the files generated from a spec with the version 5 of `tests.codegen.unreleased`."""
+    """The folder of the files generated from a spec with protocol version 5 of `tests.codegen.unreleased`."""
     folder = tmp_path_factory.mktemp("unreleased")
     shutil.copytree(ROOT / "spec", folder / "spec")
     add_unreleased_version(SpecCopy(folder / "spec"))

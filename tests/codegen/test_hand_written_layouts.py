@@ -38,7 +38,7 @@ ALLOWED = {
     # The offset comes from pgoutput._offsets.
     "standin/replication/source_reader.py": "reads 8 bytes at the offset of the end LSN; CopyData",
 }
-"""Files and folders of the runtime that contain such code, and why."""
+"""Files and folders of the runtime that may contain tags, offsets or formats, and what these are for."""
 
 
 def _tags() -> set[str]:
@@ -63,7 +63,7 @@ def _is_tags(text: str) -> bool:
 
 
 def _hand_written(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line number and source of each tag, offset, `Struct`, and call that reads integers from bytes."""
+    """Yield (line number, source) of code that has a tag, slices at an offset or reads integers."""
     for node in ast.walk(tree):
         match node:
             case ast.Constant(value=bytes(value)) if _is_tags(value.decode("latin-1")):

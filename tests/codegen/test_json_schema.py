@@ -27,7 +27,7 @@ WRONG_KEYS_AND_TYPES = re.compile(
     r"unknown (key|section)|takes (text|true|a (number|list|mapping|range))"
     r"|: `(?!streaming)\w+`: unknown value|^\w+: `\w+` is missing$|is not a gate"
 )
-"""Errors of mistakes that the types find, and not the rules."""
+"""Pattern of the errors about wrong keys and types, which the JSON Schema finds too."""
 
 
 def errors(value: Any, schema: dict[str, Any], path: str = "$") -> Iterator[str]:

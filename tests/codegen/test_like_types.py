@@ -1,4 +1,4 @@
-"""A built-in type whose text and binary formats are those of another type needs YAML only."""
+"""A built-in type with the text and binary formats of another type is added by YAML only."""
 
 from __future__ import annotations
 

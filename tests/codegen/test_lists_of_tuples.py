@@ -69,7 +69,7 @@ def encoded(messages):
 
 
 def generated(folder: Path, count: str = "uint32") -> Path:
-    """Return the folder with the files generated from a spec with MultiInsert, whose count is a `count`."""
+    """Generate files from a spec with MultiInsert, whose number of rows is a `count`; return their folder."""
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")
     spec.add("versions:", VERSION_FIVE)
@@ -81,7 +81,7 @@ def generated(folder: Path, count: str = "uint32") -> Path:
 
 @pytest.fixture(scope="module")
 def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The generated files of a version 5 with MultiInsert, without a compiled kernel."""
+    """The folder of the files generated for a version 5 with MultiInsert, without a compiled kernel."""
     return generated(tmp_path_factory.mktemp("pure"))
 
 
@@ -89,7 +89,7 @@ def pure_five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="module", params=["pure", pytest.param("compiled", marks=[pytest.mark.slow, NEEDS_KERNEL])]
 )
 def five(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pure_five: Path) -> Path:
-    """The generated files of a version 5 with MultiInsert, without and with a compiled kernel."""
+    """The folder of the files generated for a version 5 with MultiInsert, without or with a kernel."""
     if request.param == "pure":
         return pure_five
     out: Path = tmp_path_factory.mktemp("compiled") / "generated"

@@ -1,4 +1,4 @@
-"""Defaults are the newest released protocol version; an unreleased version is used only where it is named."""
+"""The default protocol version is the newest released one; an unreleased version is used only on request."""
 
 from __future__ import annotations
 

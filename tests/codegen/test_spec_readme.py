@@ -36,7 +36,7 @@ def test_the_readme_documents_every_evolution_rule() -> None:
 
 
 def _table(heading: str) -> list[list[str]]:
-    """Return the cells of each row of the table with this heading in its first column."""
+    """Return the cells of each row of the README's table whose first column has this heading."""
     lines = README.split(f"\n| {heading} |")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

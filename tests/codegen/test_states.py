@@ -1,4 +1,4 @@
-"""The state diagrams in the reference allow the order in which servers send messages, and no other."""
+"""The state diagrams in the reference allow messages in the order of real servers, and in no other order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPEC = load(ROOT / "spec")
 OPENERS = {"Begin", "BeginPrepare", "StreamStart"}
 
 Step = tuple[str, bool | None]
-"""Name of a message, and whether it is transactional; None for messages that do not say so."""
+"""Name of a message, and whether the message is transactional (None except for logical messages)."""
 
 
 @cache
@@ -27,7 +27,7 @@ def diagram_of(version: int) -> Diagram:
 
 
 def first_refused(version: int, steps: Sequence[Step]) -> int | None:
-    """Return the index of the first message that the diagram does not allow; None if it allows all."""
+    """Return the index of the first of `steps` that the version's diagram does not allow; None if all are."""
     state, before = OUTSIDE, ""
     for index, (name, transactional) in enumerate(steps):
         targets = [

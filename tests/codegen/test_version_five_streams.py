@@ -1,7 +1,7 @@
 """Scenarios, workloads, checks, stand-in servers and faults work for a version 5 that is added by YAML only.
 
-Version 5 adds fields to Commit, Relation, the columns of Relation and Insert, a message with a list of
-groups, and MultiInsert. Synthetic streams have neutral values in the new fields, and no new messages.
+Version 5 adds fields to Commit, Insert, Relation and the columns of Relation, and the messages Groups and
+MultiInsert. Synthetic streams have neutral values in the new fields, and none of the new messages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GROUPS = """\
 
 
 def generated(folder: Path, released: bool) -> Path:
-    """Return the folder with the files generated from a spec with the version 5."""
+    """Return the folder with the files generated from a spec with a protocol version 5, `released` or not."""
     shutil.copytree(ROOT / "spec", folder / "spec")
     spec = SpecCopy(folder / "spec")
     add_unreleased_version(spec)
@@ -65,7 +65,7 @@ def generated(folder: Path, released: bool) -> Path:
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The generated files of a spec whose version 5 is not released."""
+    """The folder of the files generated from a spec with an unreleased protocol version 5."""
     return generated(tmp_path_factory.mktemp("five"), released=False)
 
 

@@ -1,4 +1,4 @@
-"""Copies of the spec with an unreleased protocol version 5 that changes what exists, and with new types."""
+"""Add built-in types and an unreleased protocol version 5 to copies of the spec."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FLUSH_LSN = (
 )
 
 ANY = "      ANY: {value: x, versions: 5+, doc: The columns of any unique index.}\n"
-"""A value of ReplicaIdentity."""
+"""YAML of a new value of the enum ReplicaIdentity."""
 
 ONLY = "      ONLY: {value: 4, versions: 5+, doc: TRUNCATE ONLY.}\n"
-"""A bit of TruncateOption."""
+"""YAML of a new bit of the flags TruncateOption."""
 
 HIDDEN = "      HIDDEN: {value: 128, versions: 5+, doc: The column is hidden.}\n"
-"""A bit of ColumnFlag, which is part of a struct."""
+"""YAML of a new bit of the flags ColumnFlag, which are a field of a struct."""
 
 OID8 = """\
   oid8:
@@ -67,5 +67,5 @@ def add_unreleased_version(spec: SpecCopy) -> None:
 
 
 def add_types(spec: SpecCopy) -> None:
-    """Add built-in types to a spec whose text and binary formats are those of other types."""
+    """Add to a spec two built-in types that have the text and binary formats of other types."""
     spec.add("types:", OID8 + ROWNUM, "types.yaml")

@@ -1,4 +1,4 @@
-"""Arrow arrays are built from buffers, and read, in one module."""
+"""Only `pgoutput._arrays` builds Arrow arrays from buffers and reads the buffers of Arrow arrays."""
 
 from __future__ import annotations
 

@@ -333,7 +333,7 @@ KINDS = [kind for kind in SESSIONS if kind != KIND]
 @pytest.mark.skipif(KIND != "classic", reason="this process is one of them")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
-    """Run these tests with another kind of Spark session; check that no process is left behind."""
+    """Run this module's tests with another kind of Spark session; check that no process is left behind."""
     environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
     if kind == "connect":
         environment["SPARK_TESTING"] = "1"  # the Spark Connect server chooses a free port

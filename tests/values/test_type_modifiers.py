@@ -1,4 +1,4 @@
-"""Type modifiers are computed and read as PostgreSQL does; the numbers are from pg_attribute.atttypmod."""
+"""Type modifiers are computed and read as PostgreSQL does; expected ones are from pg_attribute.atttypmod."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ class MessageTuples(NamedTuple):
     """Where the new, old or key tuples of each message are; each array has one item per message."""
 
     first: Numbers
-    """For each message, the index of its first tuple's first cell among all cells of the batch; -1 without
-    tuples."""
+    """For each message, the index of its first tuple's first cell among all cells of the batch; -1 if the
+    message has no tuple."""
     widths: Numbers
-    """For each message, the number of cells of each of its tuples; -1 if the tuples of a list differ."""
+    """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if numbers differ."""
     counts: Numbers | None
-    """For each message, the number of its tuples, 1 without tuples; None if no message has a list of tuples.
-    The cells of a list's tuples are consecutive."""
+    """For each message, the number of its tuples, or 1 if it has none; None if no message of the batch has a
+    list of tuples. The cells of a list's tuples are consecutive."""
 
 
 class TupleLocations(NamedTuple):
@@ -71,7 +71,7 @@ class TupleLocations(NamedTuple):
     versions: Numbers
     """For each tuple, the number of its relation's schema version; -1 if the relation is unknown."""
     widths: Numbers
-    """For each tuple, its number of cells; -1 if the tuples of its message differ."""
+    """For each tuple, its number of cells; -1 if the tuples of its message differ in this number."""
 
 
 class MessageIndex(ABC):
@@ -107,15 +107,15 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def has_tuples(self, name: str) -> bool:
-        """Return whether a message of the batch has the field `name`, a tuple or a list of tuples."""
+        """Return whether any message of the batch has the field `name`, a tuple or a list of tuples."""
 
     @abstractmethod
     def first(self, name: str) -> Numbers:
-        """Return the number of the first cell of each message's tuple or list of tuples `name`, else -1."""
+        """Return per message the number of the first cell in its tuple or list `name`; -1 if it has none."""
 
     @abstractmethod
     def width(self, name: str) -> Numbers:
-        """Return the number of cells in each message's tuple `name`, or in each tuple of its list `name`.
+        """Return per message the number of cells in its tuple `name`, or in each tuple of its list `name`.
 
         The number is 0 if the message lacks the field, and -1 if the tuples of the list have different
         numbers of cells.
@@ -123,16 +123,16 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def count(self, name: str) -> Numbers:
-        """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
+        """Return for each message the number of tuples in its list `name`; 0 if it has no such list."""
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
-        """Return the values of the fixed-width field with a meaning, such as `relation` or `subxid`.
+        """Return each message's value of the fixed-width field with a meaning, such as `relation`.
 
         The value is undefined for a message without such a field.
 
         Args:
-            meaning: The meaning.
-            rows: Rows of the messages to return; None for all messages of the batch.
+            meaning: Meaning of the field.
+            rows: Rows of the messages in the batch; None for all messages.
         """
         (name, _), *others = _fields_by_meaning(meaning)
         values = self.field(name).values
@@ -154,7 +154,7 @@ class MessageIndex(ABC):
         return found
 
     def tuples(self, meaning: str) -> MessageTuples | None:
-        """Return where the tuples with a meaning are; None if no message of the batch has one.
+        """Return where the tuples with a meaning are; None if no message of the batch has such a tuple.
 
         Args:
             meaning: `new`, `old` or `key`.
@@ -194,7 +194,7 @@ class MessageIndex(ABC):
         return TupleLocations(rows, first, versions, tuples.widths[rows])
 
     def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
-        """Return row, first cell and schema version of each message's first tuple, as TupleLocations has."""
+        """Return three arrays, with an item per message that has a tuple: row, first cell, schema version."""
         rows = np.flatnonzero(first >= 0)
         oids = self.meaning("relation", rows)
         return rows, first[rows], latest_versions(keys, versions, oids, rows + 1)
@@ -228,12 +228,12 @@ class MessageIndex(ABC):
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return the names of the fields with a meaning, and for each name which first bytes have the field."""
+    """Return (name, mask) of each field with a meaning; the mask is true for tags of messages with it."""
     return [(name, byte_mask(_roles.tags_of_field(name, meaning))) for name in _roles.fields(meaning)]
 
 
 def ordinals(rows: Numbers) -> Numbers:
-    """Return for each item its index among the items with the same number; the numbers are ascending."""
+    """Return for each of the ascending numbers its index, from 0, among the numbers equal to it."""
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
@@ -255,7 +255,7 @@ def latest_versions(keys: Numbers, versions: Numbers, oids: Numbers, ranks: Numb
 
 
 def tag_mask(*roles: str) -> Mask:
-    """Return for each of the 256 possible first bytes whether it is the tag of a message with these roles."""
+    """Return for each of the 256 possible bytes whether it is the tag of a message with one of the roles."""
     return byte_mask(_roles.tags(*roles))
 
 
@@ -267,7 +267,7 @@ def byte_mask(bytes_: Collection[int]) -> Mask:
 
 
 IS_SCHEMA_MESSAGE: Final = tag_mask("relation", "type")
-"""For each of the 256 possible first bytes, whether the message describes a relation or a type."""
+"""For each of the 256 possible bytes, whether it is the tag of a message about a relation or type."""
 
 
 def mask_out(numbers: Numbers, mask: Any) -> Numbers:

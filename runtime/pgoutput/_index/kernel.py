@@ -126,24 +126,24 @@ class KernelIndex(MessageIndex):
         return _partial_array(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
 
     def has_tuples(self, name: str) -> bool:
-        """Return whether a message of the batch has the field `name`, a tuple or a list of tuples."""
+        """Return whether any message of the batch has the field `name`, a tuple or a list of tuples."""
         return self._index.slot(name) is not None
 
     def first(self, name: str) -> Numbers:
-        """Return the number of the first cell of each message's tuple or list of tuples `name`, else -1."""
+        """Return per message the number of the first cell in its tuple or list `name`; -1 if it has none."""
         slot = self._index.slot(name)
         return np.full(len(self.data), -1, np.int64) if slot is None else _numbers(slot[0])
 
     def width(self, name: str) -> Numbers:
-        """Return the number of cells in each message's tuple `name`, or in each tuple of its list `name`."""
+        """Return per message the number of cells in its tuple `name`, or in each tuple of its list `name`."""
         return self.field(f"{name}_size").values
 
     def count(self, name: str) -> Numbers:
-        """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
+        """Return for each message the number of tuples in its list `name`; 0 if it has no such list."""
         return self.field(f"{name}_count").values
 
     def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
-        """Return row, first cell and schema version of each message's first tuple, as TupleLocations has."""
+        """Return three arrays, with an item per message that has a tuple: row, first cell, schema version."""
         found = _kernel.find_tuples(first, self.meaning("relation"), keys, versions)
         return tuple(map(_numbers, found))
 
@@ -227,7 +227,7 @@ _FIELD_IN_STREAM: Final = {
     for field in message.members
     if field.when == "in_stream" and field.kind in ("integer", "bool", "enum", "flags")
 }
-"""By first byte of a message, a fixed-width field that the message has only inside stream blocks."""
+"""By first byte of a message: name of a fixed-width field that the message has only inside stream blocks."""
 
 
 def _partial_array(read: tuple[Any, int, Any, Any, Any], rows: int, type_: pa.DataType) -> PartialArray:

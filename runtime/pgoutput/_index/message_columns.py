@@ -136,7 +136,7 @@ def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArr
 
 
 def _tuple_lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a list of tuples as lists of lists of cells; text that is not valid UTF-8 becomes binary."""
+    """Return a field that is a list of tuples, as lists of lists of cells; invalid UTF-8 becomes binary."""
     first, counts = index.first(field.name), index.count(field.name)
     widths = _tuple_widths(index, field)
     begins, ends = (np.concatenate(([0], np.cumsum(sizes))) for sizes in (widths, counts))
@@ -155,7 +155,7 @@ def _tuple_widths(index: MessageIndex, field: Field) -> Numbers:
 
 
 def _cells(index: MessageIndex, first: Numbers, sizes: Numbers, type_: pa.StructType) -> pa.StructArray:
-    """Return for each message `sizes` cells from the cell number `first` on, all in one array."""
+    """Return the cells of all messages in one array: per message, `sizes` cells from number `first` on."""
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     numbers = np.repeat(first - offsets[:-1], sizes) + np.arange(offsets[-1])
     kinds = index.kinds[numbers]
@@ -167,7 +167,7 @@ def _cells(index: MessageIndex, first: Numbers, sizes: Numbers, type_: pa.Struct
 def _list_array(
     values: pa.Array, sizes: Numbers, type_: pa.ListType, missing: Mask | None = None
 ) -> pa.ListArray:
-    """Return an array of lists that have `sizes` values each; NULL where `missing` is true."""
+    """Return `values` divided into lists of the lengths `sizes`; a list is NULL where `missing` is true."""
     offsets = pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int32())
     mask = None if missing is None or not missing.any() else pa.array(missing)
     return pa.ListArray.from_arrays(offsets, values, type=type_, mask=mask)

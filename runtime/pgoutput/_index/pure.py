@@ -31,7 +31,7 @@ _TUPLES: Final = {
     ]
     for message in _protocols.ALL_VERSIONS.messages
 }
-"""For each message class, name of each field that is a tuple or list of tuples, and whether it is a list."""
+"""For each message class: pairs of a field that holds tuples, and whether it is a list of tuples."""
 
 
 class PureIndex(MessageIndex):
@@ -132,19 +132,19 @@ class PureIndex(MessageIndex):
         return [(row, value) for row, value in values if value is not None]
 
     def has_tuples(self, name: str) -> bool:
-        """Return whether a message of the batch has the field `name`, a tuple or a list of tuples."""
+        """Return whether any message of the batch has the field `name`, a tuple or a list of tuples."""
         return name in self._first
 
     def first(self, name: str) -> Numbers:
-        """Return the number of the first cell of each message's tuple or list of tuples `name`, else -1."""
+        """Return per message the number of the first cell in its tuple or list `name`; -1 if it has none."""
         return self._first.get(name, np.full(len(self.data), -1, np.int64))
 
     def width(self, name: str) -> Numbers:
-        """Return the number of cells in each message's tuple `name`, or in each tuple of its list `name`."""
+        """Return per message the number of cells in its tuple `name`, or in each tuple of its list `name`."""
         return self._width.get(name, np.zeros(len(self.data), np.int64))
 
     def count(self, name: str) -> Numbers:
-        """Return the number of tuples in each message's list of tuples `name`; 0 if absent."""
+        """Return for each message the number of tuples in its list `name`; 0 if it has no such list."""
         return self._count.get(name, np.zeros(len(self.data), np.int64))
 
     def cells(self, numbers: Numbers) -> list[Cell]:

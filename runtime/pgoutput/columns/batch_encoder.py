@@ -52,18 +52,19 @@ _Constant: TypeAlias = int | str | bytes | tuple[()]
 _CONSTANTS: Final = (int, str, bytes, tuple)
 
 FieldColumn: TypeAlias = _Constant | IntegerArray | pa.Array | TupleColumns
-"""One field of all messages of a batch: one integer, text, bytes or empty list for all messages, or an
-integer, bytes or a tuple for each message."""
+"""Values of one field in a batch of messages: one integer, text, bytes or empty list that all messages share,
+or an integer, bytes or a tuple for each message."""
 
 
 def encode_role(role: str, proto_version: int, **meanings: FieldColumn | None) -> pa.BinaryArray:
     """Encode a batch of messages with one role. The messages are inside stream blocks if `subxid` is given.
 
     Args:
-        role: The role. Of several messages with the role, the one without a list of rows is encoded.
+        role: Role of the messages, such as `insert`. Of several message classes with the role, the first
+            without a list of rows is used.
         proto_version: The protocol version.
         meanings: The columns by meaning of the field; None for a field that the messages do not have. Fields
-            of the version whose meanings are not given are zero or empty.
+            without a given column are zero or empty.
 
     Raises:
         EncodeError: The codec refuses a value, or the messages have more than 2 GB together.
@@ -144,7 +145,7 @@ def _parts(fields: Sequence[Field], columns: Mapping[str, FieldColumn]) -> Itera
 
 
 def _constant(field: Field, value: _Constant) -> bytes:
-    """Return the bytes of a field that is equal in all messages; a list is empty."""
+    """Return the encoded value of a field that is equal in all messages; a list can only be empty."""
     if isinstance(value, int):
         return value.to_bytes(field.size, signed=field.signed)
     if isinstance(value, str):

@@ -261,7 +261,7 @@ _NOTHING: Final = np.empty(0, np.int64)
 
 
 def _take(tuples: TupleLocations, indices: Numbers) -> tuple[Numbers, Numbers]:
-    """Return rows and first cells of the tuples at these ascending indices."""
+    """Return the message rows and the first cells of the tuples at `indices`, which are ascending."""
     if len(indices) == len(tuples.rows):
         return tuples.rows, tuples.first
     return tuples.rows[indices], tuples.first[indices]

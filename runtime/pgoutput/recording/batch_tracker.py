@@ -33,8 +33,8 @@ def track_batch(
 ) -> pa.RecordBatch:
     """Update a stream's state with a batch of messages; return the messages to store in a segment.
 
-    Messages of transactions that an earlier session stored are left out. The repeated commit of a streamed
-    transaction is replaced by an abort.
+    Messages of transactions that an earlier session stored are left out. If such a transaction was
+    streamed, its commit or prepare is replaced by a Stream Abort.
 
     Args:
         state: State of the stream before the batch; it is updated.
@@ -87,14 +87,14 @@ class _BatchTracker:
         return self._stored()
 
     def _track_run(self, begin: FixedMessage, commit: FixedMessage, rows: _Array) -> bool:
-        """Update the state with consecutive whole transactions at once, and return True, if that is possible.
+        """Update the state with consecutive whole transactions at once; return whether that is possible.
 
-        Otherwise return False and leave the state unchanged.
+        If it is not possible, the state remains unchanged.
 
         Args:
             begin: Layout of the Begin messages.
             commit: Layout of the Commit messages.
-            rows: Row numbers of the transactions' messages Begin, Commit, Begin, Commit and so on.
+            rows: Row numbers of the transactions' Begin and Commit messages, which alternate.
         """
         begins = begin.read(self._starts[rows[::2]], self._content)
         commits = commit.read(self._starts[rows[1::2]], self._content)
@@ -140,7 +140,7 @@ class _BatchTracker:
 def _find_runs(
     begin: FixedMessage, commit: FixedMessage, tags: _Array, lengths: _Array
 ) -> list[tuple[int, int]]:
-    """Return start and end index in `tags` of each uninterrupted sequence Begin, Commit, Begin, Commit, ….
+    """Return (start, end) indices in `tags` of each longest sequence of alternating Begin and Commit.
 
     Args:
         begin: Layout of the Begin messages.

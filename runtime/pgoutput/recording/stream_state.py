@@ -41,7 +41,7 @@ _ABORT_TAGS: Final = tags("abort_streamed")
 
 
 class OpenTransaction(TrackedTransaction):
-    """A transaction that has begun and not ended; keyframes of later segments repeat its opener."""
+    """A transaction that has begun and not ended; keyframes of later segments repeat its first message."""
 
     begin: int = 0
     """Position of the transaction's first message."""
@@ -317,7 +317,7 @@ class StreamState:
         return event.message
 
     def _abort_instead(self, transaction: OpenTransaction, end: End) -> Message:
-        """Return a Stream Abort to store in place of a Stream Commit or Stream Prepare that repeats."""
+        """Return a Stream Abort to store in place of a commit or prepare that an earlier session stored."""
         tail = {"lsn": end.lsn, "time": end.time} if self._parallel else {}
         xid = transaction.xid
         abort = build("abort_streamed", self._version, xid=xid, subxid=xid, **tail)
@@ -327,7 +327,7 @@ class StreamState:
     # Prepared transactions
 
     def _is_prepared(self, end: End) -> bool:
-        """Return whether an earlier session stored this prepared transaction.
+        """Return whether an earlier session stored the prepare whose gid and LSN are in `end`.
 
         The prepare LSN alone does not show this: a transaction that was prepared before two_phase was enabled
         for the slot is sent only when it commits, with its old prepare LSN (ReorderBufferFinishPrepared).
@@ -483,7 +483,7 @@ class StreamState:
 
 
 def _transaction(event: TransactionEvent[OpenTransaction]) -> OpenTransaction:
-    """Return the transaction of an event that has one."""
+    """Return the transaction of an event; it must not be None."""
     assert event.transaction is not None
     return event.transaction
 

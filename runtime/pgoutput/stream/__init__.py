@@ -1,7 +1,8 @@
 """State that a client keeps while it reads a stream.
 
-`StreamDecoder` decodes messages, `TransactionTracker` tells what they do to transactions, `Transactions`
-assembles them into committed transactions, and `Tables` applies transactions to in-memory tables.
+`StreamDecoder` decodes messages, `TransactionTracker` tells what a message does to transactions,
+`Transactions` assembles messages into committed transactions, and `Tables` applies transactions to in-memory
+tables.
 `pgoutput.stream.check` checks whether a stream is valid.
 """
 

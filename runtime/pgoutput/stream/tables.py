@@ -60,7 +60,7 @@ class Table:
             relation: The Relation message in effect for the change.
 
         Raises:
-            TypeError: `message` is another message.
+            TypeError: `message` is not such a message.
         """
         if relation is not self.relation:
             self._change_relation(relation)

@@ -1,4 +1,4 @@
-"""Follow the transactions of a stream: one state machine, whose events all other code uses.
+"""Follow the transactions of a stream with a state machine, whose events the other modules use.
 
 The tracker knows messages by their roles in the spec, not by their names. Its rules follow apply_dispatch in
 PostgreSQL's src/backend/replication/logical/worker.c.
@@ -33,14 +33,14 @@ EventKind: TypeAlias = Literal[
 
 - `began`: A transaction began that is sent as a whole.
 - `block_opened`, `block_closed`: A stream block of a transaction in progress was opened or closed.
-- `committed`, `prepared`, `rolled_back`: The transaction ended so; `rolled_back` also ends a prepared
-  transaction.
+- `committed`, `rolled_back`: A transaction ended; it may have been a prepared transaction.
+- `prepared`: The transaction was prepared.
 - `subtransaction_rolled_back`: A subtransaction of a streamed transaction was rolled back.
 - `changed`: A row change or a transactional logical message came in the open transaction.
-- `origin`: The replication origin of the open transaction.
+- `origin`: The message names the replication origin of the open transaction.
 - `described`: A relation or type was described.
-- `emitted`: A logical message without a transaction.
-- `ignored`: A rollback of a subtransaction that the server has not streamed (PostgreSQL bug 19616).
+- `emitted`: A logical message that belongs to no transaction came.
+- `ignored`: A subtransaction that was not streamed was rolled back (PostgreSQL bug 19616).
 """
 
 
@@ -71,14 +71,15 @@ class TransactionTracker(Generic[T]):
     """Follows the transactions of a stream, message by message.
 
     Attributes:
-        current: The transaction that is open, by a begin message or a stream block, or None.
+        current: The open transaction, which a begin message or a stream block has opened, or None.
         streamed: The streamed transactions that have not ended, by xid.
         prepared: The prepared transactions that have not ended, by gid.
 
     Args:
-        new: Called with xid and first message of a transaction; returns the object that represents it.
+        new: Function that returns the object for a transaction, from its xid and its first message (None if
+            that is missing).
         lenient: Whether to accept a message that a server would not send at its point of the stream, instead
-            of raising StreamError. A missing first message is then assumed.
+            of raising StreamError. A missing first message is then assumed to have come.
     """
 
     def __init__(self, new: Callable[[int, Message | None], T], *, lenient: bool = False) -> None:
@@ -88,7 +89,7 @@ class TransactionTracker(Generic[T]):
         self._new = new
         self._lenient = lenient
         self._closer = ""
-        """Role of the message that must close what is open."""
+        """Role of the message that must close the open transaction or stream block."""
         self._handlers: Mapping[type[Message], Callable[[Any], TransactionEvent[T]]] = {
             kind: getattr(self, f"_{_HANDLERS.get(role, role)}") for kind, role in ROLES.items()
         }
@@ -238,7 +239,7 @@ class TransactionTracker(Generic[T]):
         """Return the open transaction; None if a lenient tracker has none.
 
         Raises:
-            StreamError: No transaction is open, so that the server would not send the message.
+            StreamError: No transaction is open, so a server would not send `message`.
         """
         if self.current is None:
             self._refuse(message, "no transaction is open")
@@ -267,7 +268,7 @@ _HANDLERS: Final[Mapping[str, str]] = {
     "relation": "describe",
     "type": "describe",
 } | dict.fromkeys(CHANGES, "change")
-"""For each role whose handler has another name than the role: the name of the handler."""
+"""Name of the tracker's method for a role, without `_`. The methods for other roles have the role's name."""
 
 _CLOSER_BY_OPENER: Final[Mapping[str, str]] = dict(zip(OPENERS, CLOSERS, strict=True))
 _CLOSERS: Final = {kind: _CLOSER_BY_OPENER[ROLES[kind]] for kind in classes(*OPENERS)}

@@ -55,14 +55,14 @@ class _OpenTransaction(TrackedTransaction):
 
 
 class _ChangeFields(NamedTuple):
-    """Names of the fields of a message that carries a change; None for a field that it lacks."""
+    """Names of the fields of a message class that carries changes; None for a field that the class lacks."""
 
     relation: str | None
     relations: str | None
     subxid: str | None
     transactional: str | None
     tuples: tuple[tuple[str, bool], ...]
-    """Fields that hold rows, and whether each is a list of tuples."""
+    """(name, whether it is a list of tuples) of each field that holds rows."""
 
 
 _CHANGES: Final = {
@@ -157,7 +157,7 @@ class Transactions:
 
 
 def _check_widths(message: messages.Message, relation: messages.Relation) -> None:
-    """Check that each tuple has as many cells as the relation has columns."""
+    """Check that each tuple of a change has as many cells as the relation has columns."""
     for field, cells in _roles.tuples(message):
         if len(cells) != len(relation.columns):
             name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"

@@ -188,14 +188,14 @@ class OutputPlugin:
             self._write(lsn, self._build("origin", lsn=origin.lsn, name=origin.name))
 
     def _write_fitted(self, lsn: int, message: Message) -> None:
-        """Write a message that was built without regard to the protocol version."""
+        """Adapt a message to the fields of the stream's protocol version, and write it."""
         self._write(lsn, fitted(message, self._options.proto_version))
 
     def _build(self, role: str, **values: Any) -> Message:
         return build(role, self._options.proto_version, **values)
 
     def _end_message(self, role: str, end: TransactionEnd) -> Message:
-        """Return a message about the end of a transaction."""
+        """Return a message with a role such as `commit`, with LSNs and time of a transaction's end."""
         return self._build(
             role,
             xid=end.top,

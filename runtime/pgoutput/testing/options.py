@@ -11,7 +11,7 @@ class ScenarioOptions(TypedDict, total=False):
     """Keyword arguments of `pgoutput.synth.Scenario`."""
 
     proto_version: int
-    """Protocol version of the stream; a random one is released."""
+    """Protocol version of the stream; if it is not given, a random released version."""
     streaming: Streaming
     """Whether large transactions are sent while in progress: `off`, `on` or `parallel`."""
     two_phase: bool

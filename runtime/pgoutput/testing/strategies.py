@@ -27,7 +27,7 @@ _STREAM_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "messages": (False, True),
     "origin": tuple(OPTIONS["origin"]),
 }
-"""Random values of each stream option, by option name."""
+"""Values of each stream option, from which one is chosen at random, by option name."""
 
 _SMALL_WORK_MEM: Final = 300
 """Value of logical_decoding_work_mem, in bytes, that some random transactions exceed and others do not."""

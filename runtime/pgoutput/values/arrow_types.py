@@ -51,7 +51,7 @@ def arrow_type(type_oid: int, type_modifier: int = -1) -> pa.DataType:
 
 
 def _decimal(precision: int, scale: int) -> pa.DataType | None:
-    """Return the decimal type for a numeric type, or None if it needs more than 38 digits."""
+    """Return the Arrow type for numeric(precision, scale); None if it needs more than 38 digits."""
     if scale < 0:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)

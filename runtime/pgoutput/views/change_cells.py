@@ -19,14 +19,15 @@ from pgoutput.views.relation_schemas import RelationSchema
 class Changes(msgspec.Struct, frozen=True):
     """The changes of a batch of messages.
 
-    A Truncate is one change for each of its relations, a message with a list of new rows one for each row.
+    A Truncate is one change for each of its relations. A message with a list of new rows is one change for
+    each row.
     """
 
     index: MessageIndex
     """Index of all messages of the batch, with their fields and cells."""
     rows: Numbers
-    """Row of each change's message in the batch, ascending. A message with a list of new rows has either all
-    of its changes here, or none."""
+    """Row of each change's message in the batch, ascending. Of a message with a list of new rows,
+    either all changes are included or none."""
     schemas: Sequence[RelationSchema]
     """Schemas of the changed relations, without duplicates."""
     schema: Numbers
@@ -95,7 +96,7 @@ def old_first(changes: Changes) -> Numbers:
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return the number of the first cell of each change's tuple with a meaning; -1 without such a tuple."""
+    """Return per change the number of the first cell of its tuple with a meaning; -1 without such a tuple."""
     rows, tuples = changes.rows, changes.index.tuples(meaning)
     if tuples is None:
         return np.full(len(rows), -1, np.int64)

@@ -50,7 +50,7 @@ COMMON_COLUMNS: Final = (
 - `operation`: Insert, Update, Delete or Truncate; Snapshot for a row of the snapshot.
 - `relation`: OID of the relation, and its namespace and name at the time of the change. A Truncate has a row
   for each of its relations, and a message with a list of new rows has a row for each of them.
-- `commit_lsn`, `commit_time`: LSN and time of the commit; of a row of the snapshot, those of the snapshot.
+- `commit_lsn`, `commit_time`: LSN and time of the commit, or of the snapshot for a row of the snapshot.
   The time is NULL outside the years 1 to 9999, which Spark cannot represent.
 - `xid`: Xid of the top-level transaction; 0 for the snapshot.
 - `position`: Position of the message.

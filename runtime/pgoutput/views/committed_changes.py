@@ -108,14 +108,14 @@ class CommittedChangesReader:
 
 
 def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Return message row and relation OID of each change.
+    """Return two arrays with an item per change: the row of its message, and the OID of its relation.
 
     A Truncate is one change for each of its relations. A message with a list of new rows is one change for
     each row.
 
     Args:
         index: The messages.
-        rows: Rows of changes.
+        rows: Rows of the messages that change rows.
     """
     oids = index.meaning("relation", rows)
     new = index.tuples("new")
@@ -160,5 +160,5 @@ def _row(found: tuple[int, DecodeError]) -> int:
 
 
 IS_CHANGE: Final = tag_mask(*_roles.CHANGES)
-"""For each of the 256 possible first bytes, whether the message changes rows."""
+"""For each of the 256 possible first bytes, whether it is the tag of a message that changes rows."""
 _TRUNCATES: Final = sorted(_roles.tags("truncate"))

@@ -11,8 +11,8 @@ from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
 
 _HAVE_LSN: Final = ("begin", "begin_prepare", "abort_streamed")
 _LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | dict.fromkeys(_HAVE_LSN, "lsn")
-"""For each role, the meaning of the field that has the message's LSN. Messages without an LSN get the LSN of
-the last earlier message with one of these roles."""
+"""By role of a message: meaning of the field with the LSN for the message's envelope. Messages without an LSN
+get the LSN of the last earlier message with one of these roles."""
 
 _OPENING_TAGS: Final = tags(*OPENERS)
 _ORIGIN_TAGS: Final = tags("origin")

@@ -99,9 +99,10 @@ def _streaming_matches(index: StreamIndex, recorded: PluginOptions, requested: P
 
 
 def _proto_version_matches(index: StreamIndex, recorded: PluginOptions, requested: PluginOptions) -> bool:
-    """Return whether the messages of the stream have the same bytes in both protocol versions.
+    """Return whether the stream has the same bytes in the recorded and the requested protocol version.
 
-    Fields under a condition are not compared: stream blocks and `streaming` decide whether they are sent.
+    Fields that are sent under a condition are not compared: the conditions are about stream blocks and the
+    option `streaming`, not about the version.
     """
     kinds = [kind for kind in ROLES if ord(kind.wire_tag) in index.tags]
     one, other = (
@@ -116,7 +117,7 @@ def _unconditional(kind: type[Message], proto_version: int) -> list[Field] | Non
 
 
 def _equal_or_unused(name: str, default: object, added: Collection[int]) -> OptionMatcher:
-    """Return a matcher for an option that adds messages with the tags `added` to the stream.
+    """Return a matcher for the option `name`, which adds messages with the tags `added` to the stream.
 
     The requested value matches if it equals the recorded value, or if it is the default and the stream
     contains no message with these tags.
@@ -132,7 +133,7 @@ def _equal_or_unused(name: str, default: object, added: Collection[int]) -> Opti
 
 
 def _option_tags(name: str) -> set[int]:
-    """Return the tags of the messages that a server sends only if an option is set."""
+    """Return the tags of the messages that a server sends only if the stream option `name` is set."""
     return {ord(layout.tag) for layout in _protocols.ALL_VERSIONS.messages if layout.option == name}
 
 
@@ -144,7 +145,7 @@ _MATCHERS: Final[Mapping[str, OptionMatcher]] = {
     "messages": _equal_or_unused("messages", False, _option_tags("messages")),
     "origin": _equal_or_unused("origin", "none", tags("origin")),
 }
-"""Matchers of the options that change the bytes of the stream, by option name."""
+"""Matcher for each stream option that changes the bytes of the stream, by option name."""
 
 
 def _format_options(options: PluginOptions, names: Iterable[str]) -> str:

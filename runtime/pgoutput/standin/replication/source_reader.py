@@ -191,8 +191,8 @@ class SourceReader:
 
 @cache
 def _end_lsn_offsets(proto_version: int) -> dict[int, int | None]:
-    """Return the byte offset of the end LSN in each message that ends a transaction, by the message's tag.
+    """Return the byte offset of the end LSN in messages that end a transaction, by the message's tag byte.
 
-    None if the offset varies, so that the message must be decoded.
+    An offset is None if it varies, so that the message must be decoded.
     """
     return {ord(kind.wire_tag): offset_of(kind, "end_lsn", proto_version) for kind in classes(*ENDS)}

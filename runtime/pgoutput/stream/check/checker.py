@@ -232,7 +232,7 @@ _XIDS_IN_BLOCKS: Final = {
     for field in message.members
     if field.when == "in_stream"
 }
-"""For each class of message that contains an xid only inside stream blocks: the name of that field."""
+"""Name of the xid field that messages contain only inside stream blocks, by message class."""
 
 
 def _rules_by_message(rules: Iterable[Rule]) -> dict[type[Message], tuple[_RuleCheck, ...]]:

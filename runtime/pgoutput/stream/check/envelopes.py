@@ -17,7 +17,7 @@ from pgoutput.stream.check.state import CHANGES, StreamState
 from pgoutput.wire import format_lsn
 
 _LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | {"payload": "lsn"}
-"""Meaning of the field that must equal the LSN of the message's envelope, by role."""
+"""By role of a message: meaning of the field that must equal the LSN of the message's envelope."""
 
 _WITH_LSN: Final = classes(*_LSN_MEANINGS)
 _OPENERS: Final = classes(*OPENERS)

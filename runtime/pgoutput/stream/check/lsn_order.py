@@ -21,12 +21,12 @@ _LSN_MEANINGS: Final = {
     "abort_streamed": "lsn",
     "payload": "lsn",
 }
-"""Meaning of the field whose LSN must not be before the end of the last transaction, by role."""
+"""By role of a message: meaning of the field whose LSN must not be before the end of the last transaction."""
 
 _START_MEANINGS: Final = {"rollback_prepared": "prepare_end_lsn"} | dict.fromkeys(
     ("commit", "commit_streamed", "commit_prepared", "begin_prepare", "prepare_streamed"), "lsn"
 )
-"""Meaning of the field whose LSN must be before the end LSN of the message, by role."""
+"""By role of a message: meaning of the field whose LSN must be before the message's end LSN."""
 
 
 def _before_last_end(state: StreamState, message: Message) -> Breach | None:

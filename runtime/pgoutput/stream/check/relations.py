@@ -18,7 +18,7 @@ _FIRST_USER_TYPE_OID: Final = 10_000
 
 
 def _changed_relations(message: Message) -> Iterator[tuple[str, int]]:
-    """Yield path and OID of each relation that a change names."""
+    """Yield (path of the field, OID) of each relation that a row change or Truncate names."""
     kind = type(message)
     if (name := field_name(kind, "relation")) is not None:
         yield name, getattr(message, name)

@@ -27,7 +27,7 @@ XID_IN_BLOCKS: Final = "xid-in-blocks"
 
 
 def _fitted(rule: Rule) -> Rule:
-    """Return the rule with examples that have all fields of the rule's protocol version."""
+    """Return a copy of a rule whose example messages have all fields of the rule's protocol version."""
     legal, illegal = (
         tuple(one if isinstance(one, bytes) else fitted(one, rule.options.proto_version) for one in example)
         for example in (rule.legal, rule.illegal)

@@ -40,11 +40,11 @@ class KnownRelation(msgspec.Struct, frozen=True):
 
 
 class CheckedTransaction(TrackedTransaction):
-    """A transaction that has begun and not ended; a prepared transaction ends when it is committed."""
+    """A transaction that has begun and not ended; a prepared one ends when it is committed or rolled back."""
 
     relations: dict[int, KnownRelation] = msgspec.field(default_factory=dict)
     """Relation messages sent in the streamed transaction, by OID. The messages apply to other transactions
-    only after the commit (get_schema_sent_in_streamed_txn)."""
+    only after the commit of this transaction (get_schema_sent_in_streamed_txn)."""
     subxids: set[int] = msgspec.field(default_factory=set)
     """Xids of the transaction's subtransactions that occurred in earlier messages."""
     aborted: set[int] = msgspec.field(default_factory=set)
@@ -52,7 +52,7 @@ class CheckedTransaction(TrackedTransaction):
     message_lsn: int = 0
     """LSN of the last logical message in the transaction; 0 if there is none."""
     prepare: Any = None
-    """The message that prepared the transaction, or None."""
+    """The message that prepared the transaction; None if it is not prepared."""
     resent: bool = False
     """Whether the transaction was prepared on an earlier connection. The server may then send it again."""
 
@@ -181,7 +181,7 @@ class StreamState:
         return found or self.relations.get(oid)
 
     def open_block(self, xid: int) -> None:
-        """Open a stream block whose Stream Start is missing, for a message with this xid."""
+        """Open a stream block for a message with an xid that comes without a Stream Start before it."""
         transaction = self.streamed.setdefault(self.top_xids.get(xid, xid), CheckedTransaction(xid, None))
         self.open = OpenTransaction(None, transaction)
         self.opener_missing = True
@@ -242,7 +242,7 @@ class StreamState:
             transaction.relations = {}  # the server sends the relations again (pgoutput_stream_abort)
 
     def _forget_replaced(self, role: str, message: Message) -> None:
-        """Forget what an illegal message replaces: the prepare with its gid, or a missing Stream Start."""
+        """Forget what an illegal message replaces: a prepare with the same gid, or a missing Stream Start."""
         if role in _STREAMED and meaning_of(message, "xid") not in self.streamed:
             self.opener_missing &= role == "open_block" and meaning_of(message, "first_block")
         if role in _PREPARES and (replaced := self.prepared.get(meaning_of(message, "gid"))) is not None:

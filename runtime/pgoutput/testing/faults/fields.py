@@ -125,7 +125,7 @@ def _xid_added(stream: Stream, position: int) -> Messages | None:
 
 
 def _encoded_anyway(stream: Stream, position: int, message: Message, meaning: str) -> Messages:
-    """Return the stream's messages with `message`, encoded in a version that has the field with a meaning."""
+    """Return the stream with `message` at `position`, encoded in a version that has the field `meaning`."""
     layout = _protocols.ALL_VERSIONS.by_name[type(message).__name__]
     since = next(field.since for field in layout.members if field.means == meaning)
     return stream.with_bytes(position, encode_for(message, max(since, stream.options.proto_version)))
@@ -170,7 +170,7 @@ def _gid_resolved(stream: Stream, position: int) -> Messages | None:
 
 
 def _is_resolved(place: Place) -> bool:
-    """Return whether `place.message` is a Commit Prepared or Rollback Prepared after its Prepare."""
+    """Return whether `place.message` commits or rolls back a transaction that the stream prepared before."""
     return has_role(place.message, *_RESOLVING) and meaning_of(place.message, "gid") in place.prepared
 
 

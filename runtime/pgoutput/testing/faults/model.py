@@ -111,7 +111,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             position: Position of the message.
-            fields: New values by meaning; by name for fields without a meaning.
+            fields: New values by meaning of the field; by field name for fields without a meaning.
         """
         return self.with_message(position, replaced(self.places[position].message, **fields))
 
@@ -128,7 +128,7 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
 
 
 def replaced(message: Message, **fields: Any) -> Message:
-    """Return a message with new values of fields: by meaning, or by name for fields without a meaning."""
+    """Return a copy with new field values, given by meaning, or by name for fields without a meaning."""
     kind = type(message)
     return msgspec.structs.replace(
         message, **{field_name(kind, name) or name: fields[name] for name in fields}

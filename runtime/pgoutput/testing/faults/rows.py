@@ -24,7 +24,7 @@ def _unknown_relation(stream: Stream, position: int) -> Messages | None:
 
 
 def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return (field name, cells) of the key, old or else new tuple of a message; None without one tuple."""
+    """Return (field name, cells) of a message's key, old or else new tuple; None for none or a list."""
     message = stream.places[position].message
     found = next(iter(tuples(message)), None)
     return found if found is not None and found[0] in type(message).__struct_fields__ else None

@@ -22,7 +22,10 @@ def _drop(stream: Stream, position: int) -> Messages:
 
 
 def _drop_one(stream: Stream, position: int, *roles: str) -> Messages | None:
-    """Drop the message if it has one of the roles; never the last message, as streams may end anywhere."""
+    """Return the messages without the one at `position`; None if it has no such role or is the last message.
+
+    Without its last message, the stream would still be valid.
+    """
     last = position + 1 == len(stream.messages)
     return None if last or not has_role(stream.places[position].message, *roles) else _drop(stream, position)
 
