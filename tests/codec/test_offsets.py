@@ -38,6 +38,8 @@ def test_offsets_are_those_of_encoded_messages(version: int, in_stream: bool) ->
             continue
         xids = {"subxid": 9, "xid": 7} if in_stream else {}
         message = build(role, version, old=("a",), **xids)
+        if type(message) is not kind:
+            continue  # another message of the version has the same role
         data = encode_for(message, version)
         expected = offsets_in(data, kind, version, in_stream)
         for meaning, offset in expected.items():
