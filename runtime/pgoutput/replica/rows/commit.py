@@ -148,7 +148,7 @@ class _ChunkCommit:
         """
         replaced: list[DataFile] | None
         if self._chunk.truncates and self._layout.end is None:
-            replaced, remaining = None, iter(())
+            replaced, remaining = None, iter(())  # all files of the table are replaced
         elif self._chunk.truncates:
             replaced = list(self._files)
             remaining = (batch for file in replaced for batch in self._end_versions(file))
