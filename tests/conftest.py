@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pgoutput.cli import main
 from tests import effort, java, leftovers, temporary
+from tests.cli.one_process import run_main
 
 effort.register_profiles()
 
@@ -53,12 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
     def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
         monkeypatch.setattr(sys, "argv", ["pgoutput", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        try:
-            main()
-            code: object = 0
-        except SystemExit as end:
-            code = end.code or 0
-        sys.stdout.flush()
+        code = run_main()
         out, err = capfdbinary.readouterr()
         return SimpleNamespace(code=code, out=out.decode(), err=err.decode())
 

@@ -73,17 +73,23 @@ class CommandProcess:
         return new.decode()
 
 
+def run_main() -> object:
+    """Run `pgoutput` with the arguments in `sys.argv` in this process; return its exit code."""
+    try:
+        main()
+        code: object = 0
+    except SystemExit as end:
+        code = end.code or 0
+    sys.stdout.flush()
+    return code
+
+
 def serve(codes: int) -> None:
     """Run a `pgoutput` command per line of standard input; write its exit code to file descriptor `codes`."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for line in sys.stdin:
         sys.argv = ["pgoutput", *json.loads(line)]
-        try:
-            main()
-            code: object = 0
-        except SystemExit as end:
-            code = end.code or 0
-        sys.stdout.flush()
+        code = run_main()
         # A command changes these for its process, and the next command must find them as in a new process.
         logging.disable(logging.NOTSET)
         for number, handler in handlers.items():
