@@ -46,10 +46,11 @@ _NAMES: Final[Mapping[type[Message], Mapping[str, str]]] = {
     for kind, layout in _LAYOUTS.items()
 }
 
-_ROW_FIELDS: Final[Mapping[type[Message], tuple[tuple[str, bool], ...]]] = {
+ROW_FIELDS: Final[Mapping[type[Message], tuple[tuple[str, bool], ...]]] = {
     kind: tuple((field.name, field.kind == "list") for field in layout.members if field.means in ROWS)
     for kind, layout in _LAYOUTS.items()
 }
+"""For each message class, (name, whether it is a list of tuples) of each field that holds rows."""
 
 
 def classes(*roles: str) -> tuple[type[Message], ...]:
@@ -115,18 +116,14 @@ def read_end(message: Message) -> End:
 
 def _end_reader(names: Mapping[str, str]) -> Callable[[Any], End]:
     fields = [names.get(meaning) for meaning in End.__struct_fields__]
-    if len(fields) - fields.count(None) > 1 and None not in fields[: len(fields) - fields.count(None)]:
-        values = attrgetter(*(field for field in fields if field))  # faster than one field after the other
+    present = [field for field in fields if field is not None]
+    if len(present) > 1 and fields[: len(present)] == present:
+        values = attrgetter(*present)  # faster than one field after the other
         return lambda message: End(*values(message))
     return lambda message: End(*[None if field is None else getattr(message, field) for field in fields])
 
 
 _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items()}
-
-
-def tuple_fields(kind: type[Message]) -> tuple[tuple[str, bool], ...]:
-    """Return (name, whether it is a list of tuples) of each field that holds rows in a message class."""
-    return _ROW_FIELDS[kind]
 
 
 @cache
@@ -144,7 +141,7 @@ def tags_of_field(name: str, meaning: str) -> frozenset[int]:
 def tuples(message: Message) -> list[tuple[str, TupleData]]:
     """Return (name, cells) of each tuple of a change; the name is `new`, or `new_rows[0]` in a list."""
     found: list[tuple[str, TupleData]] = []
-    for name, is_list in _ROW_FIELDS[type(message)]:
+    for name, is_list in ROW_FIELDS[type(message)]:
         value = getattr(message, name)
         if is_list:
             found += [(f"{name}[{i}]", cells) for i, cells in enumerate(value)]

@@ -126,8 +126,7 @@ class StreamState:
     @property
     def in_flight(self) -> int:
         """Number of transactions that have begun and not ended; a prepared transaction has ended."""
-        tracker = self._tracker
-        return len(tracker.streamed) + (tracker.current is not None and not tracker.in_block)
+        return self._tracker.in_flight
 
     @property
     def inside(self) -> bool:

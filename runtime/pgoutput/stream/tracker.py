@@ -99,6 +99,11 @@ class TransactionTracker(Generic[T]):
         """Whether a stream block is open."""
         return self.current is not None and self._closer == "close_block"
 
+    @property
+    def in_flight(self) -> int:
+        """Number of transactions that have begun and not ended; a prepared transaction has ended."""
+        return len(self.streamed) + (self.current is not None and not self.in_block)
+
     def feed(self, message: Message) -> TransactionEvent[T]:
         """Update the state with the next message; return what the message did.
 
@@ -122,8 +127,7 @@ class TransactionTracker(Generic[T]):
     # Transactions sent as a whole
 
     def _begin(self, message: Message) -> TransactionEvent[T]:
-        if self.current is not None:
-            self._require_none_open(message)
+        self._require_none_open(message)
         transaction = self._new(meaning_of(message, "xid"), message)
         self._open(transaction, message)
         return TransactionEvent("began", message, transaction)
@@ -226,7 +230,7 @@ class TransactionTracker(Generic[T]):
     def _close(self, message: Message) -> T:
         transaction, closer = self.current or self.require_open(message), ROLES[type(message)]
         if transaction is None or closer != self._closer:
-            required = " or ".join(one.__name__ for one in _classes_closed_by(closer))
+            required = " or ".join(kind.__name__ for kind, role in _CLOSERS.items() if role == closer)
             actual = "no message" if transaction is None else type(transaction.opener).__name__
             xid = None if transaction is None else transaction.xid
             self._refuse(message, f"must follow {required}, but {actual} opened transaction {xid}")
@@ -270,9 +274,7 @@ _HANDLERS: Final[Mapping[str, str]] = {
 } | dict.fromkeys(CHANGES, "change")
 """Name of the tracker's method for a role, without `_`. The methods for other roles have the role's name."""
 
-_CLOSER_BY_OPENER: Final[Mapping[str, str]] = dict(zip(OPENERS, CLOSERS, strict=True))
-_CLOSERS: Final = {kind: _CLOSER_BY_OPENER[ROLES[kind]] for kind in classes(*OPENERS)}
-
-
-def _classes_closed_by(closer: str) -> tuple[type[Message], ...]:
-    return classes(*(opener for opener, role in _CLOSER_BY_OPENER.items() if role == closer))
+_CLOSERS: Final = {
+    kind: closer for opener, closer in zip(OPENERS, CLOSERS, strict=True) for kind in classes(opener)
+}
+"""Role of the message that ends what a message of this class opens."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pgoutput import _roles, messages
-from pgoutput._roles import CHANGES, classes, field_name, meaning_of, read_end, tuple_fields
+from pgoutput._roles import CHANGES, ROW_FIELDS, classes, field_name, meaning_of, read_end
 from pgoutput.errors import StreamError
 from pgoutput.stream.decoder import StreamDecoder
 from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker
@@ -55,12 +55,11 @@ class _OpenTransaction(TrackedTransaction):
 
 
 class _ChangeFields(NamedTuple):
-    """Names of the fields of a message class that carries changes; None for a field that the class lacks."""
+    """Names of the fields of a message class that changes rows; None for a field that the class lacks."""
 
     relation: str | None
     relations: str | None
     subxid: str | None
-    transactional: str | None
     tuples: tuple[tuple[str, bool], ...]
     """(name, whether it is a list of tuples) of each field that holds rows."""
 
@@ -70,10 +69,9 @@ _CHANGES: Final = {
         relation=field_name(kind, "relation"),
         relations=field_name(kind, "relations"),
         subxid=field_name(kind, "subxid"),
-        transactional=field_name(kind, "transactional"),
-        tuples=tuple_fields(kind),
+        tuples=ROW_FIELDS[kind],
     )
-    for kind in classes(*CHANGES, "payload")
+    for kind in classes(*CHANGES)
 }
 
 
@@ -107,9 +105,13 @@ class Transactions:
                 text = f"no transaction is prepared as {gid!r}; its Prepare is not in this stream"
                 raise StreamError.at(message, text)
             return _build_transaction(event.transaction, message)
-        if event.kind == "subtransaction_rolled_back" and event.transaction is not None:
-            subxid, changes = meaning_of(message, "subxid"), event.transaction.changes
-            event.transaction.changes = [one for one in changes if one[0] != subxid]
+        if event.transaction is not None:
+            if event.kind == "changed":
+                change: Any = message
+                event.transaction.changes.append((meaning_of(message, "subxid"), Change(change, ())))
+            elif event.kind == "subtransaction_rolled_back":
+                subxid, changes = meaning_of(message, "subxid"), event.transaction.changes
+                event.transaction.changes = [one for one in changes if one[0] != subxid]
         return None
 
     def reconnect(self, decoder: StreamDecoder) -> None:
@@ -126,14 +128,10 @@ class Transactions:
     @property
     def open(self) -> int:
         """Number of transactions neither committed nor rolled back, including prepared transactions."""
-        tracker = self._tracker
-        begun = tracker.current is not None and not tracker.in_block
-        return len(tracker.streamed) + len(tracker.prepared) + begun
+        return self._tracker.in_flight + len(self._tracker.prepared)
 
     def _add_change(self, message: Any, fields: _ChangeFields) -> None:
-        relation, relations, subxid, flags, tuples = fields
-        if flags is not None and not getattr(message, flags) & messages.MessageFlag.TRANSACTIONAL:
-            return
+        relation, relations, subxid, tuples = fields
         transaction = self._tracker.current or self._tracker.require_open(message)
         assert transaction is not None  # the tracker is not lenient
         described: tuple[messages.Relation, ...] = ()

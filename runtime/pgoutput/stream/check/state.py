@@ -149,16 +149,13 @@ class StreamState:
         """Update the state with a message, valid or not."""
         if self.open is not None:
             self.open.messages += 1
-        if type(message) in _ROW_CHANGES:  # only `_change` follows them
-            self.last_relation, self.late_prepare = None, None
-            if self.pending_types:
-                self.pending_types = []
-            self._change(message, None)
-            return
         role = ROLES[type(message)]
         if (self.last_relation or self.pending_types) and role not in ("relation", "type"):
             self.last_relation, self.pending_types = None, []
         self.late_prepare = None
+        if role in CHANGE_ROLES:  # the tracker's state does not depend on them
+            self._change(message, None)
+            return
         self._forget_replaced(role, message)
         event = self._tracker.feed(message)
         kind, transaction = event.kind, event.transaction
@@ -287,7 +284,7 @@ class StreamState:
         if self.open is None:
             self.open = OpenTransaction(None)
         self.open.changes += 1
-        if type(message) not in _ROW_CHANGES:
+        if ROLES[type(message)] == "payload":
             (self.open.streamed or self.open).message_lsn = meaning_of(message, "lsn") or 0
         elif self.open.streamed is not None:
             self._add_subtransaction(meaning_of(message, "subxid"))
@@ -302,6 +299,5 @@ class StreamState:
             streamed.subxids.add(xid)
 
 
-_ROW_CHANGES: Final = frozenset(classes(*CHANGE_ROLES))
 _PREPARES: Final = ("prepare", "prepare_streamed")
 _STREAMED: Final = ("open_block", "commit_streamed", "prepare_streamed", "abort_streamed")
