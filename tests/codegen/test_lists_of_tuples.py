@@ -442,7 +442,7 @@ with tempfile.TemporaryDirectory() as folder:
                 batches += views.read(segment, view)
         (result,) = apply_changes(batches, f"{folder}/{name}.target", "query", 0)
         assert not result.error and result.changes == {"Insert": 6}, result
-        table = DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).to_pyarrow_table()
+        table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())
         found.append(sorted(table.to_pylist(), key=str))
 assert found[0] == found[1] and len(found[0]) == 2, found
 """,
