@@ -82,6 +82,11 @@ def _none(message: Message) -> None:
     return None
 
 
+def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
+    """Return the functions that return the value with a meaning, by message class: `meaning_of` for hot loops."""
+    return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
+
+
 _MEANINGS: Final = {meaning for names in _NAMES.values() for meaning in names}
 _GETTERS: Final[Mapping[type[Message], Mapping[str, Callable[[Message], Any]]]] = {
     kind: {meaning: attrgetter(names[meaning]) if meaning in names else _none for meaning in _MEANINGS}

@@ -124,8 +124,15 @@ class Checker:
         self._decoder = StreamDecoder(
             options.proto_version, streaming=options.streaming, two_phase=options.two_phase
         )
-        kept = [rule for rule in RULES if rule.name not in without]
-        self._rules = _rules_by_message(rule for rule in kept if not rule.envelope)
+        kept = [
+            rule for rule in RULES if rule.name not in without and (rule.when is None or rule.when(options))
+        ]
+        messages = [rule for rule in kept if not rule.envelope]
+        self._rules = (
+            _rules_by_message(rule for rule in messages if not rule.in_blocks),
+            _rules_by_message(messages),
+        )
+        """Rules outside stream blocks and rules inside them."""
         self._envelope_rules = _rules_by_message(rule for rule in kept if rule.envelope)
 
     def _feed(self, data: bytes, outer: XLogData | None) -> Violation | None:
@@ -148,7 +155,7 @@ class Checker:
                     violation = self._at(name, breach, message, data, outer)
                     break
         if violation is None:
-            for check_rule, name in self._rules.get(kind, ()):
+            for check_rule, name in self._rules[self._decoder.in_stream].get(kind, ()):
                 breach = check_rule(state, message)
                 if breach is not None:
                     violation = self._at(name, breach, message, data, None)

@@ -58,6 +58,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of the messages to which the rule applies; empty if the decoder checks the rule."""
     check: CheckMessage | None = None
     """Function that checks a message against the rule; None if the decoder checks the rule."""
+    when: Callable[[CheckOptions], bool] | None = None
+    """Returns whether the rule applies to a stream with these options; None if it always applies."""
+    in_blocks: bool = False
+    """Whether the rule applies only inside stream blocks."""
     envelope: bool = False
     """Whether the rule is about XLogData envelopes; if so, `on` lists the messages inside the envelope."""
     options: CheckOptions = CheckOptions(streaming="on", two_phase=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pgoutput import messages as m
-from pgoutput._roles import CHANGES, CLOSERS, OPENERS, classes, field_name, meaning_of
+from pgoutput._roles import CHANGES, CLOSERS, OPENERS, classes, field_name, getters, meaning_of
 from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
@@ -16,18 +16,21 @@ from pgoutput.stream.check.state import StreamState
 _FIRST_USER_TYPE_OID: Final = 10_000
 """First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""
 
+_OIDS: Final = getters("relation")
 
-def _changed_relations(message: Message) -> Iterator[tuple[str, int]]:
-    """Yield (path of the field, OID) of each relation that a row change or Truncate names."""
+
+def _changed_relations(message: Message) -> Sequence[tuple[str, int]]:
+    """Return (path of the field, OID) for each relation that a row change or Truncate names."""
     kind = type(message)
     if (name := field_name(kind, "relation")) is not None:
-        yield name, getattr(message, name)
-    elif (name := field_name(kind, "relations")) is not None:
-        yield from ((f"{name}[{i}]", oid) for i, oid in enumerate(getattr(message, name)))
+        return ((name, getattr(message, name)),)
+    if (name := field_name(kind, "relations")) is not None:
+        return [(f"{name}[{i}]", oid) for i, oid in enumerate(getattr(message, name))]
+    return ()
 
 
 def _relation_missing(state: StreamState, message: Message) -> Breach | None:
-    if meaning_of(message, "relation") in state.relations:
+    if _OIDS[type(message)](message) in state.relations:  # the usual case, as fast as it can be
         return None
     streamed = None if state.open is None else state.open.streamed
     for path, oid in _changed_relations(message):
@@ -175,6 +178,7 @@ RULES: Final = (
         source="maybe_send_schema (get_schema_sent_in_streamed_txn), cleanup_rel_sync_cache",
         on=_ROWS,
         check=_relation_missing_in_block,
+        in_blocks=True,
         legal=(*s.transaction(s.RELATION, s.INSERT), *s.BLOCK, s.STREAM_COMMIT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST, s.STREAMED, s.STOP, s.STREAM_COMMIT),
     ),
@@ -184,6 +188,7 @@ RULES: Final = (
         source="pgoutput_truncate, maybe_send_schema",
         on=classes("truncate"),
         check=_relation_missing_in_block,
+        in_blocks=True,
         legal=(s.FIRST, s.STREAMED_RELATION, m.Truncate(0, (s.OID,), xid=s.TOP), s.STOP, s.STREAM_COMMIT),
         illegal=(
             *s.transaction(s.RELATION, s.INSERT),

@@ -53,13 +53,15 @@ def _abort_not_streamed(state: StreamState, message: Message) -> Breach | None:
 
 def _nonzero_origin_lsn(state: StreamState, message: Message) -> Breach | None:
     lsn = meaning_of(message, "lsn")
-    if not lsn or state.open is None or state.open.streamed is None:
-        return None
-    return field_name(type(message), "lsn") or "tag", f"must be 0 in a stream block, not {lsn}"
+    return (
+        (field_name(type(message), "lsn") or "tag", f"must be 0 in a stream block, not {lsn}")
+        if lsn
+        else None
+    )
 
 
 def _streaming_off(state: StreamState, message: Message) -> Breach | None:
-    return None if state.options.streaming != "off" else ("tag", "the option `streaming` was not requested")
+    return "tag", "the option `streaming` was not requested"
 
 
 RULES: Final = (
@@ -116,6 +118,7 @@ RULES: Final = (
         source="pgoutput_stream_start (InvalidXLogRecPtr)",
         on=classes("origin"),
         check=_nonzero_origin_lsn,
+        in_blocks=True,
         legal=(s.FIRST, m.Origin(0, "o"), s.STOP, s.STREAM_COMMIT),
         illegal=(s.FIRST, m.Origin(1, "o"), s.STOP, s.STREAM_COMMIT),
     ),
@@ -126,6 +129,7 @@ RULES: Final = (
         source="pgoutput_startup",
         on=classes("open_block", "close_block", "commit_streamed", "abort_streamed", "prepare_streamed"),
         check=_streaming_off,
+        when=lambda options: options.streaming == "off",
         options=CheckOptions(),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.FIRST),

@@ -79,7 +79,7 @@ def _commit_differs(state: StreamState, message: Message) -> Breach | None:
 
 
 def _empty_transaction(state: StreamState, message: Message) -> Breach | None:
-    if state.options.proto_version < 3 or state.open is None or state.open.changes:
+    if state.open is None or state.open.changes:
         return None
     if not has_role(state.open.opener, "begin"):
         return None
@@ -98,7 +98,7 @@ def _misplaced_origin(state: StreamState, message: Message) -> Breach | None:
 
 
 def _messages_off(state: StreamState, message: Message) -> Breach | None:
-    return ("tag", "the option `messages` was not requested") if state.options.messages is False else None
+    return "tag", "the option `messages` was not requested"
 
 
 _M: Final = m.LogicalMessage(1, 900, "p", b"x")
@@ -178,6 +178,7 @@ RULES: Final = (
         source="pgoutput_commit_txn (sent_begin_txn)",
         on=classes("commit"),
         check=_empty_transaction,
+        when=lambda options: options.proto_version >= 3,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(),
     ),
@@ -197,6 +198,7 @@ RULES: Final = (
         source="pgoutput_message",
         on=classes("payload"),
         check=_messages_off,
+        when=lambda options: options.messages is False,
         options=_OFF,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(_M),

@@ -5,17 +5,28 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
-from pgoutput._roles import classes, field_name, meaning_of, tuples
+from pgoutput._roles import ROW_FIELDS, classes, field_name, getters, tuples
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
 from pgoutput.stream.check.options import CheckOptions
 from pgoutput.stream.check.state import KnownRelation, StreamState
 
+_OIDS: Final = getters("relation")
+_KEYS: Final = getters("key")
+_OLDS: Final = getters("old")
+
 
 def _wrong_column_count(state: StreamState, message: Message) -> Breach | None:
-    known = state.relation_for(meaning_of(message, "relation"))
+    kind = type(message)
+    known = state.relation_for(_OIDS[kind](message))
     if known is None:
+        return None
+    for name, is_list in ROW_FIELDS[kind]:
+        value = getattr(message, name)
+        if value is not None and (is_list or len(value) != known.width):
+            break
+    else:  # the usual case, as fast as it can be
         return None
     for field, cells in tuples(message):
         if len(cells) != known.width:
@@ -32,21 +43,22 @@ def _unpartitioned_relation(state: StreamState, message: Message) -> KnownRelati
     A change sent with the OID of a partitioned table has the old values that the partition's replica identity
     requires, which may differ from the table's.
     """
-    known = state.relation_for(meaning_of(message, "relation"))
+    known = state.relation_for(_OIDS[type(message)](message))
     return None if known is None or known.partitioned else known
 
 
 def _unchanged_in_old(state: StreamState, message: Message) -> Breach | None:
-    for meaning in ("key", "old"):
-        cells = meaning_of(message, meaning)
+    kind = type(message)
+    for meaning, values in (("key", _KEYS), ("old", _OLDS)):
+        cells = values[kind](message)
         if cells is not None and UNCHANGED in cells:
-            path = f"{field_name(type(message), meaning)}[{cells.index(UNCHANGED)}]"
+            path = f"{field_name(kind, meaning)}[{cells.index(UNCHANGED)}]"
             return path, "old values are always sent, even if TOASTed"
     return None
 
 
 def _value_outside_key(state: StreamState, message: Message) -> Breach | None:
-    key = meaning_of(message, "key")
+    key = _KEYS[type(message)](message)
     if key is None or (known := _unpartitioned_relation(state, message)) is None:
         return None
     for i in known.others:
@@ -57,7 +69,7 @@ def _value_outside_key(state: StreamState, message: Message) -> Breach | None:
 
 
 def _key_null(state: StreamState, message: Message) -> Breach | None:
-    key = meaning_of(message, "key")
+    key = _KEYS[type(message)](message)
     if key is None or None not in key or (known := _unpartitioned_relation(state, message)) is None:
         return None
     for i in known.keys:
@@ -68,13 +80,13 @@ def _key_null(state: StreamState, message: Message) -> Breach | None:
 
 
 def _wrong_tuple_for_identity(state: StreamState, message: Message) -> Breach | None:
-    known = state.relation_for(meaning_of(message, "relation"))
+    known = state.relation_for(_OIDS[type(message)](message))
     if known is None:
         return None
     full = known.relation.replica_identity == ReplicaIdentity.FULL
-    if meaning_of(message, "key") is not None and full:
+    if _KEYS[type(message)](message) is not None and full:
         return "key.tag", "the relation has REPLICA IDENTITY FULL, so an old tuple is sent, not a key"
-    if meaning_of(message, "old") is not None and not full:
+    if _OLDS[type(message)](message) is not None and not full:
         return (
             "old.tag",
             "an old tuple is sent only with REPLICA IDENTITY FULL, which the relation does not have",
@@ -93,7 +105,7 @@ def _missing_identity(state: StreamState, message: Message) -> Breach | None:
 
 
 def _old_missing(state: StreamState, message: Message) -> Breach | None:
-    if meaning_of(message, "old") is not None or meaning_of(message, "key") is not None:
+    if _OLDS[type(message)](message) is not None or _KEYS[type(message)](message) is not None:
         return None
     known = _unpartitioned_relation(state, message)
     if known is None or known.relation.replica_identity != ReplicaIdentity.FULL:
@@ -102,8 +114,6 @@ def _old_missing(state: StreamState, message: Message) -> Breach | None:
 
 
 def _unrequested_binary(state: StreamState, message: Message) -> Breach | None:
-    if state.options.binary is not False:
-        return None
     for field, cells in tuples(message):
         if bytes in map(type, cells):
             i = [type(cell) for cell in cells].index(bytes)
@@ -197,6 +207,7 @@ RULES: Final = (
         source="logicalrep_write_tuple",
         on=_ROWS,
         check=_unrequested_binary,
+        when=lambda options: options.binary is False,
         options=_TEXT,
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=s.transaction(s.RELATION, m.Insert(s.OID, (b"\0\0\0\1", "x"))),

@@ -22,7 +22,7 @@ TWO_PHASE: Final = classes(
 
 
 def _two_phase_off(state: StreamState, message: Message) -> Breach | None:
-    return None if state.options.two_phase else ("tag", "the slot does not have two_phase set")
+    return "tag", "the slot does not have two_phase set"
 
 
 def _prepare_without_begin(state: StreamState, message: Message) -> Breach | None:
@@ -108,6 +108,7 @@ RULES: Final = (
         source="ReorderBufferPrepare, pgoutput_startup",
         on=TWO_PHASE,
         check=_two_phase_off,
+        when=lambda options: not options.two_phase,
         options=CheckOptions(),
         legal=s.transaction(s.RELATION, s.INSERT),
         illegal=(*s.transaction(s.RELATION, s.INSERT), s.COMMIT_PREPARED),
