@@ -87,3 +87,6 @@ MEANINGS: dict[Role, Meanings] = {
     "payload": Meanings((), ("xid", "subxid", "lsn", "transactional")),
 }
 """For each role, the meanings that fields of such a message must have, and those that they may have."""
+
+SINGLE: tuple[Role, ...] = ("relation", "type")
+"""Roles that one message has in all versions, because schemas and recordings keep objects of its class."""

@@ -83,7 +83,7 @@ def _none(message: Message) -> None:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return the functions that return the value with a meaning, by message class: `meaning_of` for hot loops."""
+    """Return a function for each message class that returns the value with a meaning, as `meaning_of`."""
     return {kind: of_kind[meaning] for kind, of_kind in _GETTERS.items()}
 
 

@@ -195,6 +195,8 @@ MISTAKES = [
     Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}"),
     Mistake("duplicate meaning", FIELD, f"{FIELD}\n@{FIELD.replace('final', 'first')}", "Begin.first_lsn: final_lsn means `lsn` already"),
     Mistake("required meaning is missing", FIELD, FIELD.replace(" means: lsn,", ""), "Begin: the role `begin` needs a field with `means: lsn`", at="    fields:\n" + FIELD.replace(" means: lsn,", "")),
+    Mistake("required meaning in some versions only", FIELD, "@" + FIELD.replace("means: lsn,", "means: lsn, versions: 2+,"), "Begin.final_lsn: the role `begin` needs `lsn` in every version and everywhere: leave out `versions`"),
+    Mistake("second message that describes relations", "    role: type\n", "@    role: relation\n", "Type: Relation has the role `relation` already: add fields to Relation instead"),
     Mistake("meaning of a count", COUNT, "@" + COUNT.replace("uint16,", "uint16, means: oid,"), "Relation.count of columns: only a field of message objects has `means`"),
     Mistake("meaning of a literal", "literal: 0,", "literal: 0, means: lsn,", "Commit.flags: only a field of message objects has `means`", after="  Commit:"),
     # Vocabulary

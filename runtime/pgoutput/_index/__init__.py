@@ -23,7 +23,6 @@ from pgoutput._index.schema_versions import (
     BatchVersions,
     SchemaTracker,
     SchemaVersions,
-    change_error,
     misfits,
 )
 
@@ -36,7 +35,6 @@ __all__ = [
     "SchemaTracker",
     "SchemaVersions",
     "TupleLocations",
-    "change_error",
     "index_messages",
     "letters",
     "mask_out",

@@ -22,10 +22,8 @@ from pgoutput._index.base import (
     TupleLocations,
     latest_versions,
 )
-from pgoutput.errors import StreamError
-from pgoutput.messages import Message, Relation, Type
+from pgoutput.messages import Relation, Type
 from pgoutput.values import base_types
-from pgoutput.wire import shown_text
 
 _T = TypeVar("_T")
 
@@ -146,20 +144,3 @@ def misfits(index: MessageIndex, rows: Numbers, widths: Numbers) -> Mask:
         if (tuples := index.tuples(meaning)) is not None:
             wrong |= (tuples.first[rows] >= 0) & (tuples.widths[rows] != widths)
     return wrong
-
-
-def change_error(message: Message, oid: int, relation: Relation | None) -> StreamError:
-    """Build the error for a change that does not fit its relation.
-
-    Args:
-        message: The change.
-        oid: OID of the relation.
-        relation: The relation, whose number of columns differs from the number of cells in the change; None
-            if no Relation message for the OID has come.
-    """
-    if relation is None:
-        return StreamError.at(message, f"no Relation message has come for the OID {oid}")
-    width = len(relation.columns)
-    field, cells = next((path, len(cells)) for path, cells in _roles.tuples(message) if len(cells) != width)
-    table = f"{shown_text(relation.namespace) or 'pg_catalog'}.{shown_text(relation.name)}"
-    return StreamError.at(message, f"{field} has {cells} columns, but {table} has {width}")

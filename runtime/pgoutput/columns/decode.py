@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from pgoutput import _protocols, _roles
 from pgoutput._arrays import Numbers
+from pgoutput._changes import change_error
 from pgoutput._index import (
     BatchVersions,
     MessageIndex,
     SchemaTracker,
     TupleLocations,
-    change_error,
     index_messages,
     letters,
     message_columns,

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from pgoutput import _protocols
+from pgoutput._roles import ROLES
 from pgoutput._walk import Piece, walk
 from pgoutput.errors import StreamError
-from pgoutput.messages import AnyMessage, Message, Relation, Streaming, StreamStart, StreamStop, Type
+from pgoutput.messages import AnyMessage, Message, Relation, Streaming, Type
 from pgoutput.versions import CODECS, OPTIONS
 from pgoutput.wire import Buffer
 
@@ -53,12 +54,13 @@ class StreamDecoder:
         self.proto_version = proto_version
         foreign = _protocols.VERSIONS[proto_version].foreign if two_phase else ()
         self._foreign_version_by_tag = {ord(message.tag): message.since for message in foreign}
-        self._handlers: Mapping[type[Message], Callable[[Any], None]] = {
-            StreamStart: self._open_block,
-            StreamStop: self._close_block,
-            Relation: self._remember_relation,
-            Type: self._remember_type,
+        handlers: Mapping[str, Callable[[Any], None]] = {
+            "open_block": self._open_block,
+            "close_block": self._close_block,
+            "relation": self._remember_relation,
+            "type": self._remember_type,
         }
+        self._handlers = {kind: handlers[role] for kind, role in ROLES.items() if role in handlers}
 
     def decode(self, data: Buffer) -> AnyMessage:
         """Decode the next message of the stream.
@@ -96,12 +98,12 @@ class StreamDecoder:
         )  # items of a memoryview may be wider than a byte
         return self._foreign_version_by_tag.get(raw[0], self.proto_version) if raw else self.proto_version
 
-    def _open_block(self, message: StreamStart) -> None:
+    def _open_block(self, message: Message) -> None:
         if self.in_stream:
             raise StreamError.at(message, "a stream block is open already, and blocks do not nest")
         self.in_stream = True
 
-    def _close_block(self, message: StreamStop) -> None:
+    def _close_block(self, message: Message) -> None:
         if not self.in_stream:
             raise StreamError.at(message, "no stream block is open")
         self.in_stream = False

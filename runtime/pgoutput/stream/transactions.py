@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pgoutput import _roles, messages
+from pgoutput import messages
+from pgoutput._changes import change_error, wrong_width
 from pgoutput._roles import CHANGES, ROW_FIELDS, classes, field_name, meaning_of, read_end
 from pgoutput.errors import StreamError
 from pgoutput.stream.decoder import StreamDecoder
@@ -140,8 +141,9 @@ class Transactions:
             width = len(described[0].columns)
             for field, is_list in tuples:
                 cells = getattr(message, field)
-                if cells is not None and (is_list or len(cells) != width):
-                    _check_widths(message, described[0])
+                suspect = cells is not None and (is_list or len(cells) != width)
+                if suspect and wrong_width(message, described[0]):
+                    raise change_error(message, described[0].oid, described[0])
         elif relations is not None:
             described = tuple(self._relation(oid, message) for oid in getattr(message, relations))
         xid = None if subxid is None else getattr(message, subxid)
@@ -151,16 +153,7 @@ class Transactions:
         try:
             return self._decoder.relations[oid]
         except KeyError:
-            raise StreamError.at(message, f"no Relation message has come for the OID {oid}") from None
-
-
-def _check_widths(message: messages.Message, relation: messages.Relation) -> None:
-    """Check that each tuple of a change has as many cells as the relation has columns."""
-    for field, cells in _roles.tuples(message):
-        if len(cells) != len(relation.columns):
-            name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
-            text = f"{field} has {len(cells)} columns, but {name} has {len(relation.columns)}"
-            raise StreamError.at(message, text)
+            raise change_error(message, oid, None) from None
 
 
 def _build_transaction(transaction: _OpenTransaction, message: messages.Message) -> Transaction:

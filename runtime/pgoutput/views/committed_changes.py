@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from pgoutput import _roles, messages
 from pgoutput._arrays import Numbers
+from pgoutput._changes import change_error
 from pgoutput._index import (
     MessageIndex,
     SchemaTracker,
-    change_error,
     index_messages,
     misfits,
     tag_mask,

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from pgoutput import _roles
 from pgoutput._arrays import Mask, Numbers
+from pgoutput._changes import change_error
 from pgoutput._index import (
     MessageIndex,
     SchemaVersions,
-    change_error,
     index_messages,
     misfits,
     tag_mask,

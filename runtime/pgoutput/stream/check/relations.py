@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pgoutput import messages as m
+from pgoutput._changes import missing_relation
 from pgoutput._roles import CHANGES, CLOSERS, OPENERS, classes, field_name, getters, meaning_of
 from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
 from pgoutput.stream.check import samples as s
@@ -37,7 +38,7 @@ def _relation_missing(state: StreamState, message: Message) -> Breach | None:
         if oid in state.relations or oid in state.ignored_oids:
             continue
         if streamed is None or oid not in streamed.relations:
-            return path, f"no Relation message has come for the OID {oid}"
+            return path, missing_relation(oid)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
+from pgoutput._changes import qualified_name, wrong_width
 from pgoutput._roles import ROW_FIELDS, classes, field_name, getters, tuples
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
@@ -28,13 +29,10 @@ def _wrong_column_count(state: StreamState, message: Message) -> Breach | None:
             break
     else:  # the usual case, as fast as it can be
         return None
-    for field, cells in tuples(message):
-        if len(cells) != known.width:
-            relation = known.relation
-            name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
-            text = f"{field} has {len(cells)} columns, but {name} has {known.width}"
-            return f"{field}.count", text
-    return None
+    if (wrong := wrong_width(message, known.relation)) is None:
+        return None
+    path, text = wrong
+    return f"{path}.count", text
 
 
 def _unpartitioned_relation(state: StreamState, message: Message) -> KnownRelation | None:
@@ -100,8 +98,10 @@ def _missing_identity(state: StreamState, message: Message) -> Breach | None:
     relation = known.relation
     if relation.replica_identity == ReplicaIdentity.FULL or known.keys:
         return None
-    name = f"{relation.namespace or 'pg_catalog'}.{relation.name}"
-    return "relation_oid", f"{name} has no replica identity, so its rows cannot be updated or deleted"
+    return (
+        "relation_oid",
+        f"{qualified_name(relation)} has no replica identity, so its rows cannot be updated or deleted",
+    )
 
 
 def _old_missing(state: StreamState, message: Message) -> Breach | None:
