@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, is_transactional, meaning_of
+from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, getters, is_transactional, meaning_of
 from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Origin, XLogData
 
@@ -127,10 +127,11 @@ class TransactionTracker(Generic[T]):
     # Transactions sent as a whole
 
     def _begin(self, message: Message) -> TransactionEvent[T]:
-        self._require_none_open(message)
-        transaction = self._new(meaning_of(message, "xid"), message)
-        self._open(transaction, message)
-        return TransactionEvent("began", message, transaction)
+        if self.current is not None:
+            self._require_none_open(message)
+        kind = type(message)
+        self.current, self._closer = self._new(_XIDS[kind](message), message), _CLOSERS[kind]
+        return TransactionEvent("began", message, self.current)
 
     def _commit(self, message: Message) -> TransactionEvent[T]:
         return TransactionEvent("committed", message, self._close(message))
@@ -151,7 +152,7 @@ class TransactionTracker(Generic[T]):
         self._require_none_open(message)
         if xid not in self.streamed:
             self.streamed[xid] = self._new(xid, message)
-        self._open(self.streamed[xid], message)
+        self.current, self._closer = self.streamed[xid], _CLOSERS[type(message)]
         return TransactionEvent("block_opened", message, self.current)
 
     def _close_block(self, message: Message) -> TransactionEvent[T]:
@@ -223,10 +224,6 @@ class TransactionTracker(Generic[T]):
 
     # State
 
-    def _open(self, transaction: T, message: Message) -> None:
-        self.current = transaction
-        self._closer = _CLOSERS[type(message)]
-
     def _close(self, message: Message) -> T:
         transaction, closer = self.current or self.require_open(message), ROLES[type(message)]
         if transaction is None or closer != self._closer:
@@ -273,6 +270,8 @@ _HANDLERS: Final[Mapping[str, str]] = {
     "type": "describe",
 } | dict.fromkeys(CHANGES, "change")
 """Name of the tracker's method for a role, without `_`. The methods for other roles have the role's name."""
+
+_XIDS: Final = getters("xid")
 
 _CLOSERS: Final = {
     kind: closer for opener, closer in zip(OPENERS, CLOSERS, strict=True) for kind in classes(opener)

@@ -135,25 +135,22 @@ class Transactions:
         relation, relations, subxid, tuples = fields
         transaction = self._tracker.current or self._tracker.require_open(message)
         assert transaction is not None  # the tracker is not lenient
+        known = self._decoder.relations
         described: tuple[messages.Relation, ...] = ()
-        if relation is not None:
-            described = (self._relation(getattr(message, relation), message),)
-            width = len(described[0].columns)
-            for field, is_list in tuples:
-                cells = getattr(message, field)
-                suspect = cells is not None and (is_list or len(cells) != width)
-                if suspect and wrong_width(message, described[0]):
-                    raise change_error(message, described[0].oid, described[0])
-        elif relations is not None:
-            described = tuple(self._relation(oid, message) for oid in getattr(message, relations))
+        try:
+            if relation is not None:
+                described = (known[getattr(message, relation)],)
+            elif relations is not None:
+                described = tuple([known[oid] for oid in getattr(message, relations)])
+        except KeyError as error:
+            raise change_error(message, error.args[0], None) from None
+        for field, is_list in tuples:
+            cells = getattr(message, field)
+            suspect = cells is not None and (is_list or len(cells) != len(described[0].columns))
+            if suspect and wrong_width(message, described[0]):
+                raise change_error(message, described[0].oid, described[0])
         xid = None if subxid is None else getattr(message, subxid)
         transaction.changes.append((xid, Change(message, described)))
-
-    def _relation(self, oid: int, message: messages.Message) -> messages.Relation:
-        try:
-            return self._decoder.relations[oid]
-        except KeyError:
-            raise change_error(message, oid, None) from None
 
 
 def _build_transaction(transaction: _OpenTransaction, message: messages.Message) -> Transaction:
