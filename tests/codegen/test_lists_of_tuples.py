@@ -449,6 +449,40 @@ assert found[0] == found[1] and len(found[0]) == 2, found
     )
 
 
+@pytest.mark.slow
+def test_spark_replicates_each_new_row(pure_five: Path) -> None:
+    run_here(
+        pure_five,
+        RECORDINGS
+        + """
+from deltalake import DeltaTable
+from pgoutput.replica import replica_tables
+from pgoutput.spark import PgoutputDataSource, local_session, replicate
+
+found = []
+with tempfile.TemporaryDirectory() as folder:
+    session = local_session("multi", cores=1)
+    session.dataSource.register(PgoutputDataSource)
+    multi, single = [MultiInsert(1, ROWS[:2]), *MULTIPLE[2:-4]], [*SINGLE[:2], *SINGLE[4:-4]]
+    for name, made in (("multi", multi), ("single", single)):
+        recorded(folder, name, in_transactions(made))
+        changes = session.readStream.format("pgoutput").option("view", "changes").load(f"{folder}/{name}")
+        reports = []
+        replicate(
+            changes,
+            f"{folder}/{name}.target",
+            trigger={"availableNow": True},
+            report=lambda batch, results: reports.extend(results),
+        ).awaitTermination()
+        assert reports and not any(result.error for result in reports), reports
+        table = pa.table(DeltaTable(replica_tables(f"{folder}/{name}.target")[1].place).scan())
+        found.append(sorted(table.to_pylist(), key=str))
+    session.stop()
+assert len(found[0]) == 2 and found[0] == found[1], found
+""",
+    )
+
+
 def test_columns_and_the_spark_writer_fill_new_fields(five: Path) -> None:
     run_here(
         five,
