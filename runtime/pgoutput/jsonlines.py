@@ -33,8 +33,18 @@ _FIELDS: Final = {
     for message in protocol.messages
 }
 _NEWEST_FIRST: Final = sorted(_protocols.VERSIONS, key=lambda version: (version > LATEST_RELEASED, -version))
-_PROTOCOLS: Final = (*(_protocols.VERSIONS[version] for version in _NEWEST_FIRST), _protocols.ENVELOPE)
-"""The protocols that a message may belong to: released versions (newest first), unreleased, envelopes."""
+_PROTOCOLS: Final = {
+    name: [
+        (protocol, {field.name for field in protocol.by_name[name].members})
+        for protocol in (*map(_protocols.VERSIONS.__getitem__, _NEWEST_FIRST), _protocols.ENVELOPE)
+        if name in protocol.by_name
+    ]
+    for name in _FIELDS
+}
+"""For each message, the protocols it belongs to, with the names of its fields there.
+
+The order is: released versions (newest first), unreleased versions, envelopes. If a message has a problem in
+all of them, the reported problem is that of the first protocol with all fields of the message."""
 
 
 def to_json(message: Message) -> dict[str, Any]:
@@ -59,15 +69,13 @@ def from_json(data: Any) -> Message:
         raise EncodeError(text, message=str(name), field="type")
     values = {key: value for key, value in data.items() if key != "type"}
     message: Message = _from_object(name, fields, values, name, "")
-    first_problem: EncodeError | None = None
-    for protocol in _PROTOCOLS:
-        if name in protocol.by_name:
-            problem = find_problem(protocol, message)
-            if problem is None:
-                return message
-            first_problem = first_problem or problem  # of the newest released version with the message
-    assert first_problem is not None  # every message belongs to a protocol
-    raise first_problem
+    problems: dict[bool, EncodeError] = {}
+    for protocol, names in _PROTOCOLS[name]:
+        problem = find_problem(protocol, message)
+        if problem is None:
+            return message
+        problems.setdefault(values.keys() <= names, problem)
+    raise problems.get(True) or problems[False]
 
 
 def _to_object(fields: tuple[Field, ...], value: Any) -> dict[str, Any]:

@@ -52,6 +52,13 @@ USES = {
             assert str(error) == "Truncate.options: bits of 0x03 are expected, not 0x40", error
         else:
             raise AssertionError
+        try:
+            from_json(to_json(Commit(1, 2, 3, flush_lsn=4)) | {"flush_lsn": -1})
+        except EncodeError as error:
+            expected = "Commit.flush_lsn: -1 does not fit into Int64 (XLogRecPtr), 0 to 18446744073709551615"
+            assert str(error) == expected, error
+        else:
+            raise AssertionError
         """,
     "Spark writer": """
         import tempfile

@@ -414,7 +414,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec.add("  RelationColumn:", COLLATION)
     spec.add("  Origin:", NEW_FIELDS_OF_ORIGIN)
     spec.add("  HotStandbyFeedback:", PAIRS, "replication.yaml")
-    spec.replace("{name: final_lsn, type: lsn,", "{name: final_lsn, type: lsn, versions: 1-4,")
+    spec.replace("{name: origin_lsn, type: lsn,", "{name: origin_lsn, type: lsn, versions: 1-4,")
     spec.replace(
         "title: Rollback Prepared\n    versions: 3+\n", "title: Rollback Prepared\n    versions: 3-4\n"
     )
@@ -431,21 +431,25 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
     run_python(
         every_kind,
         """
+        import msgspec
         from pgoutput import _protocols, messages, v4, v5
         from pgoutput._build import build, fitted
         from pgoutput.errors import EncodeError
 
-        old, new = messages.Begin(1, 2, final_lsn=3), messages.Begin(1, 2)
+        old = messages.Origin("o", origin_lsn=3)
+        new = fitted(old, 5)
+        both = msgspec.structs.replace(new, origin_lsn=3)
+        assert new.origin_lsn is None
         assert v4.decode(v4.encode(old)) == old
         assert v5.decode(v5.encode(new)) == new
         assert "RollbackPrepared" not in _protocols.VERSIONS[5].by_name
-        assert build("begin", 5, lsn=3, time=1, xid=2) == fitted(old, 5) == new
-        assert build("begin", 4, lsn=3, time=1, xid=2) == fitted(old, 4) == old
+        assert build("origin", 5, lsn=3, name="o") == fitted(old, 5) == new
+        assert build("origin", 4, lsn=3, name="o") == fitted(old, 4) == old
         gone = messages.RollbackPrepared(1, 2, 3, 4, 5, "gid")
         assert v4.decode(v4.encode(gone)) == gone
         for codec, message, text in (
-            (v5, old, "Begin.final_lsn: protocol version 5 has no such field"),
-            (v4, new, "Begin.final_lsn: an int is expected, not None"),
+            (v5, both, "Origin.origin_lsn: protocol version 5 has no such field"),
+            (v4, messages.Origin("o"), "Origin.origin_lsn: an int is expected, not None"),
             (v5, gone, "protocol version 5 has no message RollbackPrepared"),
         ):
             try:
