@@ -18,10 +18,15 @@ from pgoutput.synth import Scenario
 Messages: TypeAlias = tuple[bytes, ...]
 """Encoded messages of a stream."""
 
+Fields: TypeAlias = Mapping[str, Any]
+"""New values of a message's fields, by meaning of the field; by field name for fields without a meaning."""
+
 
 class Place(msgspec.Struct, frozen=True):
     """A message of a valid stream, and the state of the stream before the message."""
 
+    position: int
+    """Position of the message in the stream, from 0."""
     message: Message
     """The decoded message."""
     opener: Message | None
@@ -80,9 +85,9 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         streamed: frozenset[int] = frozenset()
         prepared: dict[str, Message] = {}
         places = []
-        for data in self.messages:
+        for position, data in enumerate(self.messages):
             message = decoder.decode(data)
-            places.append(Place(message, opener, streamed, prepared))
+            places.append(Place(position, message, opener, streamed, prepared))
             xid, gid = meaning_of(message, "xid"), meaning_of(message, "gid")
             match ROLES[type(message)]:
                 case "begin" | "begin_prepare":
@@ -102,10 +107,6 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
                     prepared = {other: one for other, one in prepared.items() if other != gid}
         return tuple(places)
 
-    def with_message(self, position: int, message: Message) -> Messages:
-        """Return the encoded messages, with the message at `position` replaced by `message`."""
-        return self.with_bytes(position, encode_for(message, self.options.proto_version))
-
     def with_fields(self, position: int, **fields: Any) -> Messages:
         """Return the encoded messages, with fields of the message at `position` replaced.
 
@@ -113,7 +114,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
             position: Position of the message.
             fields: New values by meaning of the field; by field name for fields without a meaning.
         """
-        return self.with_message(position, replaced(self.places[position].message, **fields))
+        message = replaced(self.places[position].message, fields)
+        return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
     def with_bytes(self, position: int, *data: bytes) -> Messages:
         """Return the encoded messages, with the message at `position` replaced by the messages `data`."""
@@ -127,8 +129,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return (*self.messages[:position], other, one, *self.messages[position + 2 :])
 
 
-def replaced(message: Message, **fields: Any) -> Message:
-    """Return a copy with new field values, given by meaning, or by name for fields without a meaning."""
+def replaced(message: Message, fields: Fields) -> Message:
+    """Return a copy of a message with new field values."""
     kind = type(message)
     return msgspec.structs.replace(
         message, **{field_name(kind, name) or name: fields[name] for name in fields}
@@ -155,6 +157,29 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         if self.unit == "message":
             return len(stream.messages)
         return 8 * sum(map(len, stream.messages))
+
+
+def fault(
+    name: str, doc: str, *, certain: bool = True, unit: Literal["message", "bit"] = "message"
+) -> Callable[[Callable[[Stream, int], Messages | None]], Fault]:
+    """Return a decorator that turns the function `Fault.apply` into the `Fault` with these attributes."""
+    return lambda apply: Fault(name=name, doc=doc, apply=apply, certain=certain, unit=unit)
+
+
+def field_fault(name: str, doc: str) -> Callable[[Callable[[Place], Fields | None]], Fault]:
+    """Return a decorator that makes a `Fault` from a function that returns new field values for a message.
+
+    The fault is not possible in a message for which the function returns None.
+    """
+
+    def decorate(change: Callable[[Place], Fields | None]) -> Fault:
+        def apply(stream: Stream, position: int) -> Messages | None:
+            fields = change(stream.places[position])
+            return None if fields is None else stream.with_fields(position, **fields)
+
+        return Fault(name=name, doc=doc, apply=apply)
+
+    return decorate
 
 
 class Corruption(msgspec.Struct, frozen=True):
