@@ -15,7 +15,7 @@ from pgoutput import envelope
 from pgoutput._servers import server_version
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
-from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
+from pgoutput.synth.atomic_output import new_folder, require_absent, staging_folder
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.scenario import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -78,7 +78,6 @@ def write_recording(
     )
 
     stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
-    require_new_folder(folder)
     source = Source(
         recording=str(uuid4()),
         system_identifier="",
@@ -90,16 +89,13 @@ def write_recording(
         options=stream_options.non_default(),
         slot_two_phase=stream_options.two_phase,
     )
-    with staging_folder(folder) as stage:
-        temporary = stage / folder.name
-        temporary.mkdir()
+    with new_folder(folder) as temporary:
         start = SessionStart(session=1, number=1, position=0, lsn=0)
         writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes or SEGMENT_BYTES)
         for message in scenario.stream(**options):
             if isinstance(message, XLogData):
                 writer.write([message], message.send_time + EPOCH_UNIX_MICROSECONDS)
         writer.rotate()
-        temporary.rename(folder)
     return sorted(folder.iterdir())
 
 
