@@ -5,7 +5,7 @@ Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -50,41 +50,38 @@ class OutputPlugin:
         )
         self._via_root = via_root
         self._write = write
+        self._unsent_begin: tuple[int, TransactionEnd] | None = None
+        """LSN and end of the current transaction, until its Begin message is sent (sent_begin_txn)."""
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
         self._sent_relations_in: dict[int, set[int]] = {}
         """By relation OID: xids of streamed transactions that sent the Relation message (streamed_txns)."""
 
-    def invalidate(self, oid: int) -> None:
-        """Make the next change of a relation send its Relation message again (rel_sync_cache_relation_cb)."""
-        self._sent_relations.discard(oid)
-        self._sent_relations_in.pop(oid, None)
+    def invalidate(self, oids: Iterable[int]) -> None:
+        """Make the next change of relations send Relation messages again (rel_sync_cache_relation_cb)."""
+        for oid in oids:
+            self._sent_relations.discard(oid)
+            self._sent_relations_in.pop(oid, None)
 
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Write a Begin message. Called at the first published change of the transaction."""
-        self._write_opening(lsn, self._end_message("begin", end), end.origin)
+        """Begin a transaction. The first published change writes the Begin message (pgoutput_begin_txn)."""
+        self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
-        """Write a Commit message."""
-        self._write(end.end_lsn, self._end_message("commit", end))
+        """Write a Commit message, unless the transaction has no published changes (pgoutput_commit_txn)."""
+        if self._unsent_begin is None:
+            self.end("commit", end)
+        self._unsent_begin = None
 
     def begin_prepare(self, lsn: int, end: TransactionEnd) -> None:
         """Write a Begin Prepare message, also for a transaction without published changes."""
         self._write_opening(lsn, self._end_message("begin_prepare", end), end.origin)
 
-    def prepare(self, end: TransactionEnd) -> None:
-        """Write a Prepare message."""
-        self._write(end.end_lsn, self._end_message("prepare", end))
-
-    def commit_prepared(self, end: TransactionEnd) -> None:
-        """Write a Commit Prepared message."""
-        self._write(end.end_lsn, self._end_message("commit_prepared", end))
-
-    def rollback_prepared(self, end: TransactionEnd) -> None:
-        """Write a Rollback Prepared message."""
-        self._write(end.end_lsn, self._end_message("rollback_prepared", end))
+    def end(self, role: str, end: TransactionEnd) -> None:
+        """Write the message that ends or resolves a transaction, by its role such as `prepare`."""
+        self._write(end.end_lsn, self._end_message(role, end))
 
     # Streamed transactions
 
@@ -109,22 +106,17 @@ class OutputPlugin:
 
         The Relation messages sent in the transaction then count as sent for all later transactions.
         """
-        self._write(end.end_lsn, self._end_message("commit_streamed", end))
+        self.end("commit_streamed", end)
         self._sent_relations |= self._forget_stream(end.top)
-
-    def stream_prepare(self, end: TransactionEnd) -> None:
-        """Write a Stream Prepare message."""
-        self._write(end.end_lsn, self._end_message("prepare_streamed", end))
 
     # Changes
 
-    def change(self, change: RowChange, streamed: bool, begin: Callable[[], None]) -> None:
+    def change(self, change: RowChange, streamed: bool) -> None:
         """Write the messages of a row change (pgoutput_change).
 
         Args:
             change: WAL record of the row change.
             streamed: Whether the change is part of a stream block.
-            begin: Function to call before the first message of the change is written.
         """
         definition = change.definition
         if not definition.published:
@@ -133,11 +125,11 @@ class OutputPlugin:
         message = self._change_message(change, oid, change.xid if streamed else None)
         if message is None:
             return
-        begin()
+        self._send_begin()
         self._maybe_send_schema(definition, change.root, change.xid if streamed else None, change.top)
         self._write(change.lsn, message)
 
-    def truncate(self, change: TruncateRecord, streamed: bool, begin: Callable[[], None]) -> None:
+    def truncate(self, change: TruncateRecord, streamed: bool) -> None:
         """Write a Truncate message (pgoutput_truncate).
 
         With publish_via_partition_root the message lists partitioned tables but no partitions, otherwise
@@ -146,20 +138,19 @@ class OutputPlugin:
         Args:
             change: WAL record of the TRUNCATE.
             streamed: Whether the change is part of a stream block.
-            begin: Function to call before the first message of the change is written.
         """
         xid = change.xid if streamed else None
         oids = []
         for definition, root, is_root in change.definitions:
             if definition.published and (not is_root if not self._via_root else root is None):
-                begin()
+                self._send_begin()
                 self._maybe_send_schema(definition, root, xid, change.top)
                 oids.append(definition.oid)
         if oids:
             message = self._build("truncate", options=change.options, relations=tuple(oids), subxid=xid)
             self._write(change.lsn, message)
 
-    def message(self, record: LogicalMessageRecord, streamed: bool, begin: Callable[[], None]) -> None:
+    def message(self, record: LogicalMessageRecord, streamed: bool) -> None:
         """Write a logical message (pgoutput_message).
 
         In a stream block the message has the xid of the top-level transaction, even if a subtransaction
@@ -168,19 +159,24 @@ class OutputPlugin:
         Args:
             record: WAL record of the logical message.
             streamed: Whether the message is part of a stream block.
-            begin: Function to call before a transactional message is written.
         """
         if not self._options.messages:
             return
         flags = 0
         if record.transactional:
-            begin()
+            self._send_begin()
             flags = messages.MessageFlag.TRANSACTIONAL
         lsn, xid = record.end_lsn, record.top if streamed else None
         content = messages.LogicalMessage(
             flags=flags, lsn=lsn, prefix=record.prefix, content=record.content, xid=xid
         )
         self._write_fitted(lsn, content)
+
+    def _send_begin(self) -> None:
+        """Write the Begin message of the transaction, unless already sent (pgoutput_send_begin)."""
+        if self._unsent_begin is not None:
+            (lsn, end), self._unsent_begin = self._unsent_begin, None
+            self._write_opening(lsn, self._end_message("begin", end), end.origin)
 
     def _write_opening(self, lsn: int, message: Message, origin: ReplicationOrigin | None) -> None:
         self._write(lsn if origin is None else INVALID_LSN, message)
