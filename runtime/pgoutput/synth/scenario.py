@@ -91,7 +91,7 @@ class Scenario:
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, ScenarioTable] = {}
-        self._manager: TransactionManager[Transaction] = TransactionManager(seed)
+        self._manager: TransactionManager = TransactionManager(seed)
         self.wal, self._types = self._manager.wal, self._manager.types
 
     @property
