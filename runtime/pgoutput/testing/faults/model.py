@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from pgoutput import messages as m
-from pgoutput._roles import ROLES, field_name, has_role, meaning_of
+from pgoutput._roles import field_name, has_role, meaning_of
 from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder, encode_for
+from pgoutput.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
 from pgoutput.stream.check import CheckOptions
 from pgoutput.synth import Scenario
 
@@ -30,11 +30,11 @@ class Place(msgspec.Struct, frozen=True):
     message: Message
     """The decoded message."""
     opener: Message | None
-    """Begin, Begin Prepare or Stream Start that is open before the message, or None."""
+    """First message of the transaction that is open before the message, or None."""
     streamed: frozenset[int]
     """Xids of the streamed transactions that have started and not ended before the message."""
-    prepared: Mapping[str, Any]
-    """Prepare messages of the transactions that are prepared before the message, by global identifier."""
+    prepared: Mapping[str, TrackedTransaction]
+    """Transactions that are prepared before the message, by global identifier."""
 
     @property
     def block(self) -> int | None:
@@ -81,30 +81,13 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         decoder = StreamDecoder(
             options.proto_version, streaming=options.streaming, two_phase=options.two_phase
         )
-        opener: Message | None = None
-        streamed: frozenset[int] = frozenset()
-        prepared: dict[str, Message] = {}
+        tracker = TransactionTracker(TrackedTransaction, lenient=True)
         places = []
-        for position, data in enumerate(self.messages):
-            message = decoder.decode(data)
+        for position, message in enumerate(map(decoder.decode, self.messages)):
+            opener = None if tracker.current is None else tracker.current.opener
+            streamed, prepared = frozenset(tracker.streamed), dict(tracker.prepared)
             places.append(Place(position, message, opener, streamed, prepared))
-            xid, gid = meaning_of(message, "xid"), meaning_of(message, "gid")
-            match ROLES[type(message)]:
-                case "begin" | "begin_prepare":
-                    opener = message
-                case "open_block":
-                    opener, streamed = message, streamed | {xid}
-                case "close_block" | "commit":
-                    opener = None
-                case "prepare" | "prepare_streamed":
-                    opener, streamed = None, streamed - {xid}
-                    prepared = prepared | {gid: message}
-                case "commit_streamed":
-                    streamed -= {xid}
-                case "abort_streamed" if xid == meaning_of(message, "subxid"):
-                    streamed -= {xid}
-                case "commit_prepared" | "rollback_prepared":
-                    prepared = {other: one for other, one in prepared.items() if other != gid}
+            tracker.feed(message)
         return tuple(places)
 
     def with_fields(self, position: int, **fields: Any) -> Messages:
