@@ -6,7 +6,7 @@ import gzip
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -43,7 +43,9 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
     with staging_folder(path) as stage:
         temporary = stage / path.name
         with temporary.open("wb") as file:
-            with _deterministic_gzip(file) if path.suffix == ".gz" else nullcontext(file) as lines:
+            # A gzip file without name and time depends on its content only.
+            compressed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else None
+            with compressed or nullcontext(file) as lines:
                 lines.write(encode_header(_header(stream_options)))
                 for message in scenario.stream(**options):
                     lines.write(encode_record("copydata", envelope.encode(message)))
@@ -97,11 +99,6 @@ def write_recording(
                 writer.write([message], message.send_time + EPOCH_UNIX_MICROSECONDS)
         writer.rotate()
     return sorted(folder.iterdir())
-
-
-def _deterministic_gzip(file: BinaryIO) -> gzip.GzipFile:
-    """Return a gzip writer whose output depends on the content only, not on file name or time."""
-    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 
 def _header(stream_options: StreamOptions) -> Header:

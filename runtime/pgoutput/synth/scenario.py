@@ -219,7 +219,7 @@ class Scenario:
         """
         if not 0 <= seconds <= _MAX_WAIT_SECONDS:
             raise ScenarioError(f"seconds must be between 0 and one year, not {seconds}")
-        self.wal.wait(seconds)
+        self.wal.time += round(seconds * 1_000_000)
         self.wal.write(Idle, 0, xid=0, top=0)
 
     # Streams

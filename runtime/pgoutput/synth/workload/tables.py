@@ -119,11 +119,6 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     kinds: tuple[int, ...]
     """Kind of each non-key column, as an index in `COLUMN_KINDS`."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the expected rows; all columns are text."""
-        return pa.schema([(column.name, pa.string()) for column in self.relation.columns])
-
 
 def make_tables(count: int) -> list[WorkloadTable]:
     """Return `count` tables of a workload. The columns of a table depend only on the table's number."""
