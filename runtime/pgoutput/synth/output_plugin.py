@@ -6,6 +6,7 @@ Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +49,7 @@ class OutputPlugin:
         self._insert, self._update, self._delete = (
             builder(role, options.proto_version) for role in ("insert", "update", "delete")
         )
+        self._build = partial(build, proto_version=options.proto_version)
         self._via_root = via_root
         self._write = write
         self._unsent_begin: tuple[int, TransactionEnd] | None = None
@@ -55,13 +57,13 @@ class OutputPlugin:
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
         self._sent_relations_in: dict[int, set[int]] = {}
-        """By relation OID: xids of streamed transactions that sent the Relation message (streamed_txns)."""
+        """By xid of a streamed transaction: OIDs of the relations whose Relation message its stream blocks
+        have (RelationSyncEntry.streamed_txns)."""
 
     def invalidate(self, oids: Iterable[int]) -> None:
         """Make the next change of relations send Relation messages again (rel_sync_cache_relation_cb)."""
-        for oid in oids:
-            self._sent_relations.discard(oid)
-            self._sent_relations_in.pop(oid, None)
+        for sent in (self._sent_relations, *self._sent_relations_in.values()):
+            sent.difference_update(oids)
 
     # Transactions
 
@@ -99,7 +101,7 @@ class OutputPlugin:
         """Write a Stream Abort message for a streamed transaction or one of its subtransactions."""
         tail = {"lsn": end.end_lsn, "time": end.time} if self._options.streaming == "parallel" else {}
         self._write(end.end_lsn, self._build("abort_streamed", xid=end.top, subxid=subxid, **tail))
-        self._forget_stream(end.top)
+        self._sent_relations_in.pop(end.top, None)
 
     def stream_commit(self, end: TransactionEnd) -> None:
         """Write a Stream Commit message.
@@ -107,7 +109,7 @@ class OutputPlugin:
         The Relation messages sent in the transaction then count as sent for all later transactions.
         """
         self.end("commit_streamed", end)
-        self._sent_relations |= self._forget_stream(end.top)
+        self._sent_relations |= self._sent_relations_in.pop(end.top, set())
 
     # Changes
 
@@ -187,9 +189,6 @@ class OutputPlugin:
         """Adapt a message to the fields of the stream's protocol version, and write it."""
         self._write(lsn, fitted(message, self._options.proto_version))
 
-    def _build(self, role: str, **values: Any) -> Message:
-        return build(role, self._options.proto_version, **values)
-
     def _end_message(self, role: str, end: TransactionEnd) -> Message:
         """Return a message with a role such as `commit`, with LSNs and time of a transaction's end."""
         return self._build(
@@ -203,33 +202,17 @@ class OutputPlugin:
             prepare_time=end.prepare_time,
         )
 
-    def _forget_stream(self, xid: int) -> set[int]:
-        """Forget a streamed transaction; return the OIDs of the relations that its stream blocks described.
-
-        Follows cleanup_rel_sync_cache.
-        """
-        sent = {oid for oid, xids in self._sent_relations_in.items() if xid in xids}
-        for oid in sent:
-            self._sent_relations_in[oid].discard(xid)
-        return sent
-
     def _maybe_send_schema(
         self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
     ) -> None:
         """Write the Type and Relation messages of a table, unless already sent (maybe_send_schema)."""
-        if xid is None:
-            is_sent = definition.oid in self._sent_relations
-        else:
-            is_sent = top in self._sent_relations_in.get(definition.oid, ())
-        if is_sent:
+        sent = self._sent_relations if xid is None else self._sent_relations_in.setdefault(top, set())
+        if definition.oid in sent:
             return
         for described in (root, definition) if root is not None and self._via_root else (definition,):
             for message in (*described.type_messages(), described.relation_message()):
                 self._write_fitted(INVALID_LSN, msgspec.structs.replace(message, xid=xid))
-        if xid is None:
-            self._sent_relations.add(definition.oid)
-        else:
-            self._sent_relations_in.setdefault(definition.oid, set()).add(top)
+        sent.add(definition.oid)
 
     # Rows
 
@@ -239,30 +222,30 @@ class OutputPlugin:
         The row filter may turn an update into an insert or a delete.
         """
         definition, where = change.definition, change.definition.where
+
+        def passes(cells: Cells) -> bool:
+            return where is None or where.matches(cells)
+
         if change.new is None:
             assert change.old is not None
             old = _identity_cells(definition, change.old)
-            if where is not None and not where.matches(old):
-                return None
-            return self._delete(relation=oid, subxid=xid, **self._old(definition, old))
+            is_sent = passes(old)
+            return self._delete(relation=oid, subxid=xid, **self._old(definition, old)) if is_sent else None
         if change.old is None:
-            if where is not None and not where.matches(change.new):
-                return None
-            return self._insert(relation=oid, subxid=xid, new=self._tuple(definition, change.new))
+            new = self._tuple(definition, change.new)
+            return self._insert(relation=oid, subxid=xid, new=new) if passes(change.new) else None
         unchanged = _unchanged_toast_columns(change)
         logged = _logged_old_row(change)
-        new = self._tuple(definition, change.new, unchanged)
-        if where is None or logged is None:
-            if where is not None and not where.matches(change.new):
-                return None
-            old_tuple = {} if logged is None else self._old(definition, logged)
-            return self._update(relation=oid, subxid=xid, new=new, **old_tuple)
-        before, after = where.matches(logged), where.matches(change.new)
+        after = passes(change.new)
+        before = after if logged is None else passes(logged)
+        old_tuple = {} if logged is None else self._old(definition, logged)
         if before and after:
-            return self._update(relation=oid, subxid=xid, new=new, **self._old(definition, logged))
+            new = self._tuple(definition, change.new, unchanged)
+            return self._update(relation=oid, subxid=xid, new=new, **old_tuple)
         if before:
-            return self._delete(relation=oid, subxid=xid, **self._old(definition, logged))
+            return self._delete(relation=oid, subxid=xid, **old_tuple)
         if after:
+            assert logged is not None
             # The new row of an Insert is complete: unchanged TOASTed values come from the logged old row.
             missing = {column for column in unchanged if cell(logged, column) is None}
             new = self._tuple(definition, change.new, missing)
