@@ -1,4 +1,4 @@
-"""Authenticate clients: accept every client, or one user with SCRAM-SHA-256.
+"""Authenticate the only user of a stand-in server with SCRAM-SHA-256.
 
 The code follows RFC 5802, RFC 7677 and PostgreSQL's auth-scram.c.
 
@@ -64,16 +64,16 @@ def saslprep(password: str) -> str:
 
 
 async def authenticate(
-    verifier: ScramVerifier | None,
+    verifier: ScramVerifier,
     user: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     certificate_hash: bytes | None = None,
 ) -> None:
-    """Authenticate a client and send AuthenticationOk.
+    """Authenticate a client with SCRAM-SHA-256.
 
     Args:
-        verifier: SCRAM verifier of the only user that may connect; None accepts every client.
+        verifier: SCRAM verifier of the only user that may connect.
         user: User name from the startup packet.
         reader: Stream that receives from the client.
         writer: Stream that sends to the client.
@@ -84,18 +84,6 @@ async def authenticate(
         ServerError: Authentication failed.
         IncompleteReadError: The connection ended.
     """
-    if verifier is not None:
-        await _exchange(verifier, user, reader, writer, certificate_hash)
-    writer.write(protocol.authentication(0))
-
-
-async def _exchange(
-    verifier: ScramVerifier,
-    user: str,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    certificate_hash: bytes | None,
-) -> None:
     bindings = {} if certificate_hash is None else {_BINDING_MECHANISM: certificate_hash}
     bindings |= {_MECHANISM: b""}
     mechanisms = b"".join(map(protocol.encode_string, bindings)) + b"\0"

@@ -224,6 +224,7 @@ def _truncate(random: Random, runner: ProgramRunner, connection: int, number: in
 def _alter(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
     name, table = _table(random, runner)
     plain = [c.name for c in table.definition.columns if not c.primary and c.name not in ("id", "u", "v")]
+    is_full = table.definition.replica_identity == ReplicaIdentity.FULL
     changes: dict[str, Any] = {"add": {f"n{number}": random.choice(tuple(_VALUES))}}
     if plain:
         column = random.choice(plain)
@@ -234,15 +235,11 @@ def _alter(random: Random, runner: ProgramRunner, connection: int, number: int) 
                 {"drop": [column]},
                 {"rename": {column: f"r{number}"}},
                 {"retype": {column: retyped}} if retyped else changes,
-                {"replica_identity": "default" if _is_full(table) else "full"},
+                {"replica_identity": "default" if is_full else "full"},
                 {"name": f"t{number}x"},
             )
         )
     return programs.Alter(connection, name, changes)
-
-
-def _is_full(table: ScenarioTable) -> bool:
-    return table.definition.replica_identity == ReplicaIdentity.FULL
 
 
 def _emit(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
