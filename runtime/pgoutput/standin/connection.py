@@ -65,19 +65,18 @@ class Connection:
             OSError: The connection is lost.
         """
         try:
-            try:
-                async with asyncio.timeout(_AUTHENTICATION_SECONDS):
-                    options = await self._start()
-                    if options is not None:
-                        await self._authenticate(options)
+            async with asyncio.timeout(_AUTHENTICATION_SECONDS):
+                options = await self._start()
                 if options is not None:
-                    await self._serve(options)
-            except ServerError as error:
-                self._writer.write(protocol.error_response(error))
-            except asyncio.CancelledError:
-                text = "terminating connection due to administrator command"
-                self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
-                raise
+                    await self._authenticate(options)
+            if options is not None:
+                await self._serve(options)
+        except ServerError as error:
+            self._writer.write(protocol.error_response(error))
+        except asyncio.CancelledError:
+            text = "terminating connection due to administrator command"
+            self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
+            raise
         except (asyncio.IncompleteReadError, TimeoutError, Terminated):
             return
 
