@@ -89,7 +89,7 @@ def with_publication(
         value = to_text(constant, column.type)
         if value is None:
             raise ScenarioError("where: a row filter cannot compare with NULL")
-        definition = msgspec.structs.replace(definition, where=RowFilter.create(column, operator, value))
+        definition = msgspec.structs.replace(definition, where=RowFilter(column, operator, value))
     return definition
 
 

@@ -72,15 +72,10 @@ def write_recording(
         ScenarioError: A value has no binary format.
         OSError: The folder cannot be written. No partial output is left.
     """
-    from pgoutput.recording import (  # imported here: requires numpy
-        SEGMENT_BYTES,
-        SegmentWriter,
-        SessionStart,
-        Source,
-    )
+    from pgoutput import recording  # imported here: requires numpy
 
     stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
-    source = Source(
+    source = recording.Source(
         recording=str(uuid4()),
         system_identifier="",
         server_version=server_version(stream_options.proto_version),
@@ -92,8 +87,9 @@ def write_recording(
         slot_two_phase=stream_options.two_phase,
     )
     with new_folder(folder) as temporary:
-        start = SessionStart(session=1, number=1, position=0, lsn=0)
-        writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes or SEGMENT_BYTES)
+        start = recording.SessionStart(session=1, number=1, position=0, lsn=0)
+        segment_bytes = segment_bytes or recording.SEGMENT_BYTES
+        writer = recording.SegmentWriter(temporary, source, start, segment_bytes=segment_bytes)
         for message in scenario.stream(**options):
             if isinstance(message, XLogData):
                 writer.write([message], message.send_time + EPOCH_UNIX_MICROSECONDS)

@@ -5,6 +5,7 @@ Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
@@ -56,7 +57,7 @@ class OutputPlugin:
         """LSN and end of the current transaction, until its Begin message is sent (sent_begin_txn)."""
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
-        self._sent_relations_in: dict[int, set[int]] = {}
+        self._sent_relations_in: defaultdict[int, set[int]] = defaultdict(set)
         """By xid of a streamed transaction: OIDs of the relations whose Relation message its stream blocks
         have (RelationSyncEntry.streamed_txns)."""
 
@@ -206,7 +207,7 @@ class OutputPlugin:
         self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
     ) -> None:
         """Write the Type and Relation messages of a table, unless already sent (maybe_send_schema)."""
-        sent = self._sent_relations if xid is None else self._sent_relations_in.setdefault(top, set())
+        sent = self._sent_relations if xid is None else self._sent_relations_in[top]
         if definition.oid in sent:
             return
         for described in (root, definition) if root is not None and self._via_root else (definition,):
@@ -221,23 +222,21 @@ class OutputPlugin:
 
         The row filter may turn an update into an insert or a delete.
         """
-        definition, where = change.definition, change.definition.where
-
-        def passes(cells: Cells) -> bool:
-            return where is None or where.matches(cells)
-
+        definition = change.definition
         if change.new is None:
             assert change.old is not None
             old = _identity_cells(definition, change.old)
-            is_sent = passes(old)
-            return self._delete(relation=oid, subxid=xid, **self._old(definition, old)) if is_sent else None
+            if not definition.publishes_row(old):
+                return None
+            return self._delete(relation=oid, subxid=xid, **self._old(definition, old))
         if change.old is None:
-            new = self._tuple(definition, change.new)
-            return self._insert(relation=oid, subxid=xid, new=new) if passes(change.new) else None
+            if not definition.publishes_row(change.new):
+                return None
+            return self._insert(relation=oid, subxid=xid, new=self._tuple(definition, change.new))
         unchanged = _unchanged_toast_columns(change)
         logged = _logged_old_row(change)
-        after = passes(change.new)
-        before = after if logged is None else passes(logged)
+        after = definition.publishes_row(change.new)
+        before = after if logged is None else definition.publishes_row(logged)
         old_tuple = {} if logged is None else self._old(definition, logged)
         if before and after:
             new = self._tuple(definition, change.new, unchanged)
