@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import psycopg
@@ -23,8 +23,6 @@ from pgoutput.testing.random_programs import generate_program
 from tests.server import Server
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FLUSH, Oracle
-
-T = TypeVar("T")
 
 MODES: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
     "protocol 1": {"proto_version": (1,)},
@@ -43,19 +41,6 @@ _ALWAYS: Final[Mapping[str, Sequence[Any]]] = {
     "messages": (False, True),
     "origin": ("any", "any", "none"),
 }
-
-
-class RandomChoices:
-    """Makes a random program's choices with a seeded random generator."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self._random.choice(options)
-
-    def integer(self, least: int, most: int) -> int:
-        return self._random.randint(least, most)
 
 
 class Difference(msgspec.Struct):
@@ -86,9 +71,9 @@ def running_oracle() -> Iterator[Oracle]:
 
 def compare(oracle: Oracle, mode: str, number: int) -> tuple[int, Difference | None]:
     """Run program `number` in a scenario and on the server; return message count and any difference."""
-    choices = RandomChoices(f"{mode} {number}")
-    given = {name: choices.pick(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
-    via_root = choices.pick((False, True))
+    choices = random.Random(f"{mode} {number}")
+    given = {name: choices.choice(values) for name, values in {**MODES[mode], **_ALWAYS}.items()}
+    via_root = choices.choice((False, True))
     scenario = Scenario(
         **given, publish_via_partition_root=via_root, logical_decoding_work_mem=0, seed=number
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, Final
 
 from pgoutput.synth import MIN_WORK_MEM, Scenario
 from pgoutput.testing.programs import Program
 from pgoutput.testing.random_programs import generate_program
-from tests.synth.compare import RandomChoices
 
 OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (
     {"proto_version": 1},
@@ -34,4 +34,4 @@ def random_scenario(seed: int, **options: Any) -> tuple[Scenario, Program]:
         "logical_decoding_work_mem": work_mem,
     }
     scenario = Scenario(**given, **options)
-    return scenario, generate_program(RandomChoices(str(seed)), scenario)
+    return scenario, generate_program(Random(str(seed)), scenario)

@@ -44,7 +44,6 @@ from pgoutput.synth.workload import (
     writer,
 )
 from pgoutput.synth.workload.messages import WindowMessages
-from pgoutput.synth.workload.outputs import CopyDataOutput
 from pgoutput.synth.workload.writer import EXPECTED_ROWS
 from tests.conftest import Run
 from tests.recording import recordings
@@ -303,7 +302,7 @@ def test_errors_in_worker_processes_are_raised(monkeypatch: pytest.MonkeyPatch) 
         (fail, r"\[Errno 28\] x"),
         (end, "a worker process of the workload ended unexpectedly"),
     ):
-        monkeypatch.setattr(CopyDataOutput, "prepare", staticmethod(prepare))
+        monkeypatch.setattr(writer, "copy_data", prepare)
         with pytest.raises(OSError, match=error):
             frames(WORKLOADS["parallel"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from pgoutput.testing.programs import Program, run_program
 from pgoutput.testing.python_source import format_program
 from pgoutput.testing.random_programs import generate_program
 from tests.effort import examples
-from tests.synth.compare import RandomChoices
 from tests.synth.random_scenarios import OPTION_SETS
 
 SEARCH = settings(
@@ -102,7 +102,7 @@ def test_scenarios_shrink_to_default_options() -> None:
 def test_a_program_as_python_code_gives_the_same_stream(seed: int) -> None:
     options = OPTION_SETS[seed % len(OPTION_SETS)] | {"seed": seed, "logical_decoding_work_mem": 0}
     generated = Scenario(**options)
-    program = generate_program(RandomChoices(str(seed)), generated)
+    program = generate_program(Random(str(seed)), generated)
     namespace: dict[str, Any] = {}
     exec(format_program(program, options), namespace)
     assert list(namespace["db"].stream()) == list(generated.stream())

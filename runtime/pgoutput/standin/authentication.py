@@ -1,4 +1,4 @@
-"""Authenticate clients: accept every client, or one user with SCRAM-SHA-256.
+"""Authenticate the only user of a stand-in server with SCRAM-SHA-256.
 
 The code follows RFC 5802, RFC 7677 and PostgreSQL's auth-scram.c.
 
@@ -11,9 +11,11 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 import stringprep
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -27,6 +29,11 @@ _BINDING_MECHANISM: Final = "SCRAM-SHA-256-PLUS"
 _BINDING_FLAG: Final = "p=tls-server-end-point"
 _ITERATIONS: Final = 4096
 """Number of PBKDF2 iterations: PostgreSQL's default for the setting scram_iterations."""
+
+_CLIENT_FIRST: Final = re.compile("([^,]*),,([^,]*,r=([^,]+)(?:,.*)?)", re.DOTALL)
+"""Client's first message: channel binding flag, then its other attributes (client-first-message-bare)."""
+_CLIENT_FINAL: Final = re.compile("(c=([^,]+),r=([^,]+)(?:,.*)?),p=(.*)", re.DOTALL)
+"""Client's final message: attributes without the proof, and the proof."""
 
 
 class ScramVerifier(msgspec.Struct, frozen=True):
@@ -57,16 +64,16 @@ def saslprep(password: str) -> str:
 
 
 async def authenticate(
-    verifier: ScramVerifier | None,
+    verifier: ScramVerifier,
     user: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     certificate_hash: bytes | None = None,
 ) -> None:
-    """Authenticate a client and send AuthenticationOk.
+    """Authenticate a client with SCRAM-SHA-256.
 
     Args:
-        verifier: SCRAM verifier of the only user that may connect; None accepts every client.
+        verifier: SCRAM verifier of the only user that may connect.
         user: User name from the startup packet.
         reader: Stream that receives from the client.
         writer: Stream that sends to the client.
@@ -77,18 +84,6 @@ async def authenticate(
         ServerError: Authentication failed.
         IncompleteReadError: The connection ended.
     """
-    if verifier is not None:
-        await _exchange(verifier, user, reader, writer, certificate_hash)
-    writer.write(protocol.authentication(0))
-
-
-async def _exchange(
-    verifier: ScramVerifier,
-    user: str,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    certificate_hash: bytes | None,
-) -> None:
     bindings = {} if certificate_hash is None else {_BINDING_MECHANISM: certificate_hash}
     bindings |= {_MECHANISM: b""}
     mechanisms = b"".join(map(protocol.encode_string, bindings)) + b"\0"
@@ -97,25 +92,19 @@ async def _exchange(
     mechanism = body.string()
     if mechanism not in bindings:
         raise ServerError("08P01", "client selected an invalid SASL authentication mechanism", fatal=True)
-    client_first = _decode_ascii(body.value() or b"")
-    header, client_first_bare = _split_gs2_header(client_first)
-    _check_binding_flag(header.partition(",")[0], mechanism, is_offered=certificate_hash is not None)
-    binding = header.encode() + bindings[mechanism]
-    client_nonce = _attribute(client_first_bare.split(",")[1:2], "r")
+    flag, client_first_bare, client_nonce = _parse(_CLIENT_FIRST, body.value() or b"")
+    _check_binding_flag(flag, mechanism, is_offered=certificate_hash is not None)
+    binding = f"{flag},,".encode() + bindings[mechanism]
     nonce = client_nonce + base64.b64encode(secrets.token_bytes(18)).decode()
     server_first = f"r={nonce},s={base64.b64encode(verifier.salt).decode()},i={_ITERATIONS}"
     writer.write(protocol.authentication(11, server_first.encode()))
 
-    client_final = _decode_ascii(await _read_sasl_response(reader))
-    without_proof, separator, proof = client_final.rpartition(",p=")
-    attributes = without_proof.split(",")
-    if not separator:
-        raise _malformed()
-    if _attribute(attributes[:1], "c") != base64.b64encode(binding).decode():
-        if mechanism == _BINDING_MECHANISM:
-            raise ServerError("28000", "SCRAM channel binding check failed", fatal=True)
-        raise _malformed()
-    if _attribute(attributes[1:2], "r") != nonce:
+    client_final = await _read_sasl_response(reader)
+    without_proof, sent_binding, sent_nonce, proof = _parse(_CLIENT_FINAL, client_final)
+    is_bound = sent_binding == base64.b64encode(binding).decode()
+    if not is_bound and mechanism == _BINDING_MECHANISM:
+        raise ServerError("28000", "SCRAM channel binding check failed", fatal=True)
+    if not is_bound or sent_nonce != nonce:
         raise _malformed()
     auth_message = f"{client_first_bare},{server_first},{without_proof}".encode()
     signature = _hmac(verifier.stored_key, auth_message)
@@ -135,15 +124,6 @@ async def _read_sasl_response(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-def _split_gs2_header(client_first: str) -> tuple[str, str]:
-    """Split the client's first message into its GS2 header and the rest (client-first-message-bare)."""
-    flag, separator, rest = client_first.partition(",")
-    authzid, other_separator, bare = rest.partition(",")
-    if not (separator and other_separator) or authzid:
-        raise _malformed()
-    return f"{flag},,", bare
-
-
 def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
     """Check a GS2 channel binding flag against the SASL mechanism (read_client_first_message)."""
     if flag == "y" and is_offered:
@@ -156,10 +136,11 @@ def _check_binding_flag(flag: str, mechanism: str, *, is_offered: bool) -> None:
         raise ServerError("08P01", f'channel binding "{flag}" does not go with {mechanism}', fatal=True)
 
 
-def _attribute(parts: list[str], name: str) -> str:
-    if len(parts) != 1 or not parts[0].startswith(f"{name}=") or len(parts[0]) < 3:
+def _parse(pattern: re.Pattern[str], message: bytes) -> Sequence[str]:
+    match = pattern.fullmatch(message.decode("ascii")) if message.isascii() else None
+    if match is None:
         raise _malformed()
-    return parts[0][2:]
+    return match.groups()
 
 
 def _decode_proof(text: str) -> bytes:
@@ -170,13 +151,6 @@ def _decode_proof(text: str) -> bytes:
     if len(proof) != hashlib.sha256().digest_size:
         raise _malformed()
     return proof
-
-
-def _decode_ascii(data: bytes) -> str:
-    try:
-        return data.decode("ascii")
-    except UnicodeDecodeError:
-        raise _malformed() from None
 
 
 def _malformed() -> ServerError:

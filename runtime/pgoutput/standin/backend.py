@@ -61,39 +61,29 @@ class ReplicationProgress(msgspec.Struct):
     """Event that is set when a CancelRequest for the connection arrives."""
 
 
-class Backend:
-    """State of one client's connection to a stand-in server.
+class Backend(msgspec.Struct, eq=False):
+    """State of one client's connection to a stand-in server."""
 
-    Attributes:
-        pid: Process ID that identifies the connection.
-        secret: Secret key that a CancelRequest for the connection must contain.
-        database: Name of the database that the client connected to.
-        user: Name of the user that the client connected as.
-        settings: Settings (GUC parameters) of the connection.
-        transaction_status: Whether the connection is in a transaction, and whether the transaction failed.
-        statements: Prepared statements, by name.
-        portals: Portals, by name.
-        replication: Progress of the walsender, or None while the connection does not stream.
-
-    Args:
-        pid: Process ID that identifies the connection.
-        secret: Secret key for cancel requests.
-        database: Name of the database.
-        user: Name of the user.
-        settings: Initial settings of the connection.
-    """
-
-    def __init__(self, pid: int, secret: int, database: str, user: str, settings: Settings) -> None:
-        self.pid = pid
-        self.secret = secret
-        self.database = database
-        self.user = user
-        self.settings = settings
-        self.transaction_status: TransactionStatus = TransactionStatus.IDLE
-        self.statements: dict[str, PreparedStatement] = {}
-        self.portals: dict[str, Portal] = {}
-        self.replication: ReplicationProgress | None = None
-        self._notifications = b""
+    pid: int
+    """Process ID that identifies the connection."""
+    secret: int
+    """Secret key that a CancelRequest for the connection must contain."""
+    database: str
+    """Name of the database that the client connected to."""
+    user: str
+    """Name of the user that the client connected as."""
+    settings: Settings
+    """Settings (GUC parameters) of the connection."""
+    transaction_status: TransactionStatus = TransactionStatus.IDLE
+    """Whether the connection is in a transaction, and whether the transaction failed."""
+    statements: dict[str, PreparedStatement] = {}
+    """Prepared statements, by name."""
+    portals: dict[str, Portal] = {}
+    """Portals, by name."""
+    replication: ReplicationProgress | None = None
+    """Progress of the walsender, or None while the connection does not stream."""
+    notifications: bytes = b""
+    """ParameterStatus messages that the client has not been sent yet."""
 
     def change_setting(self, name: str, value: str) -> None:
         """Change a setting. Queue a ParameterStatus message if the server reports changes of this setting.
@@ -103,11 +93,11 @@ class Backend:
         """
         changed = self.settings.set(name, value)
         if changed is not None:
-            self._notifications += parameter_status(changed, self.settings[changed])
+            self.notifications += parameter_status(changed, self.settings[changed])
 
     def take_notifications(self) -> bytes:
         """Return and clear the queued ParameterStatus messages."""
-        notifications, self._notifications = self._notifications, b""
+        notifications, self.notifications = self.notifications, b""
         return notifications
 
     def fail_transaction(self) -> None:

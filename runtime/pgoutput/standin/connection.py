@@ -65,27 +65,26 @@ class Connection:
             OSError: The connection is lost.
         """
         try:
-            try:
-                async with asyncio.timeout(_AUTHENTICATION_SECONDS):
-                    options = await self._start()
-                    if options is not None:
-                        await self._authenticate(options)
+            async with asyncio.timeout(_AUTHENTICATION_SECONDS):
+                options = await self._start()
                 if options is not None:
-                    await self._serve(options)
-            except ServerError as error:
-                self._writer.write(protocol.error_response(error))
-            except asyncio.CancelledError:
-                text = "terminating connection due to administrator command"
-                self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
-                raise
+                    await self._authenticate(options)
+            if options is not None:
+                await self._serve(options)
+        except ServerError as error:
+            self._writer.write(protocol.error_response(error))
+        except asyncio.CancelledError:
+            text = "terminating connection due to administrator command"
+            self._writer.write(protocol.error_response(ServerError("57P01", text, fatal=True)))
+            raise
         except (asyncio.IncompleteReadError, TimeoutError, Terminated):
             return
 
     async def _start(self) -> dict[str, str] | None:
         """Handle the startup packets. Return the StartupMessage's options, or None after a CancelRequest."""
         while True:
-            packet = await read_startup_packet(self._reader)
-            match packet.code:
+            code, body = await read_startup_packet(self._reader)
+            match code:
                 case protocol.SSL_REQUEST if self._tls is not None and not self._is_encrypted:
                     self._writer.write(b"S")
                     await self._writer.drain()
@@ -93,14 +92,14 @@ class Connection:
                 case protocol.SSL_REQUEST | protocol.GSSENC_REQUEST:
                     self._writer.write(b"N")
                 case protocol.CANCEL_REQUEST:
-                    if len(packet.body) == _CANCEL_KEY.size:
-                        self._server.cancel(*_CANCEL_KEY.unpack(packet.body))
+                    if len(body) == _CANCEL_KEY.size:
+                        self._server.cancel(*_CANCEL_KEY.unpack(body))
                     return None
-                case code if code >> 16 == 3:
-                    options = parse_startup_options(packet.body)
+                case _ if code >> 16 == 3:
+                    options = parse_startup_options(body)
                     self._negotiate_version(code, options)
                     return options
-                case code:
+                case _:
                     version = f"{code >> 16}.{code & 0xFFFF}"
                     text = f"unsupported frontend protocol {version}: server supports 3.0 to 3.0"
                     raise ServerError("0A000", text, fatal=True)
@@ -118,8 +117,10 @@ class Connection:
         user = options.get("user")
         if not user:
             raise ServerError("28000", "no PostgreSQL user name specified in startup packet", fatal=True)
-        certificate_hash = self._certificate_hash if self._is_encrypted else None
-        await authenticate(self._server.verifier, user, self._reader, self._writer, certificate_hash)
+        if self._server.verifier is not None:
+            certificate_hash = self._certificate_hash if self._is_encrypted else None
+            await authenticate(self._server.verifier, user, self._reader, self._writer, certificate_hash)
+        self._writer.write(protocol.authentication(0))
         database = options.get("database") or user
         if self._server.source.database not in ("", database) and _replication_mode(options) != "physical":
             raise ServerError("3D000", f'database "{database}" does not exist', fatal=True)

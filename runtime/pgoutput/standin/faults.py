@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from pgoutput.messages import XLogData
 
 
-def _option_name(name: str) -> str:
-    return name.replace("_", "-")
-
-
-class Faults(msgspec.Struct, frozen=True, kw_only=True):
+class Faults(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Faults that a stand-in server injects. The value None or False disables a fault."""
 
     drop_after: int | None = None
@@ -37,18 +33,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server sends no keepalives, not even requested ones, and keeps silent clients connected."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
+        for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True):
             if value is not None and not isinstance(value, bool) and value < 1:
-                raise ValueError(f"{_option_name(name)} must be at least 1, not {value}")
+                raise ValueError(f"{name} must be at least 1, not {value}")
 
     @property
     def alter_messages(self) -> bool:
         """Whether any fault drops, repeats or changes messages."""
         return any((self.drop_after, self.duplicate, self.truncate_message, self.flip_bit))
-
-
-_FAULT_NAMES: Final = tuple(map(_option_name, Faults.__struct_fields__))
 
 
 def parse_faults(texts: Sequence[str]) -> Faults:
@@ -60,8 +52,9 @@ def parse_faults(texts: Sequence[str]) -> Faults:
     faults: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
-        if name not in _FAULT_NAMES:
-            raise ValueError(f"there is no fault {name!r}; there are {', '.join(_FAULT_NAMES)}")
+        if name not in Faults.__struct_encode_fields__:
+            known = ", ".join(Faults.__struct_encode_fields__)
+            raise ValueError(f"there is no fault {name!r}; there are {known}")
         if name == "stall-keepalive":
             if separator:
                 raise ValueError(f"{name} takes no value")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import msgspec
-
 from pgoutput.standin.protocol import HEADER, INT16, INT32, UINT32, EncodedValue, ServerError
 from pgoutput.wire import read_string
 
@@ -17,17 +15,10 @@ _MAX_MESSAGE_BYTES: Final = 1 << 16
 """Maximum size of a frontend message after the startup packet, in bytes. Real servers accept more."""
 
 
-class StartupPacket(msgspec.Struct, frozen=True):
-    """The first packet that a client sends on a connection."""
+async def read_startup_packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read the first packet of a connection (ProcessStartupPacket) and return its code and body.
 
-    code: int
-    """Protocol version, or the code of an SSLRequest, GSSENCRequest or CancelRequest."""
-    body: bytes
-    """Bytes of the packet after the code."""
-
-
-async def read_startup_packet(reader: asyncio.StreamReader) -> StartupPacket:
-    """Read the first packet of a connection (ProcessStartupPacket).
+    The code is a protocol version, or identifies an SSLRequest, GSSENCRequest or CancelRequest.
 
     Raises:
         ServerError: The packet's length is invalid.
@@ -37,7 +28,7 @@ async def read_startup_packet(reader: asyncio.StreamReader) -> StartupPacket:
     if not 8 <= length <= _MAX_STARTUP_BYTES:
         raise ServerError("08P01", "invalid length of startup packet", fatal=True)
     body = await reader.readexactly(length - 4)
-    return StartupPacket(UINT32.unpack_from(body)[0], body[4:])
+    return UINT32.unpack_from(body)[0], body[4:]
 
 
 def parse_startup_options(body: bytes) -> dict[str, str]:

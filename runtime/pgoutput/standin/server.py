@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
@@ -142,6 +143,7 @@ class StandIn:
         self._user = user
         self._password = password
         self._database = as_source(source).database or "postgres"
+        self._started: Future[int] = Future()
         self._serving = serve(
             source,
             user=user,
@@ -151,17 +153,13 @@ class StandIn:
             faults=faults,
             sender_timeout=sender_timeout,
             settings=settings,
-            listening=self._set_port,
+            listening=self._started.set_result,
         )
-        self._listening = threading.Event()
-        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="pgoutput-standin", daemon=True)
 
     def __enter__(self) -> StandIn:
         self._thread.start()
-        self._listening.wait(_THREAD_SECONDS)
-        if self._failure is not None:
-            raise self._failure
+        self.port = self._started.result(_THREAD_SECONDS)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -180,16 +178,11 @@ class StandIn:
         try:
             asyncio.run(self._main())
         except BaseException as failure:
-            self._failure = failure
-        finally:
-            self._listening.set()
+            if not self._started.done():
+                self._started.set_exception(failure)
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.ensure_future(self._serving)
         with suppress(asyncio.CancelledError):
             await self._task
-
-    def _set_port(self, port: int) -> None:
-        self.port = port
-        self._listening.set()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+
+import msgspec
 
 from pgoutput.standin.authentication import ScramVerifier
 from pgoutput.standin.backend import Backend
@@ -16,44 +18,29 @@ from pgoutput.standin.slots import Slot, Slots
 from pgoutput.standin.source import Source
 
 
-class ServerState:
-    """State that all connections of a stand-in server share.
+class ServerState(msgspec.Struct, eq=False):
+    """State that all connections of a stand-in server share."""
 
-    Attributes:
-        source: Source of the stream and of the catalog data.
-        faults: Faults that the server injects.
-        verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
-        sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
-        started: Time when the server was started, in ISO format.
-        slots: Replication slots.
-        backends: State of the open connections, by process ID.
-
-    Args:
-        source: Source of the stream and of the catalog data.
-        faults: Faults that the server injects.
-        verifier: SCRAM verifier of the only user that may connect, or None to accept every client.
-        sender_timeout: wal_sender_timeout, in seconds; 0 disables the timeout.
-        settings: Values that replace default settings or add settings, by setting name.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        faults: Faults,
-        verifier: ScramVerifier | None,
-        sender_timeout: float,
-        settings: Mapping[str, str],
-    ) -> None:
-        self.source = source
-        self.faults = faults
-        self.verifier = verifier
-        self.sender_timeout = sender_timeout
-        self.started: str = datetime.now(UTC).isoformat(" ")
-        self.slots: Slots = Slots()
-        self.backends: dict[int, Backend] = {}
-        self._settings = settings
-        self._created_publications: list[str] = []
-        self._pids = itertools.count(1001)
+    source: Source
+    """Source of the stream and of the catalog data."""
+    faults: Faults
+    """Faults that the server injects."""
+    verifier: ScramVerifier | None
+    """SCRAM verifier of the only user that may connect, or None to accept every client."""
+    sender_timeout: float
+    """wal_sender_timeout, in seconds; 0 disables the timeout."""
+    settings: Mapping[str, str]
+    """Values that replace default settings or add settings, by setting name."""
+    started: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat(" "))
+    """Time when the server was started, in ISO format."""
+    slots: Slots = msgspec.field(default_factory=Slots)
+    """Replication slots."""
+    backends: dict[int, Backend] = {}
+    """State of the open connections, by process ID."""
+    created_publications: list[str] = []
+    """Names of the publications that clients have created."""
+    pids: Iterator[int] = msgspec.field(default_factory=lambda: itertools.count(1001))
+    """Process IDs for new connections."""
 
     def publications(self, mentioned: Iterable[str] = ()) -> Sequence[str]:
         """Return the names of the publications.
@@ -61,7 +48,7 @@ class ServerState:
         Args:
             mentioned: Names that are also returned if the source accepts any publication name.
         """
-        return self.source.publications or list(dict.fromkeys((*self._created_publications, *mentioned)))
+        return self.source.publications or list(dict.fromkeys((*self.created_publications, *mentioned)))
 
     def create_publication(self, name: str) -> None:
         """Add a publication, if the source accepts any publication name.
@@ -77,7 +64,7 @@ class ServerState:
                 f"the stand-in server serves a stream of {', '.join(self.source.publications)}, "
                 f'not of "{name}"',
             )
-        self._created_publications.append(name)
+        self.created_publications.append(name)
 
     def create_slot(
         self,
@@ -109,7 +96,7 @@ class ServerState:
         Raises:
             ServerError: The setting exists and does not list the plugin.
         """
-        allowed = self._settings.get("output_plugin_libraries", plugin)
+        allowed = self.settings.get("output_plugin_libraries", plugin)
         if plugin not in (name.strip() for name in allowed.split(",")):
             raise ServerError(
                 "42501",
@@ -120,8 +107,8 @@ class ServerState:
 
     def open_backend(self, database: str, user: str) -> Backend:
         """Register a new connection and return its state."""
-        settings = Settings(self.source.server_version, user, self.sender_timeout, self._settings)
-        backend = Backend(next(self._pids), secrets.randbits(32), database, user, settings)
+        settings = Settings(self.source.server_version, user, self.sender_timeout, self.settings)
+        backend = Backend(next(self.pids), secrets.randbits(32), database, user, settings)
         self.backends[backend.pid] = backend
         return backend
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -128,16 +128,12 @@ class GeneratedSource:
 
     def __init__(self, factory: StreamFactory) -> None:
         self._factory = factory
-
-        def attribute(name: str, default: Any) -> Any:
-            return getattr(factory, name, default)
-
-        self.server_version: str = attribute("server_version", server_version(LATEST_RELEASED))
-        self.system_identifier: str = attribute("system_identifier", "7000000000000000001")
-        self.database: str = attribute("database", "")
-        self.publications: tuple[str, ...] | None = attribute("publications", None)
+        self.server_version: str = getattr(factory, "server_version", server_version(LATEST_RELEASED))
+        self.system_identifier: str = getattr(factory, "system_identifier", "7000000000000000001")
+        self.database: str = getattr(factory, "database", "")
+        self.publications: tuple[str, ...] | None = getattr(factory, "publications", None)
         self.tables: Sequence[Relation] = ()
-        self.start_lsn: int = attribute("start_lsn", 1)
+        self.start_lsn: int = getattr(factory, "start_lsn", 1)
 
     @property
     def end_lsn(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
 from pgoutput.standin.protocol import EncodedValue, Field, ServerError
-from pgoutput.wire import parse_lsn
+from pgoutput.values import encode_binary
 
 SqlValue: TypeAlias = int | float | str | bytes | None
 """A value of a query result or a query parameter. A boolean is 0 or 1, NULL is None."""
@@ -58,29 +58,15 @@ def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
     """
     if value is None:
         return None
-    if format_ and type_oid in _BINARY_ENCODERS:
-        try:
-            return _BINARY_ENCODERS[type_oid](value)
-        except (struct.error, ValueError, TypeError):
-            raise ServerError("22P03", f"{value!r} has no binary format of type {type_oid}") from None
     if isinstance(value, bytes):
         return value
-    if type_oid == BOOL:
-        return b"t" if value else b"f"
-    return str(value).encode("utf-8", "surrogateescape")
-
-
-_BINARY_ENCODERS: Final[Mapping[int, Callable[[SqlValue], bytes]]] = {
-    BOOL: lambda value: b"\1" if value else b"\0",
-    INT4: lambda value: struct.pack(">i", value),
-    INT8: lambda value: struct.pack(">q", value),
-    OID: lambda value: struct.pack(">I", value),
-    XID: lambda value: struct.pack(">I", value),
-    FLOAT8: lambda value: struct.pack(">d", value),
-    PG_LSN: lambda value: struct.pack(">Q", parse_lsn(str(value))),
-    JSONB: lambda value: b"\1" + str(value).encode(),
-}
-"""Encoders of the types whose binary format differs from the text format, by type OID."""
+    text = ("t" if value else "f") if type_oid == BOOL else str(value)
+    if not format_:
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return encode_binary(text, type_oid)
+    except ValueError:
+        raise ServerError("22P03", f"{value!r} has no binary format of type {type_oid}") from None
 
 
 def decode_parameter(data: EncodedValue, type_oid: int, format_: int) -> SqlValue:

@@ -26,14 +26,21 @@ def require_absent(path: Path) -> None:
         raise RecordingError(f"{path} exists already; remove it, or choose another name")
 
 
-def require_new_folder(path: Path) -> None:
-    """Check that a folder does not exist or is empty.
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder, and rename this folder to `path` at the end of the `with` block.
 
     Raises:
-        RecordingError: The path is a file, or a folder that is not empty.
+        RecordingError: The path is a file, or a folder that is not empty, or another process is writing it.
+        OSError: The disk is full.
     """
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise RecordingError(f"{path} is not an empty folder; choose a new or empty folder")
+    with staging_folder(path) as stage:
+        temporary = stage / path.name
+        temporary.mkdir()
+        yield temporary
+        temporary.rename(path)
 
 
 @contextmanager

@@ -13,9 +13,6 @@ from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.table_definition import Column, RowFilter, TableDefinition
 from pgoutput.synth.text_format import to_text
 
-_WHERE_PARTS: Final = 3
-"""Length of a row filter tuple: column, operator and value."""
-
 _IDENTITIES: Final = {
     "default": ReplicaIdentity.DEFAULT,
     "nothing": ReplicaIdentity.NOTHING,
@@ -84,13 +81,15 @@ def with_publication(
         names = frozenset(definition.column(name).name for name in column_list)
         definition = msgspec.structs.replace(definition, column_list=names)
     if where is not None:
-        if len(where) != _WHERE_PARTS:
-            raise ScenarioError(f"where must be (column, operator, value), not {where!r}")
-        column = definition.column(where[0])
-        value = to_text(where[2], column.type)
+        try:
+            name, operator, constant = where
+        except ValueError:
+            raise ScenarioError(f"where must be (column, operator, value), not {where!r}") from None
+        column = definition.column(name)
+        value = to_text(constant, column.type)
         if value is None:
             raise ScenarioError("where: a row filter cannot compare with NULL")
-        definition = msgspec.structs.replace(definition, where=RowFilter.create(column, where[1], value))
+        definition = msgspec.structs.replace(definition, where=RowFilter(column, operator, value))
     return definition
 
 
@@ -123,13 +122,12 @@ def alter_definition(
     key_columns = definition.index_columns | {column.name for column in definition.columns if column.primary}
     if used := dropped & key_columns:
         raise ScenarioError(f"{definition.full_name}: cannot drop {', '.join(sorted(used))}: part of a key")
-    if definition.column_list is not None and (dropped | set(rename) | set(retype)):
+    changed = dropped.union(rename, retype)
+    if definition.column_list is not None and changed:
         raise ScenarioError(
             f"{definition.full_name}: cannot drop, rename or retype columns of a table with a column list"
         )
-    if definition.where is not None and (
-        {definition.where.column.name} & (dropped | set(rename) | set(retype))
-    ):
+    if definition.where is not None and definition.where.column.name in changed:
         raise ScenarioError(f"{definition.full_name}: cannot drop, rename or retype the row filter's column")
     kept = []
     for column in definition.columns:

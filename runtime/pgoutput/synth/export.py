@@ -6,7 +6,7 @@ import gzip
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -15,7 +15,7 @@ from pgoutput import envelope
 from pgoutput._servers import server_version
 from pgoutput.capturefile import Header, encode_header, encode_record
 from pgoutput.messages import XLogData
-from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
+from pgoutput.synth.atomic_output import new_folder, require_absent, staging_folder
 from pgoutput.synth.options import StreamOptions
 from pgoutput.synth.scenario import Scenario
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
@@ -43,7 +43,9 @@ def write_capture_file(scenario: Scenario, path: str | Path, **options: Any) -> 
     with staging_folder(path) as stage:
         temporary = stage / path.name
         with temporary.open("wb") as file:
-            with _deterministic_gzip(file) if path.suffix == ".gz" else nullcontext(file) as lines:
+            # A gzip file without name and time depends on its content only.
+            compressed = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else None
+            with compressed or nullcontext(file) as lines:
                 lines.write(encode_header(_header(stream_options)))
                 for message in scenario.stream(**options):
                     lines.write(encode_record("copydata", envelope.encode(message)))
@@ -70,16 +72,10 @@ def write_recording(
         ScenarioError: A value has no binary format.
         OSError: The folder cannot be written. No partial output is left.
     """
-    from pgoutput.recording import (  # imported here: requires numpy
-        SEGMENT_BYTES,
-        SegmentWriter,
-        SessionStart,
-        Source,
-    )
+    from pgoutput import recording  # imported here: requires numpy
 
     stream_options, folder = msgspec.structs.replace(scenario.options, **options), Path(folder)
-    require_new_folder(folder)
-    source = Source(
+    source = recording.Source(
         recording=str(uuid4()),
         system_identifier="",
         server_version=server_version(stream_options.proto_version),
@@ -90,22 +86,15 @@ def write_recording(
         options=stream_options.non_default(),
         slot_two_phase=stream_options.two_phase,
     )
-    with staging_folder(folder) as stage:
-        temporary = stage / folder.name
-        temporary.mkdir()
-        start = SessionStart(session=1, number=1, position=0, lsn=0)
-        writer = SegmentWriter(temporary, source, start, segment_bytes=segment_bytes or SEGMENT_BYTES)
+    with new_folder(folder) as temporary:
+        start = recording.SessionStart(session=1, number=1, position=0, lsn=0)
+        segment_bytes = segment_bytes or recording.SEGMENT_BYTES
+        writer = recording.SegmentWriter(temporary, source, start, segment_bytes=segment_bytes)
         for message in scenario.stream(**options):
             if isinstance(message, XLogData):
                 writer.write([message], message.send_time + EPOCH_UNIX_MICROSECONDS)
         writer.rotate()
-        temporary.rename(folder)
     return sorted(folder.iterdir())
-
-
-def _deterministic_gzip(file: BinaryIO) -> gzip.GzipFile:
-    """Return a gzip writer whose output depends on the content only, not on file name or time."""
-    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
 
 
 def _header(stream_options: StreamOptions) -> Header:

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.table_definition import Cells, Column, cell
-from pgoutput.synth.tables import Row, ScenarioTable
+from pgoutput.synth.tables import Row, ScenarioTable, key_values
 from pgoutput.synth.text_format import to_text
-from pgoutput.synth.transaction_manager import TransactionManager
+from pgoutput.synth.transaction_manager import CommitEffects
+from pgoutput.synth.wal import TransactionEnd
 
 Undo: TypeAlias = Callable[[], None]
 """Function that reverts one change of a row, table or key reservation."""
@@ -18,13 +19,16 @@ Undo: TypeAlias = Callable[[], None]
 class HeapAccess:
     """Reads rows, writes rows and locks tables for one transaction of a scenario.
 
+    Attributes:
+        tables: The tables that the transaction uses.
+
     Args:
-        manager: Transaction manager of the scenario.
         transaction: The transaction that holds the locks and changes the rows.
     """
 
-    def __init__(self, manager: TransactionManager[Any], transaction: object) -> None:
-        self._manager = manager
+    def __init__(self, transaction: object) -> None:
+        self.tables: set[ScenarioTable] = set()
+        self._rows: dict[Row, ScenarioTable] = {}
         self._transaction = transaction
 
     def lock_row_exclusive(self, table: ScenarioTable) -> None:
@@ -39,7 +43,7 @@ class HeapAccess:
                 "it; a server would wait"
             )
         table.row_exclusive_holders.add(self._transaction)
-        self._manager.track_table(self._transaction, table)
+        self.tables.add(table)
 
     def lock_access_exclusive(self, *tables: ScenarioTable) -> None:
         """Lock tables in ACCESS EXCLUSIVE mode until the transaction ends.
@@ -128,7 +132,7 @@ class HeapAccess:
         """
         keys = []
         for key in leaf.definition.unique_keys:
-            values = tuple(cell(cells, column) for column in key)
+            values = key_values(cells, key)
             shown = ", ".join(f"{column.name}={value}" for column, value in zip(key, values, strict=True))
             if None in values:
                 raise ScenarioError(f"{leaf.definition.full_name}: NULL in the key ({shown})")
@@ -143,7 +147,7 @@ class HeapAccess:
             visible = (
                 row.visible_to(self._transaction) for row in leaf.find_rows(key, values) if row is not itself
             )
-            if any(cells is not None and _has_key(cells, key, values) for cells in visible):
+            if any(cells is not None and key_values(cells, key) == values for cells in visible):
                 raise ScenarioError(f"{leaf.definition.full_name} has a row with {shown} already")
             keys.append((key, values))
         # A set difference with `key_reservations` would visit every reservation.
@@ -154,7 +158,7 @@ class HeapAccess:
     def insert_row(self, leaf: ScenarioTable, cells: Cells) -> Undo:
         """Insert a row and return the function that undoes the insert."""
         row = leaf.add_row(cells, self._transaction)
-        self._manager.track_row(self._transaction, leaf, row)
+        self._rows[row] = leaf
         return lambda: _restore_row(leaf, row, None, self._transaction)
 
     def replace_row(self, leaf: ScenarioTable, row: Row, cells: Cells | None) -> Undo:
@@ -162,40 +166,57 @@ class HeapAccess:
         before, writer = row.current, row.writer
         row.current, row.writer = cells, self._transaction
         leaf.index_row(row)
-        self._manager.track_row(self._transaction, leaf, row)
+        self._rows[row] = leaf
         return lambda: _restore_row(leaf, row, before, writer)
 
-    def truncate(self, leaf: ScenarioTable, part: object) -> Undo:
-        """Delete all visible rows of a table, and return the function that undoes the truncation.
+    def truncate(self, leaf: ScenarioTable, part: object) -> list[Undo]:
+        """Delete all visible rows of a table, and return functions that undo the truncation.
 
         Args:
             leaf: The table or partition.
             part: The transaction or savepoint that truncates the table.
         """
         before, leaf.truncated_in = leaf.truncated_in, part
-        undos = [self.replace_row(leaf, row, None) for row in self._visible_rows(leaf)]
+        undo_rows = [self.replace_row(leaf, row, None) for row in self._visible_rows(leaf)]
+        return [*undo_rows, lambda: setattr(leaf, "truncated_in", before)]
 
-        def undo() -> None:
-            leaf.truncated_in = before
-            for revert in undos:
-                revert()
-
-        return undo
-
-    def rewrite_columns(self, table: ScenarioTable, columns: Sequence[Column]) -> Undo:
-        """Convert the values of columns whose type changed; return the function that undoes the conversion.
+    def rewrite_columns(self, table: ScenarioTable, columns: Sequence[Column]) -> list[Undo]:
+        """Convert the values of columns whose type changed; return functions that undo the conversion.
 
         Raises:
             ScenarioError: The new type cannot represent a value. All rows are unchanged.
         """
         rows = [(row, _convert_cells(row.current, columns)) for row in self._visible_rows(table)]
-        undos = [self.replace_row(table, row, cells) for row, cells in rows]
+        return [self.replace_row(table, row, cells) for row, cells in rows]
 
-        def undo() -> None:
-            for revert in undos:
-                revert()
+    def commit(self, record: TransactionEnd) -> CommitEffects:
+        """Commit the row changes and table definitions of the transaction, and return the effects."""
+        rows = []
+        for row, table in self._rows.items():
+            if row.writer is self._transaction:  # rows of a rolled-back savepoint may have another writer
+                row.committed = row.current
+                rows.append((table, row.number, row.committed))
+        definitions = {}
+        for table in self.tables:
+            table.committed_definition = definitions[table] = table.definition
+        return CommitEffects(record, rows, definitions)
 
-        return undo
+    def release(self) -> None:
+        """Release the rows, key reservations and table locks of the transaction, which ends."""
+        for row, table in self._rows.items():
+            if row.writer is self._transaction:
+                row.writer = None
+                if row.committed is None:
+                    del table.rows[row.number]
+        for table in self.tables:
+            table.row_exclusive_holders.discard(self._transaction)
+            table.key_reservations = {
+                key: holder
+                for key, holder in table.key_reservations.items()
+                if holder is not self._transaction
+            }
+            if table.access_exclusive_holder is self._transaction:
+                table.access_exclusive_holder = table.truncated_in = None
 
     def _visible_rows(self, leaf: ScenarioTable) -> list[Row]:
         return [row for row in leaf.rows.values() if row.visible_to(self._transaction) is not None]
@@ -212,7 +233,3 @@ def _convert_cells(cells: Cells | None, columns: Sequence[Column]) -> Cells:
         if column.number < len(values):
             values[column.number] = to_text(values[column.number], column.type)
     return tuple(values)
-
-
-def _has_key(cells: Cells, key: tuple[Column, ...], values: Cells) -> bool:
-    return tuple(cell(cells, column) for column in key) == values

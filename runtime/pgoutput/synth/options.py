@@ -52,6 +52,4 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-_DEFAULTS = {
-    name: field.default for name, field in ((f.name, f) for f in msgspec.structs.fields(StreamOptions))
-}
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(StreamOptions)}

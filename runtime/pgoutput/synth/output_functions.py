@@ -17,7 +17,6 @@ _INT64: Final = struct.Struct(">q")
 _TIMETZ: Final = struct.Struct(">qi")
 _INTERVAL: Final = struct.Struct(">qii")
 
-_MICROSECONDS_PER_SECOND: Final = 1_000_000
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(2000, 1, 1)
 
@@ -82,10 +81,8 @@ def _timestamptz(value: Any, modifier: int) -> str:
 def _interval(value: Any, modifier: int) -> str:
     if not isinstance(value, timedelta):
         raise ValueError("expected a timedelta or text")
-    return _text(
-        "interval",
-        _INTERVAL.pack(value.seconds * _MICROSECONDS_PER_SECOND + value.microseconds, value.days, 0),
-    )
+    within_day = (value - timedelta(value.days)) // _MICROSECOND
+    return _text("interval", _INTERVAL.pack(within_day, value.days, 0))
 
 
 def _text(name: str, data: bytes) -> str:
@@ -94,9 +91,7 @@ def _text(name: str, data: bytes) -> str:
 
 
 def _since_midnight(value: time) -> int:
-    return (
-        (value.hour * 60 + value.minute) * 60 + value.second
-    ) * _MICROSECONDS_PER_SECOND + value.microsecond
+    return (datetime.combine(_EPOCH, value.replace(tzinfo=None)) - _EPOCH) // _MICROSECOND
 
 
 def _json(value: Any, modifier: int) -> str:

@@ -5,7 +5,9 @@ Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -48,43 +50,41 @@ class OutputPlugin:
         self._insert, self._update, self._delete = (
             builder(role, options.proto_version) for role in ("insert", "update", "delete")
         )
+        self._build = partial(build, proto_version=options.proto_version)
         self._via_root = via_root
         self._write = write
+        self._unsent_begin: tuple[int, TransactionEnd] | None = None
+        """LSN and end of the current transaction, until its Begin message is sent (sent_begin_txn)."""
         self._sent_relations: set[int] = set()
         """OIDs of the relations whose Relation message the client has (RelationSyncEntry.schema_sent)."""
-        self._sent_relations_in: dict[int, set[int]] = {}
-        """By relation OID: xids of streamed transactions that sent the Relation message (streamed_txns)."""
+        self._sent_relations_in: defaultdict[int, set[int]] = defaultdict(set)
+        """By xid of a streamed transaction: OIDs of the relations whose Relation message its stream blocks
+        have (RelationSyncEntry.streamed_txns)."""
 
-    def invalidate(self, oid: int) -> None:
-        """Make the next change of a relation send its Relation message again (rel_sync_cache_relation_cb)."""
-        self._sent_relations.discard(oid)
-        self._sent_relations_in.pop(oid, None)
+    def invalidate(self, oids: Iterable[int]) -> None:
+        """Make the next change of relations send Relation messages again (rel_sync_cache_relation_cb)."""
+        for sent in (self._sent_relations, *self._sent_relations_in.values()):
+            sent.difference_update(oids)
 
     # Transactions
 
     def begin(self, lsn: int, end: TransactionEnd) -> None:
-        """Write a Begin message. Called at the first published change of the transaction."""
-        self._write_opening(lsn, self._end_message("begin", end), end.origin)
+        """Begin a transaction. The first published change writes the Begin message (pgoutput_begin_txn)."""
+        self._unsent_begin = (lsn, end)
 
     def commit(self, end: TransactionEnd) -> None:
-        """Write a Commit message."""
-        self._write(end.end_lsn, self._end_message("commit", end))
+        """Write a Commit message, unless the transaction has no published changes (pgoutput_commit_txn)."""
+        if self._unsent_begin is None:
+            self.end("commit", end)
+        self._unsent_begin = None
 
     def begin_prepare(self, lsn: int, end: TransactionEnd) -> None:
         """Write a Begin Prepare message, also for a transaction without published changes."""
         self._write_opening(lsn, self._end_message("begin_prepare", end), end.origin)
 
-    def prepare(self, end: TransactionEnd) -> None:
-        """Write a Prepare message."""
-        self._write(end.end_lsn, self._end_message("prepare", end))
-
-    def commit_prepared(self, end: TransactionEnd) -> None:
-        """Write a Commit Prepared message."""
-        self._write(end.end_lsn, self._end_message("commit_prepared", end))
-
-    def rollback_prepared(self, end: TransactionEnd) -> None:
-        """Write a Rollback Prepared message."""
-        self._write(end.end_lsn, self._end_message("rollback_prepared", end))
+    def end(self, role: str, end: TransactionEnd) -> None:
+        """Write the message that ends or resolves a transaction, by its role such as `prepare`."""
+        self._write(end.end_lsn, self._end_message(role, end))
 
     # Streamed transactions
 
@@ -102,29 +102,24 @@ class OutputPlugin:
         """Write a Stream Abort message for a streamed transaction or one of its subtransactions."""
         tail = {"lsn": end.end_lsn, "time": end.time} if self._options.streaming == "parallel" else {}
         self._write(end.end_lsn, self._build("abort_streamed", xid=end.top, subxid=subxid, **tail))
-        self._forget_stream(end.top)
+        self._sent_relations_in.pop(end.top, None)
 
     def stream_commit(self, end: TransactionEnd) -> None:
         """Write a Stream Commit message.
 
         The Relation messages sent in the transaction then count as sent for all later transactions.
         """
-        self._write(end.end_lsn, self._end_message("commit_streamed", end))
-        self._sent_relations |= self._forget_stream(end.top)
-
-    def stream_prepare(self, end: TransactionEnd) -> None:
-        """Write a Stream Prepare message."""
-        self._write(end.end_lsn, self._end_message("prepare_streamed", end))
+        self.end("commit_streamed", end)
+        self._sent_relations |= self._sent_relations_in.pop(end.top, set())
 
     # Changes
 
-    def change(self, change: RowChange, streamed: bool, begin: Callable[[], None]) -> None:
+    def change(self, change: RowChange, streamed: bool) -> None:
         """Write the messages of a row change (pgoutput_change).
 
         Args:
             change: WAL record of the row change.
             streamed: Whether the change is part of a stream block.
-            begin: Function to call before the first message of the change is written.
         """
         definition = change.definition
         if not definition.published:
@@ -133,11 +128,11 @@ class OutputPlugin:
         message = self._change_message(change, oid, change.xid if streamed else None)
         if message is None:
             return
-        begin()
+        self._send_begin()
         self._maybe_send_schema(definition, change.root, change.xid if streamed else None, change.top)
         self._write(change.lsn, message)
 
-    def truncate(self, change: TruncateRecord, streamed: bool, begin: Callable[[], None]) -> None:
+    def truncate(self, change: TruncateRecord, streamed: bool) -> None:
         """Write a Truncate message (pgoutput_truncate).
 
         With publish_via_partition_root the message lists partitioned tables but no partitions, otherwise
@@ -146,20 +141,19 @@ class OutputPlugin:
         Args:
             change: WAL record of the TRUNCATE.
             streamed: Whether the change is part of a stream block.
-            begin: Function to call before the first message of the change is written.
         """
         xid = change.xid if streamed else None
         oids = []
         for definition, root, is_root in change.definitions:
             if definition.published and (not is_root if not self._via_root else root is None):
-                begin()
+                self._send_begin()
                 self._maybe_send_schema(definition, root, xid, change.top)
                 oids.append(definition.oid)
         if oids:
             message = self._build("truncate", options=change.options, relations=tuple(oids), subxid=xid)
             self._write(change.lsn, message)
 
-    def message(self, record: LogicalMessageRecord, streamed: bool, begin: Callable[[], None]) -> None:
+    def message(self, record: LogicalMessageRecord, streamed: bool) -> None:
         """Write a logical message (pgoutput_message).
 
         In a stream block the message has the xid of the top-level transaction, even if a subtransaction
@@ -168,19 +162,24 @@ class OutputPlugin:
         Args:
             record: WAL record of the logical message.
             streamed: Whether the message is part of a stream block.
-            begin: Function to call before a transactional message is written.
         """
         if not self._options.messages:
             return
         flags = 0
         if record.transactional:
-            begin()
+            self._send_begin()
             flags = messages.MessageFlag.TRANSACTIONAL
         lsn, xid = record.end_lsn, record.top if streamed else None
         content = messages.LogicalMessage(
             flags=flags, lsn=lsn, prefix=record.prefix, content=record.content, xid=xid
         )
         self._write_fitted(lsn, content)
+
+    def _send_begin(self) -> None:
+        """Write the Begin message of the transaction, unless already sent (pgoutput_send_begin)."""
+        if self._unsent_begin is not None:
+            (lsn, end), self._unsent_begin = self._unsent_begin, None
+            self._write_opening(lsn, self._end_message("begin", end), end.origin)
 
     def _write_opening(self, lsn: int, message: Message, origin: ReplicationOrigin | None) -> None:
         self._write(lsn if origin is None else INVALID_LSN, message)
@@ -190,9 +189,6 @@ class OutputPlugin:
     def _write_fitted(self, lsn: int, message: Message) -> None:
         """Adapt a message to the fields of the stream's protocol version, and write it."""
         self._write(lsn, fitted(message, self._options.proto_version))
-
-    def _build(self, role: str, **values: Any) -> Message:
-        return build(role, self._options.proto_version, **values)
 
     def _end_message(self, role: str, end: TransactionEnd) -> Message:
         """Return a message with a role such as `commit`, with LSNs and time of a transaction's end."""
@@ -207,33 +203,17 @@ class OutputPlugin:
             prepare_time=end.prepare_time,
         )
 
-    def _forget_stream(self, xid: int) -> set[int]:
-        """Forget a streamed transaction; return the OIDs of the relations that its stream blocks described.
-
-        Follows cleanup_rel_sync_cache.
-        """
-        sent = {oid for oid, xids in self._sent_relations_in.items() if xid in xids}
-        for oid in sent:
-            self._sent_relations_in[oid].discard(xid)
-        return sent
-
     def _maybe_send_schema(
         self, definition: TableDefinition, root: TableDefinition | None, xid: int | None, top: int
     ) -> None:
         """Write the Type and Relation messages of a table, unless already sent (maybe_send_schema)."""
-        if xid is None:
-            is_sent = definition.oid in self._sent_relations
-        else:
-            is_sent = top in self._sent_relations_in.get(definition.oid, ())
-        if is_sent:
+        sent = self._sent_relations if xid is None else self._sent_relations_in[top]
+        if definition.oid in sent:
             return
         for described in (root, definition) if root is not None and self._via_root else (definition,):
             for message in (*described.type_messages(), described.relation_message()):
                 self._write_fitted(INVALID_LSN, msgspec.structs.replace(message, xid=xid))
-        if xid is None:
-            self._sent_relations.add(definition.oid)
-        else:
-            self._sent_relations_in.setdefault(definition.oid, set()).add(top)
+        sent.add(definition.oid)
 
     # Rows
 
@@ -242,31 +222,29 @@ class OutputPlugin:
 
         The row filter may turn an update into an insert or a delete.
         """
-        definition, where = change.definition, change.definition.where
+        definition = change.definition
         if change.new is None:
             assert change.old is not None
             old = _identity_cells(definition, change.old)
-            if where is not None and not where.matches(old):
+            if not definition.publishes_row(old):
                 return None
             return self._delete(relation=oid, subxid=xid, **self._old(definition, old))
         if change.old is None:
-            if where is not None and not where.matches(change.new):
+            if not definition.publishes_row(change.new):
                 return None
             return self._insert(relation=oid, subxid=xid, new=self._tuple(definition, change.new))
         unchanged = _unchanged_toast_columns(change)
         logged = _logged_old_row(change)
-        new = self._tuple(definition, change.new, unchanged)
-        if where is None or logged is None:
-            if where is not None and not where.matches(change.new):
-                return None
-            old_tuple = {} if logged is None else self._old(definition, logged)
-            return self._update(relation=oid, subxid=xid, new=new, **old_tuple)
-        before, after = where.matches(logged), where.matches(change.new)
+        after = definition.publishes_row(change.new)
+        before = after if logged is None else definition.publishes_row(logged)
+        old_tuple = {} if logged is None else self._old(definition, logged)
         if before and after:
-            return self._update(relation=oid, subxid=xid, new=new, **self._old(definition, logged))
+            new = self._tuple(definition, change.new, unchanged)
+            return self._update(relation=oid, subxid=xid, new=new, **old_tuple)
         if before:
-            return self._delete(relation=oid, subxid=xid, **self._old(definition, logged))
+            return self._delete(relation=oid, subxid=xid, **old_tuple)
         if after:
+            assert logged is not None
             # The new row of an Insert is complete: unchanged TOASTed values come from the logged old row.
             missing = {column for column in unchanged if cell(logged, column) is None}
             new = self._tuple(definition, change.new, missing)

@@ -101,7 +101,7 @@ class ReorderBuffer:
             self._output.append(PrimaryKeepalive(record.end_lsn, record.time, False))
         elif isinstance(record, LogicalMessageRecord) and not record.transactional:
             if record.lsn >= self._after_lsn:
-                self._plugin.message(record, False, _do_nothing)
+                self._plugin.message(record, False)
         elif isinstance(record, TransactionEnd):
             txn = self._txns.get(record.top)
             if txn is not None:
@@ -154,26 +154,24 @@ class ReorderBuffer:
             # Only row changes and truncates carry an origin (change->origin_id).
             origin = changes[0].origin if isinstance(changes[0], RowChange | TruncateRecord) else None
             self._plugin.stream_start(changes[0].lsn, txn.xid, first, origin)
-            self._process(txn, True, _do_nothing)
+            self._process(txn, True)
             self._plugin.stream_stop(changes[-1].lsn)
             txn.streamed_xids.update(change.xid for change in changes)
             txn.streamed_xids.add(txn.xid)
         self._discard_changes(txn)
 
-    def _process(self, txn: _Txn, streamed: bool, begin: Callable[[], None]) -> None:
+    def _process(self, txn: _Txn, streamed: bool) -> None:
         """Pass a transaction's changes to the output plugin (ReorderBufferProcessTXN)."""
         for change in txn.changes:
             if isinstance(change, Invalidation):
-                for oid in change.oids:
-                    self._plugin.invalidate(oid)
+                self._plugin.invalidate(change.oids)
             else:
-                self._senders[type(change)](change, streamed, begin)
+                self._senders[type(change)](change, streamed)
 
     def _discard_changes(self, txn: _Txn) -> None:
         """Discard a transaction's unsent changes and execute its invalidations (ReorderBufferTruncateTXN)."""
         txn.changes, txn.size = [], 0
-        for oid in txn.distributed_oids.union(*(record.oids for record in txn.invalidations)):
-            self._plugin.invalidate(oid)
+        self._plugin.invalidate(txn.distributed_oids.union(*(record.oids for record in txn.invalidations)))
 
     # Transaction ends
 
@@ -186,10 +184,9 @@ class ReorderBuffer:
             self._send_block(txn)
             self._plugin.stream_commit(end)
         else:
-            begin = _CallOnce(lambda: self._plugin.begin(txn.first_lsn, end))
-            self._process(txn, False, begin)
-            if begin.done:
-                self._plugin.commit(end)
+            self._plugin.begin(txn.first_lsn, end)
+            self._process(txn, False)
+            self._plugin.commit(end)
             self._discard_changes(txn)
         self._remove_committed(txn)
 
@@ -201,11 +198,11 @@ class ReorderBuffer:
             self._discard_changes(txn)
         elif txn.streamed_xids:
             self._send_block(txn)
-            self._plugin.stream_prepare(end)
+            self._plugin.end("prepare_streamed", end)
         else:
             self._plugin.begin_prepare(txn.first_lsn, end)
-            self._process(txn, False, _do_nothing)
-            self._plugin.prepare(end)
+            self._process(txn, False)
+            self._plugin.end("prepare", end)
             self._discard_changes(txn)
         txn.prepared = True
         # ReorderBufferFinishPrepared executes the transaction's own invalidations only.
@@ -221,7 +218,7 @@ class ReorderBuffer:
             return
         self._accept_invalidations(txn)
         if not self._is_skipped(end):
-            self._plugin.commit_prepared(end)
+            self._plugin.end("commit_prepared", end)
         self._discard_changes(txn)
         self._remove_committed(txn)
 
@@ -234,7 +231,7 @@ class ReorderBuffer:
             self._abort(txn, end)
             return
         if not self._is_skipped(end):
-            self._plugin.rollback_prepared(end)
+            self._plugin.end("rollback_prepared", end)
         self._discard_changes(txn)
         del self._txns[txn.xid]
 
@@ -284,29 +281,7 @@ class ReorderBuffer:
         """
         for record in txn.invalidations:
             if record.xid not in txn.rolled_back_xids:
-                for oid in record.oids:
-                    self._plugin.invalidate(oid)
-
-
-class _CallOnce:
-    """Callable that passes its first call to a function and ignores all later calls.
-
-    Attributes:
-        done: Whether the first call has happened.
-    """
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self.done = False
-
-    def __call__(self) -> None:
-        if not self.done:
-            self.done = True
-            self._call()
-
-
-def _do_nothing() -> None:
-    pass
+                self._plugin.invalidate(record.oids)
 
 
 def _record_bytes(record: BufferedRecord) -> int:

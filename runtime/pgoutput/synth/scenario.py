@@ -91,7 +91,7 @@ class Scenario:
         self.publish_via_partition_root = publish_via_partition_root
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.tables: dict[str, ScenarioTable] = {}
-        self._manager: TransactionManager[Transaction] = TransactionManager(seed)
+        self._manager: TransactionManager = TransactionManager(seed)
         self.wal, self._types = self._manager.wal, self._manager.types
 
     @property
@@ -219,7 +219,7 @@ class Scenario:
         """
         if not 0 <= seconds <= _MAX_WAIT_SECONDS:
             raise ScenarioError(f"seconds must be between 0 and one year, not {seconds}")
-        self.wal.wait(seconds)
+        self.wal.time += round(seconds * 1_000_000)
         self.wal.write(Idle, 0, xid=0, top=0)
 
     # Streams

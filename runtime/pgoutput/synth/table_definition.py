@@ -71,24 +71,23 @@ def _numeric_sort_key(number: Decimal) -> tuple[bool, Decimal]:
 
 
 class RowFilter(msgspec.Struct, frozen=True):
-    """A row filter that compares one column with a constant."""
+    """A row filter that compares one column with a constant.
+
+    Raises:
+        ScenarioError: The operator is unknown, or row filters do not support the column's type.
+    """
 
     column: Column
     operator: str
     value: str
 
-    @classmethod
-    def create(cls, column: Column, operator: str, value: str) -> RowFilter:
-        """Return a row filter, after checking the operator and the type of the column.
-
-        Raises:
-            ScenarioError: The operator is unknown, or row filters do not support the column's type.
-        """
-        if operator not in _OPERATORS:
-            raise ScenarioError(f"where: operator must be one of {', '.join(_OPERATORS)}, not {operator!r}")
-        if catalog.FORMS[column.type.base_oid].name not in _COMPARABLE:
-            raise ScenarioError(f"where: column {column.name} must be of type {', '.join(_COMPARABLE)}")
-        return cls(column, operator, value)
+    def __post_init__(self) -> None:
+        if self.operator not in _OPERATORS:
+            raise ScenarioError(
+                f"where: operator must be one of {', '.join(_OPERATORS)}, not {self.operator!r}"
+            )
+        if catalog.FORMS[self.column.type.base_oid].name not in _COMPARABLE:
+            raise ScenarioError(f"where: column {self.column.name} must be of type {', '.join(_COMPARABLE)}")
 
     def matches(self, cells: Cells) -> bool:
         """Return whether a row passes the filter; NULL does not pass (pgoutput_row_filter_exec_expr)."""
@@ -207,6 +206,10 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
         for name, text in given.items():
             cells[self.column(name).number] = text
         return tuple(cells)
+
+    def publishes_row(self, cells: Cells) -> bool:
+        """Return whether the row filter of the publication passes a row."""
+        return self.where is None or self.where.matches(cells)
 
     def check_replica_identity(self, verb: str) -> None:
         """Check that rows may be updated or deleted under the publication (CheckCmdReplicaIdentity).

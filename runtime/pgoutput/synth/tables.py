@@ -111,21 +111,21 @@ class ScenarioTable:
         """Add a row to the key indexes, under its current key values."""
         if row.current is not None:
             for key in self.definition.unique_keys:
-                rows = self._key_index(key).setdefault(_key_values(row.current, key), [])
+                rows = self._key_index(key).setdefault(key_values(row.current, key), [])
                 if row not in rows:
                     rows.append(row)
 
     def find_rows(self, key: tuple[Column, ...], values: Cells) -> list[Row]:
         """Return the rows whose current or committed cells have the values `values` in the columns `key`."""
         rows = self._key_index(key).get(values, [])
-        rows[:] = [row for row in rows if any(_key_values(state, key) == values for state in _versions(row))]
+        rows[:] = [row for row in rows if any(key_values(state, key) == values for state in _versions(row))]
         return list(rows)
 
     def _key_index(self, key: tuple[Column, ...]) -> dict[Cells, list[Row]]:
         if key not in self._by_key:
             made = self._by_key[key] = {}
             for row in self.rows.values():
-                for values in {_key_values(state, key) for state in _versions(row)}:
+                for values in {key_values(state, key) for state in _versions(row)}:
                     made.setdefault(values, []).append(row)
         return self._by_key[key]
 
@@ -134,5 +134,6 @@ def _versions(row: Row) -> Iterator[Cells]:
     return (state for state in (row.current, row.committed) if state is not None)
 
 
-def _key_values(cells: Cells, key: tuple[Column, ...]) -> Cells:
+def key_values(cells: Cells, key: tuple[Column, ...]) -> Cells:
+    """Return the values of a row in the columns of a key."""
     return tuple(cell(cells, column) for column in key)

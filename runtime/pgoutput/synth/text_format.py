@@ -85,18 +85,6 @@ def _from_python(value: Any) -> str:
     raise ValueError(f"Python type {type(value).__name__} is not supported; pass text in PostgreSQL's format")
 
 
-def _datetime(value: datetime) -> str:
-    offset = value.utcoffset()
-    text = value.replace(tzinfo=None).isoformat(" ")
-    head, dot, fraction = text.partition(".")
-    text = f"{head}.{fraction.rstrip('0')}" if dot else text
-    if offset is None:
-        return text
-    minutes = int(offset.total_seconds()) // 60
-    hours, rest = divmod(abs(minutes), 60)
-    return f"{text}{'-' if minutes < 0 else '+'}{hours:02}" + (f":{rest:02}" if rest else "")
-
-
 _PYTHON_WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: str,
     bool: lambda value: "t" if value else "f",
@@ -104,7 +92,7 @@ _PYTHON_WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     float: format_float8,
     Decimal: lambda value: format(value, "f"),
     UUID: str,
-    datetime: _datetime,
+    datetime: lambda value: output_text(value, "timestamptz" if value.tzinfo else "timestamp", -1),
     date: date.isoformat,
     time: time.isoformat,
     bytes: lambda value: "\\x" + value.hex(),

@@ -36,7 +36,7 @@ class TransactionScope(ABC):
 
     def __init__(
         self,
-        manager: TransactionManager[Transaction],
+        manager: TransactionManager,
         parent: TransactionScope | None,
         origin: ReplicationOrigin | None,
     ) -> None:
@@ -47,7 +47,7 @@ class TransactionScope(ABC):
         self._open_savepoint: TransactionScope | None = None
         self._assigned_xid = 0
         self._children: list[int] = []
-        self._access: HeapAccess = HeapAccess(manager, self) if parent is None else parent._access
+        self._access: HeapAccess = HeapAccess(self) if parent is None else parent._access
         self._undo: list[Undo] = []
         self.ended: bool = False
 
@@ -165,7 +165,7 @@ class TransactionScope(ABC):
         if emptied:
             self._log(Invalidation, 200, oids=tuple(leaf.definition.oid for leaf in emptied))
         for leaf in leaves:
-            self._undo.append(self._access.truncate(leaf, self))
+            self._undo += self._access.truncate(leaf, self)
         options = cascade * TruncateOption.CASCADE | restart_identity * TruncateOption.RESTART_IDENTITY
         definitions = tuple(
             (one.definition, one.root and one.root.definition, bool(one.partitions)) for one in named
@@ -213,7 +213,7 @@ class TransactionScope(ABC):
             return
         retyped = [column for column in after.columns if column.name in (retype or ())]
         if retyped:
-            self._undo.append(self._access.rewrite_columns(table, retyped))
+            self._undo += self._access.rewrite_columns(table, retyped)
         table.definition = after
         self._undo.append(lambda: setattr(table, "definition", before))
         self._log(Invalidation, 300, oids=(after.oid,))
@@ -334,7 +334,7 @@ class Savepoint(TransactionScope):
         if self._assigned_xid:
             parent._children += [self._assigned_xid, *self._children]
         parent._undo += self._undo
-        for table in self._manager.tables_of(self._top):
+        for table in self._access.tables:
             if table.truncated_in is self:
                 table.truncated_in = parent
         self.ended = True
@@ -350,7 +350,7 @@ class Transaction(TransactionScope):
         """Commit the transaction (COMMIT)."""
         self._open()
         if self._assigned_xid:
-            self._manager.commit(self, self._log_end("commit"))
+            self._manager.commits.append(self._access.commit(self._log_end("commit")))
         self._close()
 
     def prepare(self, gid: str) -> None:
@@ -380,7 +380,7 @@ class Transaction(TransactionScope):
             kind, gid=prepare.gid, prepare_time=prepare.time, prepare_end_lsn=prepare.end_lsn
         )
         if kind == "commit_prepared":
-            self._manager.commit(self, record)
+            self._manager.commits.append(self._access.commit(record))
         else:
             self._undo_all()
         self._close()
@@ -390,7 +390,7 @@ class Transaction(TransactionScope):
 
     def _close(self) -> None:
         self.ended = True
-        self._manager.release(self)
+        self._access.release()
 
 
 def encode_content(prefix: str, content: bytes | str) -> bytes:

@@ -133,10 +133,6 @@ class WriteAheadLog:
         self._oid += 1
         return self._oid
 
-    def wait(self, seconds: float) -> None:
-        """Advance the clock of the scenario by a number of seconds."""
-        self.time += round(seconds * 1_000_000)
-
     def write(self, kind: type[_R], size: int, /, **fields: Any) -> _R:
         """Append a new record to the log, and return the record.
 

@@ -1,33 +1,19 @@
 """Programs: sequences of database operations as data, which can run in a scenario and on a real server.
 
-`pgoutput.testing.random_programs` generates programs. The random decisions come from a `Choices`: Hypothesis
-or a random number generator.
+`pgoutput.testing.random_programs` generates programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
 from pgoutput import synth
 from pgoutput.synth import Scenario, ScenarioTable, Transaction, TransactionScope
 
-T = TypeVar("T")
-
 Values: TypeAlias = dict[str, str | None]
 """Column values in text format, by column name; None is NULL."""
-
-
-class Choices(Protocol):
-    """A source of random decisions for the generation of programs."""
-
-    def pick(self, options: Sequence[T]) -> T:
-        """Return one of the options, chosen at random."""
-
-    def integer(self, least: int, most: int) -> int:
-        """Return a random integer from `least` to `most`, both included."""
 
 
 class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):

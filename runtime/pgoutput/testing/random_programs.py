@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.synth import Scenario, ScenarioTable
 from pgoutput.testing import programs
-from pgoutput.testing.programs import Choices, Program, ProgramRunner, Step, TableDefinition, Values
+from pgoutput.testing.programs import Program, ProgramRunner, Step, TableDefinition, Values
 
 SCHEMA: Final = "s"
 ENUM, DOMAIN = f"{SCHEMA}.mood", f"{SCHEMA}.posint"
@@ -62,17 +63,17 @@ _MAX_STEPS: Final = 60
 """Maximum number of random steps of a program, not counting the final steps that end open transactions."""
 
 
-def generate_program(choices: Choices, scenario: Scenario) -> Program:
+def generate_program(random: Random, scenario: Scenario) -> Program:
     """Generate a random program step by step, run each step in the scenario, and return the program.
 
-    Steps that the scenario rejects are left out. Smaller numbers and earlier options of `choices` give
+    Steps that the scenario rejects are left out. Smaller numbers and earlier options of `random` give
     simpler programs, so that Hypothesis shrinks to simple programs.
 
     Args:
-        choices: Source of the random decisions.
+        random: Source of the random decisions.
         scenario: An empty scenario.
     """
-    tables = tuple(_tables(choices))
+    tables = tuple(_tables(random))
     program = Program((ENUM,), {DOMAIN: "int4"}, tables, ())
     runner = ProgramRunner(scenario, program)
     steps: list[Step] = []
@@ -85,77 +86,77 @@ def generate_program(choices: Choices, scenario: Scenario) -> Program:
         steps.append(step)
 
     for number in range(_MAX_STEPS):
-        if number and choices.integer(0, _MAX_STEPS) == 0:
+        if number and random.randint(0, _MAX_STEPS) == 0:
             break
-        run(_step(choices, runner, number))
+        run(_step(random, runner, number))
     for connection in tuple(runner.open):
         while len(runner.open[connection]) > 1:
             run(programs.EndSavepoint(connection, True))
-        run(programs.End(connection, choices.integer(0, 3) < 3))
+        run(programs.End(connection, random.randint(0, 3) < 3))
     for gid, connection in tuple(runner.prepared.items()):
-        run(programs.EndPrepared(connection, gid, choices.integer(0, 3) < 3))
+        run(programs.EndPrepared(connection, gid, random.randint(0, 3) < 3))
     return msgspec.structs.replace(program, steps=tuple(steps))
 
 
-def _tables(choices: Choices) -> Iterator[TableDefinition]:
+def _tables(random: Random) -> Iterator[TableDefinition]:
     for number in range(_MAX_TABLES):
-        if number and choices.integer(0, _MAX_TABLES) == 0:
+        if number and random.randint(0, _MAX_TABLES) == 0:
             return
         name = f"{SCHEMA}.t{number}"
-        yield choices.pick(_TABLE_KINDS)(choices, name)
+        yield random.choice(_TABLE_KINDS)(random, name)
 
 
-def _columns(choices: Choices) -> dict[str, str]:
+def _columns(random: Random) -> dict[str, str]:
     columns: dict[str, str] = {}
-    while len(columns) < _MAX_COLUMNS and choices.integer(0, _MAX_COLUMNS):
-        columns[f"c{len(columns)}"] = choices.pick(tuple(_VALUES))
+    while len(columns) < _MAX_COLUMNS and random.randint(0, _MAX_COLUMNS):
+        columns[f"c{len(columns)}"] = random.choice(tuple(_VALUES))
     return columns
 
 
-def _keyed(choices: Choices, name: str) -> TableDefinition:
-    key = {"id": choices.pick(_KEYS)}
-    if choices.integer(0, 3) == 3:
+def _keyed(random: Random, name: str) -> TableDefinition:
+    key = {"id": random.choice(_KEYS)}
+    if random.randint(0, 3) == 3:
         key["part"] = "int2 key"
-    columns = key | _columns(choices) if choices.integer(0, 3) < 3 else _columns(choices) | key
-    identity = choices.pick(("default", "default", "full", "nothing"))
+    columns = key | _columns(random) if random.randint(0, 3) < 3 else _columns(random) | key
+    identity = random.choice(("default", "default", "full", "nothing"))
     return TableDefinition(name=name, columns=columns, replica_identity=identity)
 
 
-def _keyless(choices: Choices, name: str) -> TableDefinition:
-    columns = {"id": "int4"} | _columns(choices)
+def _keyless(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int4"} | _columns(random)
     return TableDefinition(
-        name=name, columns=columns, replica_identity=choices.pick(("full", "full", "default"))
+        name=name, columns=columns, replica_identity=random.choice(("full", "full", "default"))
     )
 
 
-def _indexed(choices: Choices, name: str) -> TableDefinition:
-    columns = {"id": "int8 key", "u": "text", "v": "int4"} | _columns(choices)
-    return TableDefinition(name=name, columns=columns, replica_identity=choices.pick((("u",), ("u", "v"))))
+def _indexed(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int8 key", "u": "text", "v": "int4"} | _columns(random)
+    return TableDefinition(name=name, columns=columns, replica_identity=random.choice((("u",), ("u", "v"))))
 
 
-def _filtered(choices: Choices, name: str) -> TableDefinition:
-    columns = {"id": "int4 key"} | _columns(choices)
-    where = ("id", choices.pick(("=", "<>", "<", "<=", ">", ">=")), choices.pick(("0", "1", "42")))
+def _filtered(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int4 key"} | _columns(random)
+    where = ("id", random.choice(("=", "<>", "<", "<=", ">", ">=")), random.choice(("0", "1", "42")))
     return TableDefinition(
-        name=name, columns=columns, where=where, replica_identity=choices.pick(("default", "full"))
+        name=name, columns=columns, where=where, replica_identity=random.choice(("default", "full"))
     )
 
 
-def _with_column_list(choices: Choices, name: str) -> TableDefinition:
-    columns = {"id": "int4 key", "hidden": "text"} | _columns(choices)
+def _with_column_list(random: Random, name: str) -> TableDefinition:
+    columns = {"id": "int4 key", "hidden": "text"} | _columns(random)
     return TableDefinition(name=name, columns=columns, column_list=tuple(c for c in columns if c != "hidden"))
 
 
-def _unpublished(choices: Choices, name: str) -> TableDefinition:
-    return TableDefinition(name=name, columns={"id": "int4 key"} | _columns(choices), published=False)
+def _unpublished(random: Random, name: str) -> TableDefinition:
+    return TableDefinition(name=name, columns={"id": "int4 key"} | _columns(random), published=False)
 
 
-def _partitioned(choices: Choices, name: str) -> TableDefinition:
+def _partitioned(random: Random, name: str) -> TableDefinition:
     local = name.partition(".")[2]
     return TableDefinition(
         name=name,
-        columns={"id": "int4 key", "region": "text key"} | _columns(choices),
-        replica_identity=choices.pick(("default", "full")),
+        columns={"id": "int4 key", "region": "text key"} | _columns(random),
+        replica_identity=random.choice(("default", "full")),
         partition_by="region",
         partitions={f"{local}_eu": ("eu",), f"{local}_us": ("us", "ca")},
     )
@@ -174,95 +175,90 @@ _TABLE_KINDS: Final = (
 )
 
 
-def _step(choices: Choices, runner: ProgramRunner, number: int) -> Step:
-    connection = choices.pick(_CONNECTIONS)
+def _step(random: Random, runner: ProgramRunner, number: int) -> Step:
+    connection = random.choice(_CONNECTIONS)
     if connection not in runner.open:
         idle = [gid for gid, connection in runner.prepared.items() if connection not in runner.open]
-        if idle and choices.integer(0, 1):
-            gid = choices.pick(idle)
-            return programs.EndPrepared(runner.prepared[gid], gid, choices.integer(0, 2) < 2)
-        if choices.integer(0, 9) == 9:
+        if idle and random.randint(0, 1):
+            gid = random.choice(idle)
+            return programs.EndPrepared(runner.prepared[gid], gid, random.randint(0, 2) < 2)
+        if random.randint(0, 9) == 9:
             return programs.Emit(connection, False, "outside", "now")
-        if choices.integer(0, 5) == 5:
-            return programs.Begin(connection, f"node_{connection}", choices.integer(1, 1 << 40))
+        if random.randint(0, 5) == 5:
+            return programs.Begin(connection, f"node_{connection}", random.randint(1, 1 << 40))
         return programs.Begin(connection)
-    return choices.pick(_TRANSACTION_STEPS)(choices, runner, connection, number)
+    return random.choice(_TRANSACTION_STEPS)(random, runner, connection, number)
 
 
-def _insert(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
-    name, table = _table(choices, runner)
+def _insert(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(random, runner)
     values: Values = {}
     for column in table.definition.columns:
-        values[column.name] = _value(
-            choices, runner, name, column.name, column.primary or column.name in "uv"
-        )
+        values[column.name] = _value(random, runner, name, column.name, column.primary or column.name in "uv")
     return programs.Insert(connection, name, values)
 
 
-def _update(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
-    name, table = _table(choices, runner)
-    where = _where(choices, runner, connection, table)
-    columns = [column for column in table.definition.columns if choices.integer(0, 2) == 2]
-    values = {c.name: _value(choices, runner, name, c.name, c.primary or c.name in "uv") for c in columns}
+def _update(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(random, runner)
+    where = _where(random, runner, connection, table)
+    columns = [column for column in table.definition.columns if random.randint(0, 2) == 2]
+    values = {c.name: _value(random, runner, name, c.name, c.primary or c.name in "uv") for c in columns}
     if not values:
         column = table.definition.columns[-1]
-        values = {column.name: _value(choices, runner, name, column.name, column.primary)}
+        values = {column.name: _value(random, runner, name, column.name, column.primary)}
     return programs.Update(connection, name, where, values)
 
 
-def _delete(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
-    name, table = _table(choices, runner)
-    return programs.Delete(connection, name, _where(choices, runner, connection, table))
+def _delete(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(random, runner)
+    return programs.Delete(connection, name, _where(random, runner, connection, table))
 
 
-def _truncate(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
-    names = {_table(choices, runner)[0] for _ in range(choices.integer(1, 2))}
+def _truncate(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
+    names = {_table(random, runner)[0] for _ in range(random.randint(1, 2))}
     return programs.Truncate(
-        connection, tuple(sorted(names)), bool(choices.integer(0, 1)), bool(choices.integer(0, 1))
+        connection, tuple(sorted(names)), bool(random.randint(0, 1)), bool(random.randint(0, 1))
     )
 
 
-def _alter(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
-    name, table = _table(choices, runner)
+def _alter(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
+    name, table = _table(random, runner)
     plain = [c.name for c in table.definition.columns if not c.primary and c.name not in ("id", "u", "v")]
-    changes: dict[str, Any] = {"add": {f"n{number}": choices.pick(tuple(_VALUES))}}
+    is_full = table.definition.replica_identity == ReplicaIdentity.FULL
+    changes: dict[str, Any] = {"add": {f"n{number}": random.choice(tuple(_VALUES))}}
     if plain:
-        column = choices.pick(plain)
+        column = random.choice(plain)
         retyped = _WIDER_TYPES.get(runner.declared(name, column))
-        changes = choices.pick(
+        changes = random.choice(
             (
                 changes,
                 {"drop": [column]},
                 {"rename": {column: f"r{number}"}},
                 {"retype": {column: retyped}} if retyped else changes,
-                {"replica_identity": "default" if _is_full(table) else "full"},
+                {"replica_identity": "default" if is_full else "full"},
                 {"name": f"t{number}x"},
             )
         )
     return programs.Alter(connection, name, changes)
 
 
-def _is_full(table: ScenarioTable) -> bool:
-    return table.definition.replica_identity == ReplicaIdentity.FULL
+def _emit(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
+    return programs.Emit(connection, random.randint(0, 3) < 3, random.choice(("", "prefix é")), "content")
 
 
-def _emit(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
-    return programs.Emit(connection, choices.integer(0, 3) < 3, choices.pick(("", "prefix é")), "content")
-
-
-def _savepoint(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+def _savepoint(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
     return programs.Savepoint(connection)
 
 
-def _end(choices: Choices, runner: ProgramRunner, connection: int, number: int) -> Step:
+def _end(random: Random, runner: ProgramRunner, connection: int, number: int) -> Step:
     if len(runner.open[connection]) > 1:
-        return programs.EndSavepoint(connection, choices.integer(0, 1) == 0)
-    if choices.integer(0, 3) == 3:
+        return programs.EndSavepoint(connection, random.randint(0, 1) == 0)
+    if random.randint(0, 3) == 3:
         return programs.Prepare(connection, f"gid {number}")
-    return programs.End(connection, choices.integer(0, 3) < 3)
+    return programs.End(connection, random.randint(0, 3) < 3)
 
 
-_TRANSACTION_STEPS: Final[tuple[Callable[[Choices, ProgramRunner, int, int], Step], ...]] = (
+_TRANSACTION_STEPS: Final[tuple[Callable[[Random, ProgramRunner, int, int], Step], ...]] = (
     *(_insert,) * 8,
     *(_update,) * 6,
     *(_delete,) * 3,
@@ -278,11 +274,11 @@ _TRANSACTION_STEPS: Final[tuple[Callable[[Choices, ProgramRunner, int, int], Ste
 often."""
 
 
-def _table(choices: Choices, runner: ProgramRunner) -> tuple[str, ScenarioTable]:
-    return choices.pick(tuple(runner.tables.items()))
+def _table(random: Random, runner: ProgramRunner) -> tuple[str, ScenarioTable]:
+    return random.choice(tuple(runner.tables.items()))
 
 
-def _where(choices: Choices, runner: ProgramRunner, connection: int, table: ScenarioTable) -> Values:
+def _where(random: Random, runner: ProgramRunner, connection: int, table: ScenarioTable) -> Values:
     """Return the key values of a random row of a table, by column name; empty if no row is visible."""
     leaves = list(table.leaves())
     work = runner.open[connection][0]
@@ -294,20 +290,20 @@ def _where(choices: Choices, runner: ProgramRunner, connection: int, table: Scen
     ]
     if not visible:
         return {}
-    leaf, cells = choices.pick(visible)
+    leaf, cells = random.choice(visible)
     names = {column.name for key in leaf.definition.unique_keys[:1] for column in key} or {"id"}
     return {c.name: cells[c.number] for c in leaf.definition.columns if c.name in names}
 
 
-def _value(choices: Choices, runner: ProgramRunner, table: str, column: str, not_null: bool) -> str | None:
+def _value(random: Random, runner: ProgramRunner, table: str, column: str, not_null: bool) -> str | None:
     declared = runner.declared(table, column)
     if column == "region":
-        return choices.pick(("eu", "us", "ca"))
+        return random.choice(("eu", "us", "ca"))
     if not_null:
-        if declared == "text" and choices.integer(0, 4) == 4:
-            return choices.pick(_LONG_KEYS)
-        return choices.pick(_KEY_VALUES[declared])
-    return choices.pick((None, *_VALUES[declared]))
+        if declared == "text" and random.randint(0, 4) == 4:
+            return random.choice(_LONG_KEYS)
+        return random.choice(_KEY_VALUES[declared])
+    return random.choice((None, *_VALUES[declared]))
 
 
 _KEY_VALUES: Final = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Final, TypeVar, Unpack
+from random import Random
+from typing import Any, Final, Unpack
 
 import msgspec
 from hypothesis import note
@@ -16,8 +17,6 @@ from pgoutput.testing.options import ScenarioOptions
 from pgoutput.testing.python_source import format_program
 from pgoutput.testing.random_programs import generate_program
 from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
-
-T = TypeVar("T")
 
 _STREAM_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "proto_version": tuple(version for version in CODECS if version <= LATEST_RELEASED),
@@ -93,19 +92,17 @@ def broken_streams(**options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Corr
     return valid.flatmap(corruptions)
 
 
-class _HypothesisChoices:
-    """A `Choices` whose random decisions are drawn from Hypothesis."""
+class _DrawnRandom(Random):
+    """A random number generator that draws from Hypothesis. `st.randoms` would shrink worse."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
 
-    def pick(self, options: Sequence[T]) -> T:
-        """Return one of the options, chosen by Hypothesis."""
-        return self._draw(st.sampled_from(options))
+    def choice(self, seq: Any) -> Any:
+        return self._draw(st.sampled_from(seq))
 
-    def integer(self, least: int, most: int) -> int:
-        """Return an integer chosen by Hypothesis, from `least` to `most`, both included."""
-        return self._draw(st.integers(least, most))
+    def randint(self, a: int, b: int) -> int:
+        return self._draw(st.integers(a, b))
 
 
 @st.composite
@@ -114,7 +111,7 @@ def _scenarios(
 ) -> Scenario:
     options = msgspec.structs.asdict(draw(stream)) | draw(database)
     scenario = Scenario(**options)
-    program = generate_program(_HypothesisChoices(draw), scenario)
+    program = generate_program(_DrawnRandom(draw), scenario)
     note(format_program(program, options))
     return scenario
 

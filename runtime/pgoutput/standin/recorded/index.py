@@ -147,7 +147,7 @@ class _Indexer:
                 self._add_end(ROLES[type(message)], end, transaction)
             case "emitted" if end.lsn is not None:
                 self._extend_start(end.lsn)
-                self._extend_end(end.lsn)
+                self._ended_lsn = max(self._ended_lsn, end.lsn)
             case "described" if isinstance(message, messages.Relation):
                 self.index.relations[message.oid] = message
 
@@ -162,7 +162,7 @@ class _Indexer:
         if end_lsn is not None:
             if role not in CLOSERS:
                 self._extend_start(lsn)
-            self._extend_end(end_lsn)
+            self._ended_lsn = max(self._ended_lsn, end_lsn)
 
     def start_session(self) -> None:
         """Start a new session: mark open transactions as abandoned, because the session sends them again."""
@@ -183,9 +183,6 @@ class _Indexer:
 
     def _extend_start(self, lsn: int) -> None:
         self.index.start_lsn = min(self.index.start_lsn, lsn)
-
-    def _extend_end(self, lsn: int) -> None:
-        self._ended_lsn = max(self._ended_lsn, lsn)
 
 
 _COMMITS: Final = {kind.__name__ for kind in classes("commit")}

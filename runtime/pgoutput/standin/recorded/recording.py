@@ -127,10 +127,8 @@ def _plugin_options(
 
 
 def _publication_names(options: dict[str, str]) -> tuple[str, ...]:
-    if "publication_names" not in options:
-        return ()
     try:
-        return parse_identifier_list(str(options["publication_names"]))
+        return parse_identifier_list(str(options.get("publication_names", "")))
     except ServerError:
         return ()
 

@@ -1,39 +1,42 @@
-"""Execute the commands of the streaming replication protocol (walsender.c)."""
+"""Parse and execute the commands of the streaming replication protocol (repl_gram.y, walsender.c)."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from pgoutput.errors import PgoutputError
 from pgoutput.standin import protocol
 from pgoutput.standin.backend import Backend, ReplicationProgress
 from pgoutput.standin.protocol import EncodedValue, Field, ServerError
-from pgoutput.standin.replication.commands import (
-    AlterSlot,
-    Command,
-    CreateSlot,
-    DropSlot,
-    IdentifySystem,
-    ReadSlot,
-    StartReplication,
-    parse_command,
-)
 from pgoutput.standin.replication.plugin_options import parse_boolean, parse_plugin_options
+from pgoutput.standin.replication.scanner import OptionList, Scanner
 from pgoutput.standin.replication.source_reader import SourceReader
 from pgoutput.standin.replication.walsender import WalSender, source_failed
 from pgoutput.standin.server_state import ServerState
 from pgoutput.standin.settings import version_number
+from pgoutput.standin.slots import Slot
 from pgoutput.standin.source import PluginOptions
 from pgoutput.standin.values import INT8
-from pgoutput.wire import format_lsn
+from pgoutput.wire import format_lsn, parse_lsn
 
 _IDENTIFY_FIELDS: Final = (Field("systemid"), Field("timeline", INT8), Field("xlogpos"), Field("dbname"))
-_CREATE_FIELDS: Final = (
-    *(Field("slot_name"), Field("consistent_point"), Field("snapshot_name"), Field("output_plugin")),
-)
+_CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snapshot_name", "output_plugin")))
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))
 _ALTERABLE_FLAGS: Final = ("failover", "two_phase")
+_UNSUPPORTED: Final = ("BASE_BACKUP", "TIMELINE_HISTORY", "UPLOAD_MANIFEST")
+_NAME_KINDS: Final = ("word", "quoted")
+_VALUE_KINDS: Final = ("string", "word", "number")
+_LEGACY_OPTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
+    "EXPORT_SNAPSHOT": ("snapshot", "export"),
+    "NOEXPORT_SNAPSHOT": ("snapshot", "nothing"),
+    "USE_SNAPSHOT": ("snapshot", "use"),
+    "RESERVE_WAL": ("reserve_wal", None),
+    "TWO_PHASE": ("two_phase", None),
+}
+"""Pairs of option name and value in the current syntax, by the option's keyword before PostgreSQL 15."""
 
 
 class ReplicationExecutor:
@@ -62,55 +65,68 @@ class ReplicationExecutor:
         self._is_logical = is_logical
         self._reader = reader
         self._writer = writer
+        # SHOW is missing because it is executed as SQL.
+        self._commands: Mapping[str, Callable[[Scanner], Awaitable[bytes]]] = {
+            "IDENTIFY_SYSTEM": self._identify_system,
+            "READ_REPLICATION_SLOT": self._read_slot,
+            "CREATE_REPLICATION_SLOT": self._create_slot,
+            "DROP_REPLICATION_SLOT": self._drop_slot,
+            "ALTER_REPLICATION_SLOT": self._alter_slot,
+            "START_REPLICATION": self._start_replication,
+        }
 
     async def execute(self, text: str) -> bytes | None:
         """Execute a command and return the encoded response, or None if the text is an SQL statement.
 
         Raises:
-            ServerError: The command failed.
+            ServerError: The command has a syntax error, is not supported, or failed.
             Terminated: The connection must be closed without an error message.
             OSError: The connection is lost.
             IncompleteReadError: The connection ended inside a message.
         """
-        command = parse_command(text)
-        if command is None:
+        first = re.match(r"\s*([A-Za-z_]+)", text)
+        keyword = first[1].upper() if first else ""
+        if keyword in _UNSUPPORTED:
+            raise ServerError(
+                "0A000", f"a stand-in server has no {keyword}, which is not for logical replication"
+            )
+        if keyword not in self._commands:
             return None
+        scanner = Scanner(text)
+        scanner.accept_keyword(keyword)
+        return await self._commands[keyword](scanner)
+
+    def _end_command(self, scanner: Scanner) -> None:
+        """Check that the command ends here, and that the connection can execute commands."""
+        scanner.expect_end()
         self._backend.check_transaction()
-        if isinstance(command, StartReplication):
-            return await self._start_replication(command)
-        return await self._execute(command)
 
-    async def _execute(self, command: Command) -> bytes:
-        match command:
-            case IdentifySystem():
-                source = self._server.source
-                database = self._backend.database if self._is_logical else None
-                row = (source.system_identifier, "1", format_lsn(source.end_lsn), database)
-                return _encode_result("IDENTIFY_SYSTEM", _IDENTIFY_FIELDS, row)
-            case CreateSlot():
-                return _encode_result("CREATE_REPLICATION_SLOT", _CREATE_FIELDS, self._create(command))
-            case ReadSlot():
-                return _encode_result("READ_REPLICATION_SLOT", _READ_FIELDS, self._read(command))
-            case DropSlot():
-                if command.wait:
-                    await self._server.slots.drop_when_idle(command.slot)
-                else:
-                    self._server.slots.drop(command.slot)
-                return protocol.command_complete("DROP_REPLICATION_SLOT")
-            case _:
-                assert isinstance(command, AlterSlot)
-                self._alter(command)
-                return protocol.command_complete("ALTER_REPLICATION_SLOT")
+    async def _identify_system(self, scanner: Scanner) -> bytes:
+        self._end_command(scanner)
+        source = self._server.source
+        database = self._backend.database if self._is_logical else None
+        row = (source.system_identifier, "1", format_lsn(source.end_lsn), database)
+        return _encode_result("IDENTIFY_SYSTEM", _IDENTIFY_FIELDS, row)
 
-    def _create(self, command: CreateSlot) -> tuple[str | None, ...]:
-        if command.plugin is None:
+    async def _create_slot(self, scanner: Scanner) -> bytes:
+        name = scanner.expect(*_NAME_KINDS)
+        temporary = scanner.accept_keyword("TEMPORARY") is not None
+        kind = scanner.accept_keyword("LOGICAL", "PHYSICAL")
+        if kind is None:
+            raise scanner.syntax_error()
+        plugin = scanner.expect(*_NAME_KINDS) if kind == "LOGICAL" else None
+        given = scanner.option_list(*_VALUE_KINDS)
+        while word := scanner.accept_keyword(*_LEGACY_OPTIONS):
+            given.append(_LEGACY_OPTIONS[word])
+        self._end_command(scanner)
+        if plugin is None:
             text = "a stand-in server has logical slots only"
             raise ServerError("0A000", text, "Create the slot LOGICAL pgoutput.")
         self._check_database()
-        options = dict(command.options)
-        if len(options) < len(command.options):
+        options = dict(given)
+        if len(options) < len(given):
             raise ServerError("42601", "conflicting or redundant options")
-        flags = {name: parse_boolean(name, options.pop(name)) for name in _ALTERABLE_FLAGS if name in options}
+        flags = {flag: parse_boolean(flag, options.pop(flag)) for flag in _ALTERABLE_FLAGS if flag in options}
         snapshot = options.pop("snapshot", "nothing")
         if options:
             raise ServerError("XX000", f"unrecognized option: {next(iter(options))}")
@@ -123,63 +139,89 @@ class ReplicationExecutor:
                 f"a stand-in server has no tables, and so no snapshot to {snapshot}",
                 "Create the slot with SNAPSHOT 'nothing', and begin with the stream.",
             )
-        slot = self._server.create_slot(
-            self._backend, command.slot, command.plugin, temporary=command.temporary, **flags
-        )
-        return slot.name, format_lsn(slot.confirmed_flush_lsn), None, command.plugin
+        slot = self._server.create_slot(self._backend, name, plugin, temporary=temporary, **flags)
+        row = (slot.name, format_lsn(slot.confirmed_flush_lsn), None, plugin)
+        return _encode_result("CREATE_REPLICATION_SLOT", _CREATE_FIELDS, row)
 
-    def _read(self, command: ReadSlot) -> tuple[str | None, ...]:
-        if any(slot.name == command.slot for slot in self._server.slots):
+    async def _read_slot(self, scanner: Scanner) -> bytes:
+        name = scanner.expect(*_NAME_KINDS)
+        self._end_command(scanner)
+        if any(slot.name == name for slot in self._server.slots):
             raise ServerError("0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot")
-        return None, None, None
+        return _encode_result("READ_REPLICATION_SLOT", _READ_FIELDS, (None, None, None))
 
-    def _alter(self, command: AlterSlot) -> None:
-        slot = self._server.slots.acquire(command.slot, self._backend.pid, self._backend.database)
+    async def _drop_slot(self, scanner: Scanner) -> bytes:
+        name, waits = scanner.expect(*_NAME_KINDS), scanner.accept_keyword("WAIT") is not None
+        self._end_command(scanner)
+        if waits:
+            await self._server.slots.drop_when_idle(name)
+        else:
+            self._server.slots.drop(name)
+        return protocol.command_complete("DROP_REPLICATION_SLOT")
+
+    async def _alter_slot(self, scanner: Scanner) -> bytes:
+        name, options = scanner.expect(*_NAME_KINDS), scanner.option_list(*_VALUE_KINDS)
+        self._end_command(scanner)
+        slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
         slot.active_pid = None
-        for name, value in command.options:
-            if name not in _ALTERABLE_FLAGS:
-                raise ServerError("XX000", f"unrecognized option: {name}")
-            setattr(slot, name, parse_boolean(name, value))
+        for flag, value in options:
+            if flag not in _ALTERABLE_FLAGS:
+                raise ServerError("XX000", f"unrecognized option: {flag}")
+            setattr(slot, flag, parse_boolean(flag, value))
+        return protocol.command_complete("ALTER_REPLICATION_SLOT")
 
-    async def _start_replication(self, command: StartReplication) -> bytes:
-        server, backend = self._server, self._backend
-        if not command.logical or command.slot is None:
+    async def _start_replication(self, scanner: Scanner) -> bytes:
+        name = scanner.expect(*_NAME_KINDS) if scanner.accept_keyword("SLOT") else None
+        logical = scanner.accept_keyword("LOGICAL") is not None
+        if not logical:
+            scanner.accept_keyword("PHYSICAL")
+        lsn = parse_lsn(scanner.expect("lsn"))
+        if not logical and scanner.accept_keyword("TIMELINE"):
+            scanner.expect("number")
+        given = scanner.option_list("string") if logical else []
+        self._end_command(scanner)
+        if not logical or name is None:
             raise ServerError("0A000", "a stand-in server streams from logical slots only")
         self._check_database()
-        slot = server.slots.acquire(command.slot, backend.pid, backend.database)
+        slot = self._server.slots.acquire(name, self._backend.pid, self._backend.database)
         try:
-            server.check_plugin("pgoutput")
-            major_version = version_number(server.source.server_version) // 10_000
-            options = parse_plugin_options(command.options, major_version, slot.two_phase)
-            self._check_publications(options)
-            slot.two_phase = options.two_phase
-            after_lsn = max(slot.confirmed_flush_lsn, command.lsn)
-            try:
-                envelopes = server.source.start(options, after_lsn)
-            except PgoutputError as error:
-                raise ServerError("0A000", str(error)) from None
-            except Exception as error:  # a source is user code and may raise any exception
-                raise source_failed(error) from None
-            source_reader = SourceReader(
-                envelopes, server.faults, slot.progress, after_lsn, options.proto_version
-            )
-            backend.replication = ReplicationProgress(slot, after_lsn, after_lsn)
-            walsender = WalSender(
-                backend.replication,
-                source_reader,
-                server.sender_timeout,
-                not server.faults.stall_keepalive,
-                self._reader,
-                self._writer,
-            )
-            self._writer.write(protocol.copy_both_response())
-            await walsender.run()
+            await self._stream(slot, given, lsn)
         finally:
-            backend.replication = None
-            await server.slots.release(slot)
+            self._backend.replication = None
+            await self._server.slots.release(slot)
         # A server sends two CommandComplete messages: libpqrcv_endstreaming waits for both.
         ends = map(protocol.command_complete, ("COPY 0", "START_REPLICATION"))
         return protocol.encode_message(b"c") + b"".join(ends)
+
+    async def _stream(self, slot: Slot, given: OptionList, lsn: int) -> None:
+        """Stream from a slot until the client ends the stream."""
+        server, backend = self._server, self._backend
+        server.check_plugin("pgoutput")
+        major_version = version_number(server.source.server_version) // 10_000
+        options = parse_plugin_options(given, major_version, slot.two_phase)
+        self._check_publications(options)
+        slot.two_phase = options.two_phase
+        after_lsn = max(slot.confirmed_flush_lsn, lsn)
+        try:
+            envelopes = server.source.start(options, after_lsn)
+        except PgoutputError as error:
+            raise ServerError("0A000", str(error)) from None
+        except Exception as error:  # a source is user code and may raise any exception
+            raise source_failed(error) from None
+        source_reader = SourceReader(
+            envelopes, server.faults, slot.progress, after_lsn, options.proto_version
+        )
+        backend.replication = ReplicationProgress(slot, after_lsn, after_lsn)
+        walsender = WalSender(
+            backend.replication,
+            source_reader,
+            server.sender_timeout,
+            not server.faults.stall_keepalive,
+            self._reader,
+            self._writer,
+        )
+        self._writer.write(protocol.copy_both_response())
+        await walsender.run()
 
     def _check_publications(self, options: PluginOptions) -> None:
         publications = self._server.source.publications

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from pgoutput.standin.protocol import Field, ServerError
-from pgoutput.standin.sql.catalogs import CATALOGS, COLUMN_TYPES, CatalogContext, json_object_of_row
+from pgoutput.standin.sql.catalogs import CATALOGS, COLUMN_TYPES, CatalogContext
 from pgoutput.standin.sql.functions import FunctionTable
 from pgoutput.standin.sql.sqlite_dialect import to_sqlite
 from pgoutput.standin.values import BOOL, INT4, JSONB, NAME, PG_LSN, TEXT, Result, SqlValue, infer_type_oid
@@ -58,7 +58,7 @@ def execute_select(
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
             deadline = time.monotonic() + _MAX_SECONDS
             database.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
-            cursor = database.execute(to_sqlite(sql, json_object_of_row), parameters)
+            cursor = database.execute(to_sqlite(sql), parameters)
             rows = _fetch(cursor)
         except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
             raise failures[0] if failures else _not_supported(str(error)) from None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
+
+from pgoutput.standin.sql.catalogs import json_object_of_row
 
 _TOKEN: Final = re.compile(
     r"""(?P<string> [eE]?'(?:[^']|'')*' )
@@ -46,9 +48,7 @@ _JSON_FUNCTIONS: Final = {"json_object_agg": "json_group_object", "json_build_ar
 """Names of JSON functions in SQLite, by their names in PostgreSQL."""
 
 
-def to_sqlite(
-    sql: str, json_object_of_row: Callable[[str, str, frozenset[str]], str], *, is_nested: bool = False
-) -> str:
+def to_sqlite(sql: str, *, is_nested: bool = False) -> str:
     """Return a statement in SQLite's dialect.
 
     Casts and the schema pg_catalog are removed. A call of pg_create_logical_replication_slot in FROM becomes
@@ -56,8 +56,6 @@ def to_sqlite(
 
     Args:
         sql: One statement in PostgreSQL's dialect.
-        json_object_of_row: Returns the expression for to_jsonb(alias), called with the statement, the alias
-            and the names of excluded columns.
         is_nested: Whether `sql` is the argument list of a function call in FROM. Functions inside an argument
             list do not become sub-selects.
     """
@@ -84,7 +82,7 @@ def to_sqlite(
             parts.append(f"{text}()")
         elif kind == "function" and not is_nested:
             end = _end_of_parentheses(sql, position)
-            arguments = to_sqlite(sql[position:end], json_object_of_row, is_nested=True)
+            arguments = to_sqlite(sql[position:end], is_nested=True)
             columns = f"created_slot_name{arguments} AS slot_name, created_slot_lsn{arguments} AS lsn"
             parts.append(f"FROM (SELECT {columns})")
             position = end

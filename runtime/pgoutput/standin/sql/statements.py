@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
+
 from pgoutput.standin.backend import Backend, TransactionStatus
 from pgoutput.standin.protocol import Field, ServerError
 from pgoutput.standin.server_state import ServerState
@@ -16,21 +18,13 @@ from pgoutput.standin.sql.sqlite_dialect import string_literals
 from pgoutput.standin.values import Result, SqlValue
 
 
-class StatementExecutor:
-    """Executes the SQL statements of one connection.
+class StatementExecutor(msgspec.Struct, frozen=True, eq=False):
+    """Executes the SQL statements of one connection."""
 
-    Attributes:
-        server: State of the server.
-        backend: State of the connection.
-
-    Args:
-        server: State of the server.
-        backend: State of the connection.
-    """
-
-    def __init__(self, server: ServerState, backend: Backend) -> None:
-        self.server = server
-        self.backend = backend
+    server: ServerState
+    """State of the server."""
+    backend: Backend
+    """State of the connection."""
 
     def execute(self, sql: str, parameters: Sequence[SqlValue] = ()) -> Result:
         """Execute an SQL statement and return its result.

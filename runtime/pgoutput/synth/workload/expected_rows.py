@@ -73,15 +73,14 @@ class _TableFile:
     """Parquet file with the expected rows of one table."""
 
     def __init__(self, folder: Path, table: WorkloadTable, pool: RowPool) -> None:
-        key, *others = table.schema
-        drawn = [pa.field(field.name, pa.dictionary(pa.int32(), field.type)) for field in others]
-        self._schema = pa.schema([key, *drawn])
+        key, *drawn = [column.name for column in table.relation.columns]
+        dictionary = pa.dictionary(pa.int32(), pa.string())
+        self._schema = pa.schema([(key, pa.string()), *((name, dictionary) for name in drawn)])
         self._values = [values.dictionary_encode() for values in pool.columns]
         self._keys: list[IntArray] = []
         self._pool_indices: list[IntArray] = []
         path = folder / f"{table.relation.namespace}.{table.relation.name}.parquet"
-        names = [field.name for field in drawn]
-        self._writer = pq.ParquetWriter(path, self._schema, use_dictionary=names, **_WRITER_OPTIONS)
+        self._writer = pq.ParquetWriter(path, self._schema, use_dictionary=drawn, **_WRITER_OPTIONS)
 
     def add(self, remaining_rows: RemainingRows) -> None:
         """Buffer rows of the table, and write a row group if at least `_ROW_GROUP_ROWS` rows are buffered."""

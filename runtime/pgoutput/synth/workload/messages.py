@@ -22,7 +22,7 @@ from pgoutput.columns import (
 from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.plan import IntArray, Random, WalClock, Window, place_messages, wal_clock
-from pgoutput.synth.workload.row_choice import DELETE, UPDATE, ChosenRows, choose_rows
+from pgoutput.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
 from pgoutput.synth.workload.stream_blocks import PlacedMessage, PlannedChanges, StreamBlockBuilder
 from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
 
@@ -154,7 +154,7 @@ class _TableChanges(msgspec.Struct, frozen=True):
         classes = _change_classes(kinds, self.changes.xids[order] != 0)
         by_class = np.argsort(classes, kind="stable")
         counts = np.bincount(classes, minlength=_CHANGE_CLASSES)
-        inserts = np.flatnonzero((kinds != UPDATE) & (kinds != DELETE))
+        inserts = np.flatnonzero(kinds == INSERT)
         row_numbers = self.rows.rows[self.span]
         first_row = int(row_numbers[inserts[0]]) if len(inserts) else 0
         keys = row_numbers[by_class] - first_row + (self.window.position + 1)
@@ -164,10 +164,13 @@ class _TableChanges(msgspec.Struct, frozen=True):
         other_cells = self.pool.cells.take(pa.array(pool_indices))
         change_indices = order[by_class]
         encoded = list(self._encode(counts, texts, other_cells, self.changes.xids[change_indices]))
-        last_row = first_row + len(inserts)
-        remaining_rows = self._remaining(
-            keys, pool_indices, by_class, np.arange(first_row, last_row), committed, scopes
-        )
+        inserted = slice(first_row, first_row + len(inserts))
+        last_changes = self.rows.last_change[inserted]
+        kept = self.rows.is_live[inserted] & committed[self.rows.groups[last_changes] % scopes]
+        by_change = np.empty(len(by_class), np.int64)
+        by_change[by_class] = np.arange(len(by_class))
+        remaining = by_change[last_changes[kept] - self.span.start]
+        remaining_rows = RemainingRows(keys[remaining], pool_indices[remaining])
         return encoded, self.changes.positions[change_indices], remaining_rows
 
     def _encode(
@@ -188,22 +191,6 @@ class _TableChanges(msgspec.Struct, frozen=True):
             else:
                 encode = encode_updates if number in _UPDATES else encode_inserts
                 yield encode(oid, [keys[start:end], other_cells.slice(start, end)], **options)
-
-    def _remaining(
-        self,
-        keys: IntArray,
-        pool_indices: IntArray,
-        by_class: IntArray,
-        rows: IntArray,
-        committed: IntArray,
-        scopes: int,
-    ) -> RemainingRows:
-        last = self.rows.last_change[rows]
-        kept = self.rows.is_live[rows] & committed[self.rows.groups[last] % scopes]
-        by_change = np.empty(len(by_class), np.int64)
-        by_change[by_class] = np.arange(len(by_class))
-        remaining = by_change[last[kept] - self.span.start]
-        return RemainingRows(keys[remaining], pool_indices[remaining])
 
 
 _UPDATES: Final = (1, 3)

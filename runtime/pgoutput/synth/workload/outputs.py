@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import os
-from functools import partial
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,6 @@ from pgoutput.stream import encode_for
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.messages import WindowMessages
 from pgoutput.synth.workload.plan import wal_clock
-from pgoutput.synth.workload.processes import PrepareWindow
 from pgoutput.synth.workload.tables import make_tables
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
@@ -42,52 +40,32 @@ _GZIP_LEVEL: Final = 1
 """Compression level of gzip: the fastest level."""
 
 
-class Output(Protocol):
-    """Format and destination of a workload. Output is written in windows of consecutive transactions."""
+def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> bytes:
+    """Write the segments of a window of transactions, and return empty bytes."""
+    window, clock = built.window, wal_clock(workload)
+    start = SessionStart(
+        session=1,
+        number=window.number * _SEGMENTS_PER_WINDOW + 1,
+        position=window.position,
+        lsn=clock.end_lsn(window.position - 1) if window.number else clock.lsn(0),
+        described=_encoded_relations(workload) if window.number else (),
+    )
+    writer = SegmentWriter(folder, workload.source, start, segment_bytes=1 << 62)
+    for part in segment_rows(window.message_count):
+        for first in range(part.start, part.stop, _BATCH_ROWS):
+            rows = slice(first, min(first + _BATCH_ROWS, part.stop))
+            times = pa.array(built.times[rows] + _RECEIVE_TIME_OFFSET).cast(pa.timestamp("us", "UTC"))
+            writer.write_batch(built.lsns[rows], times, built.data[rows])
+        writer.rotate()
+    return b""
 
-    @property
-    def prepare(self) -> PrepareWindow:
-        """Function that encodes or writes a window of transactions; called in any order and any process."""
 
-    def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the bytes that `prepare` returned for a window of transactions; called in stream order."""
-
-
-class SegmentOutput:
-    """Writes a workload as a recording."""
-
-    def __init__(self, workload: Workload, folder: Path) -> None:
-        self._workload = workload
-        self._folder = folder
-        self._clock = wal_clock(workload)
-        relations = [table.relation for table in make_tables(workload.tables)]
-        self._relations = tuple(
-            encode_for(fitted(relation, workload.proto_version), workload.proto_version)
-            for relation in relations
-        )
-
-    def prepare(self, built: WindowMessages) -> bytes:
-        """Write the segments of a window of transactions, and return empty bytes."""
-        window = built.window
-        before = window.position - 1
-        start = SessionStart(
-            session=1,
-            number=window.number * _SEGMENTS_PER_WINDOW + 1,
-            position=window.position,
-            lsn=self._clock.end_lsn(before) if window.number else self._clock.lsn(0),
-            described=self._relations if window.number else (),
-        )
-        writer = SegmentWriter(self._folder, self._workload.source, start, segment_bytes=1 << 62)
-        for part in segment_rows(window.message_count):
-            for first in range(part.start, part.stop, _BATCH_ROWS):
-                rows = slice(first, min(first + _BATCH_ROWS, part.stop))
-                times = pa.array(built.times[rows] + _RECEIVE_TIME_OFFSET).cast(pa.timestamp("us", "UTC"))
-                writer.write_batch(built.lsns[rows], times, built.data[rows])
-            writer.rotate()
-        return b""
-
-    def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Do nothing; `prepare` has written the segments."""
+@lru_cache(maxsize=1)
+def _encoded_relations(workload: Workload) -> tuple[bytes, ...]:
+    """Return the encoded Relation messages of a workload's tables."""
+    version = workload.proto_version
+    relations = (table.relation for table in make_tables(workload.tables))
+    return tuple(encode_for(fitted(relation, version), version) for relation in relations)
 
 
 def segment_rows(messages: int) -> list[range]:
@@ -96,45 +74,16 @@ def segment_rows(messages: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(cuts)]
 
 
-class CopyDataOutput:
-    """Writes a workload as CopyData messages with XLogData, as a walsender sends them."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    @staticmethod
-    def prepare(built: WindowMessages) -> pa.Buffer:
-        """Return the CopyData messages of a window of transactions, concatenated."""
-        return data_buffer(encode_copy_data(encode_xlog_data(built.lsns, built.times, built.data)))
-
-    def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the CopyData messages of the next window of transactions."""
-        self._file.write(prepared)
+def copy_data(built: WindowMessages) -> pa.Buffer:
+    """Return the CopyData messages of a window of transactions, as a walsender sends them."""
+    return data_buffer(encode_copy_data(encode_xlog_data(built.lsns, built.times, built.data)))
 
 
-class CaptureFileOutput:
-    """Writes a workload as a capture file, compressed if the name ends in .gz. Use as a context manager."""
-
-    def __init__(self, workload: Workload, path: Path) -> None:
-        self._file = path.open("wb")
-        compress = path.suffix == ".gz"
-        self.prepare: PrepareWindow = partial(_encode_lines, compress)
-        options = {"publication_names": '"synth"'} | workload.source.options
-        header = encode_header(Header(workload.proto_version, options))
-        self._file.write(_gzip_member(header) if compress else header)
-
-    def write(self, prepared: bytes | pa.Buffer) -> None:
-        """Write the capture file lines of the next window of transactions."""
-        self._file.write(prepared)
-
-    def __enter__(self) -> CaptureFileOutput:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Flush the file to disk and close the file."""
-        with self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+def capture_file_header(workload: Workload, compress: bool) -> bytes:
+    """Return the header line of a workload's capture file, compressed if `compress` is true."""
+    options = {"publication_names": '"synth"'} | workload.source.options
+    header = encode_header(Header(workload.proto_version, options))
+    return _gzip_member(header) if compress else header
 
 
 _LINE_START, _LINE_END = (
@@ -143,7 +92,7 @@ _LINE_START, _LINE_END = (
 _NO_SEPARATOR: Final = pa.scalar(b"", pa.binary())
 
 
-def _encode_lines(compress: bool, built: WindowMessages) -> bytes | pa.Buffer:
+def capture_file_lines(compress: bool, built: WindowMessages) -> bytes | pa.Buffer:
     """Return the capture file lines of a window of transactions, compressed if `compress` is true."""
     sent = encode_xlog_data(built.lsns, built.times, built.data)
     cells = from_buffers(pa.binary(), len(sent), value_offsets(sent) * 2, _HEX[value_bytes(sent)])

@@ -41,7 +41,7 @@ class PreparedWindow(msgspec.Struct, frozen=True):
     """A window of transactions after a `PrepareWindow` function has encoded or written its messages."""
 
     content: bytes | pa.Buffer
-    """Bytes to pass to the `write` method of the output; empty if everything is written."""
+    """Bytes to write to the output file; empty if everything is written."""
     remaining_rows: list[RemainingRows]
     """Rows that the window's transactions inserted and did not delete, one item per table."""
 

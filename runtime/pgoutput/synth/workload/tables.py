@@ -51,8 +51,9 @@ class ColumnKind(msgspec.Struct, frozen=True):
     name: str
     type: str
     """Name of the type in pg_type."""
-    draw_values: Callable[[Random, Workload], list[str | None]]
-    """Function that returns random values in text format; None is NULL."""
+    draw_values: Callable[[Random, Range], list[str | None]]
+    """Function that returns random values in text format; None is NULL. Arguments: the random generator, and
+    the bounds of the size of text values."""
     modifier: int = -1
     """Type modifier (atttypmod), -1 for none."""
 
@@ -65,8 +66,7 @@ def _with_nulls(values: Sequence[str]) -> list[str | None]:
     return [None if i % _NULL_INTERVAL == 0 else value for i, value in enumerate(values)]
 
 
-def _texts(random: Random, workload: Workload) -> list[str | None]:
-    sizes = workload.value_sizes
+def _texts(random: Random, sizes: Range) -> list[str | None]:
     count = max(64, min(_POOL_VALUES, int(_POOL_BYTES / max(sizes.mean, 1))))
     wanted = random.integers(sizes.first, sizes.last, size=count, endpoint=True).tolist()
     drawn = random.integers(0, len(_WORDS), size=sizes.last // 4 + 4_096).tolist()
@@ -75,27 +75,27 @@ def _texts(random: Random, workload: Workload) -> list[str | None]:
     return [words[start : start + size] for start, size in zip(starts, wanted, strict=True)]
 
 
-def _amounts(random: Random, workload: Workload) -> list[str | None]:
+def _amounts(random: Random, sizes: Range) -> list[str | None]:
     return _with_nulls([f"{cents // 100}.{cents % 100:02}" for cents in _numbers(random, 0, 10_000_000)])
 
 
-def _timestamps(random: Random, workload: Workload) -> list[str | None]:
+def _timestamps(random: Random, sizes: Range) -> list[str | None]:
     times = (_START + timedelta(milliseconds=ms) for ms in _numbers(random, 0, 366 * 86_400_000))
     return [
         f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond:06}".rstrip("0").rstrip(".") + "+00" for time in times
     ]
 
 
-def _dates(random: Random, workload: Workload) -> list[str | None]:
+def _dates(random: Random, sizes: Range) -> list[str | None]:
     return _with_nulls([f"{_START + timedelta(days=day):%Y-%m-%d}" for day in _numbers(random, 0, 3_660)])
 
 
-def _uuids(random: Random, workload: Workload) -> list[str | None]:
+def _uuids(random: Random, sizes: Range) -> list[str | None]:
     raw = random.bytes(16 * _POOL_VALUES)
     return [str(UUID(bytes=raw[i : i + 16], version=4)) for i in range(0, len(raw), 16)]
 
 
-def _ratios(random: Random, workload: Workload) -> list[str | None]:
+def _ratios(random: Random, sizes: Range) -> list[str | None]:
     return [repr(one / 1_024).removesuffix(".0") for one in _numbers(random, 1, 1 << 20)]
 
 
@@ -118,11 +118,6 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     relation: Relation
     kinds: tuple[int, ...]
     """Kind of each non-key column, as an index in `COLUMN_KINDS`."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the expected rows; all columns are text."""
-        return pa.schema([(column.name, pa.string()) for column in self.relation.columns])
 
 
 def make_tables(count: int) -> list[WorkloadTable]:
@@ -155,9 +150,9 @@ def _column(name: str, type_: str, modifier: int = -1, flags: int = 0) -> Relati
 @cache
 def _values(value_sizes: Range, seed: int) -> tuple[pa.StringArray, ...]:
     """Return for each item of `COLUMN_KINDS` an array of the values that columns of this kind can have."""
-    workload = Workload(value_sizes=value_sizes, large=0)
     built = [
-        kind.draw_values(np.random.default_rng([seed, 1, i]), workload) for i, kind in enumerate(COLUMN_KINDS)
+        kind.draw_values(np.random.default_rng([seed, 1, i]), value_sizes)
+        for i, kind in enumerate(COLUMN_KINDS)
     ]
     return tuple(pa.array(values, pa.string()) for values in built)
 

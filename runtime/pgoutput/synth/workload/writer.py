@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from pgoutput.recording import sync_path
-from pgoutput.synth.atomic_output import require_absent, require_new_folder, staging_folder
+from pgoutput.synth.atomic_output import new_folder, require_absent, staging_folder
 from pgoutput.synth.workload.definition import Workload
 from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
-from pgoutput.synth.workload.outputs import CaptureFileOutput, CopyDataOutput, Output, SegmentOutput
+from pgoutput.synth.workload.outputs import capture_file_header, capture_file_lines, copy_data, write_segments
 from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
-from pgoutput.synth.workload.processes import WindowTask, worker_processes
+from pgoutput.synth.workload.processes import PrepareWindow, WindowTask, worker_processes
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Callback that receives the numbers of transactions and messages written since its last call."""
@@ -43,15 +44,12 @@ def write_recording(
         RecordingError: The folder is not empty, or another process is writing to it.
         OSError: The folder cannot be written. No partial output is left.
     """
-    require_new_folder(folder)
-    with staging_folder(folder) as stage:
-        temporary = stage / folder.name
-        temporary.mkdir()
-        with ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows:
-            _write_windows(
-                workload, SegmentOutput(workload, temporary), expected_rows, progress, window_messages
-            )
-        temporary.rename(folder)
+    with (
+        new_folder(folder) as temporary,
+        ExpectedRowsWriter(workload, temporary / EXPECTED_ROWS) as expected_rows,
+    ):
+        prepare = partial(write_segments, workload, temporary)
+        _write_windows(workload, prepare, None, expected_rows, progress, window_messages)
     sync_path(folder.parent)
 
 
@@ -78,11 +76,15 @@ def write_capture_file(
     for one in (path, expected_folder):
         require_absent(one)
     with staging_folder(path) as stage:
-        output = CaptureFileOutput(workload, stage / path.name)
-        with ExpectedRowsWriter(workload, stage / expected_folder.name) as expected_rows, output:
-            _write_windows(workload, output, expected_rows, progress, window_messages)
-        (stage / expected_folder.name).rename(expected_folder)
-        (stage / path.name).rename(path)
+        temporary, temporary_folder = stage / path.name, stage / expected_folder.name
+        with temporary.open("wb") as file, ExpectedRowsWriter(workload, temporary_folder) as expected_rows:
+            compress = path.suffix == ".gz"
+            file.write(capture_file_header(workload, compress))
+            prepare = partial(capture_file_lines, compress)
+            _write_windows(workload, prepare, file, expected_rows, progress, window_messages)
+        sync_path(temporary)
+        temporary_folder.rename(expected_folder)
+        temporary.rename(path)
     sync_path(path.parent)
 
 
@@ -100,22 +102,24 @@ def write_copy_data(
     Raises:
         OSError: The file cannot be written.
     """
-    _write_windows(workload, CopyDataOutput(file), None, progress, window_messages)
+    _write_windows(workload, copy_data, file, None, progress, window_messages)
 
 
 def _write_windows(
     workload: Workload,
-    output: Output,
+    prepare: PrepareWindow,
+    file: BinaryIO | None,
     expected_rows: ExpectedRowsWriter | None,
     progress: Progress,
     window_messages: int,
 ) -> None:
-    task = WindowTask(workload, window_messages, output.prepare)
+    task = WindowTask(workload, window_messages, prepare)
     message_count = workload.transactions * workload.mean_transaction_messages
     is_single_process = message_count < _SINGLE_PROCESS_MESSAGES
     with nullcontext(task.run()) if is_single_process else worker_processes(task, _PROCESSES) as prepared:
         for window, prepared_window in zip(plan_windows(workload, window_messages), prepared, strict=True):
-            output.write(prepared_window.content)
+            if file is not None:
+                file.write(prepared_window.content)
             if expected_rows is not None:
                 expected_rows.add(prepared_window.remaining_rows)
             progress(len(window.change_counts) + len(window.streamed), window.message_count)

@@ -9,27 +9,32 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from pgoutput import messages as m
-from pgoutput._roles import ROLES, field_name, has_role, meaning_of
+from pgoutput._roles import field_name, has_role, meaning_of
 from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder, encode_for
+from pgoutput.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
 from pgoutput.stream.check import CheckOptions
 from pgoutput.synth import Scenario
 
 Messages: TypeAlias = tuple[bytes, ...]
 """Encoded messages of a stream."""
 
+Fields: TypeAlias = Mapping[str, Any]
+"""New values of a message's fields, by meaning of the field; by field name for fields without a meaning."""
+
 
 class Place(msgspec.Struct, frozen=True):
     """A message of a valid stream, and the state of the stream before the message."""
 
+    position: int
+    """Position of the message in the stream, from 0."""
     message: Message
     """The decoded message."""
     opener: Message | None
-    """Begin, Begin Prepare or Stream Start that is open before the message, or None."""
+    """First message of the transaction that is open before the message, or None."""
     streamed: frozenset[int]
     """Xids of the streamed transactions that have started and not ended before the message."""
-    prepared: Mapping[str, Any]
-    """Prepare messages of the transactions that are prepared before the message, by global identifier."""
+    prepared: Mapping[str, TrackedTransaction]
+    """Transactions that are prepared before the message, by global identifier."""
 
     @property
     def block(self) -> int | None:
@@ -76,35 +81,14 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         decoder = StreamDecoder(
             options.proto_version, streaming=options.streaming, two_phase=options.two_phase
         )
-        opener: Message | None = None
-        streamed: frozenset[int] = frozenset()
-        prepared: dict[str, Message] = {}
+        tracker = TransactionTracker(TrackedTransaction, lenient=True)
         places = []
-        for data in self.messages:
-            message = decoder.decode(data)
-            places.append(Place(message, opener, streamed, prepared))
-            xid, gid = meaning_of(message, "xid"), meaning_of(message, "gid")
-            match ROLES[type(message)]:
-                case "begin" | "begin_prepare":
-                    opener = message
-                case "open_block":
-                    opener, streamed = message, streamed | {xid}
-                case "close_block" | "commit":
-                    opener = None
-                case "prepare" | "prepare_streamed":
-                    opener, streamed = None, streamed - {xid}
-                    prepared = prepared | {gid: message}
-                case "commit_streamed":
-                    streamed -= {xid}
-                case "abort_streamed" if xid == meaning_of(message, "subxid"):
-                    streamed -= {xid}
-                case "commit_prepared" | "rollback_prepared":
-                    prepared = {other: one for other, one in prepared.items() if other != gid}
+        for position, message in enumerate(map(decoder.decode, self.messages)):
+            opener = None if tracker.current is None else tracker.current.opener
+            streamed, prepared = frozenset(tracker.streamed), dict(tracker.prepared)
+            places.append(Place(position, message, opener, streamed, prepared))
+            tracker.feed(message)
         return tuple(places)
-
-    def with_message(self, position: int, message: Message) -> Messages:
-        """Return the encoded messages, with the message at `position` replaced by `message`."""
-        return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
     def with_fields(self, position: int, **fields: Any) -> Messages:
         """Return the encoded messages, with fields of the message at `position` replaced.
@@ -113,7 +97,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
             position: Position of the message.
             fields: New values by meaning of the field; by field name for fields without a meaning.
         """
-        return self.with_message(position, replaced(self.places[position].message, **fields))
+        message = replaced(self.places[position].message, fields)
+        return self.with_bytes(position, encode_for(message, self.options.proto_version))
 
     def with_bytes(self, position: int, *data: bytes) -> Messages:
         """Return the encoded messages, with the message at `position` replaced by the messages `data`."""
@@ -127,8 +112,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         return (*self.messages[:position], other, one, *self.messages[position + 2 :])
 
 
-def replaced(message: Message, **fields: Any) -> Message:
-    """Return a copy with new field values, given by meaning, or by name for fields without a meaning."""
+def replaced(message: Message, fields: Fields) -> Message:
+    """Return a copy of a message with new field values."""
     kind = type(message)
     return msgspec.structs.replace(
         message, **{field_name(kind, name) or name: fields[name] for name in fields}
@@ -155,6 +140,29 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         if self.unit == "message":
             return len(stream.messages)
         return 8 * sum(map(len, stream.messages))
+
+
+def fault(
+    name: str, doc: str, *, certain: bool = True, unit: Literal["message", "bit"] = "message"
+) -> Callable[[Callable[[Stream, int], Messages | None]], Fault]:
+    """Return a decorator that turns the function `Fault.apply` into the `Fault` with these attributes."""
+    return lambda apply: Fault(name=name, doc=doc, apply=apply, certain=certain, unit=unit)
+
+
+def field_fault(name: str, doc: str) -> Callable[[Callable[[Place], Fields | None]], Fault]:
+    """Return a decorator that makes a `Fault` from a function that returns new field values for a message.
+
+    The fault is not possible in a message for which the function returns None.
+    """
+
+    def decorate(change: Callable[[Place], Fields | None]) -> Fault:
+        def apply(stream: Stream, position: int) -> Messages | None:
+            fields = change(stream.places[position])
+            return None if fields is None else stream.with_fields(position, **fields)
+
+        return Fault(name=name, doc=doc, apply=apply)
+
+    return decorate
 
 
 class Corruption(msgspec.Struct, frozen=True):

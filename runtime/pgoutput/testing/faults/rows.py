@@ -2,221 +2,198 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from pgoutput._roles import CHANGES, field_name, has_role, meaning_of, tuples
-from pgoutput.messages import UNCHANGED, ColumnFlag, Relation, ReplicaIdentity, TupleData
-from pgoutput.testing.faults.model import Fault, Messages, Stream
+from pgoutput.messages import UNCHANGED, Cell, ColumnFlag, Relation, ReplicaIdentity, TupleData
+from pgoutput.testing.faults.model import Fields, Messages, Place, Stream, fault, field_fault
 from pgoutput.testing.faults.sequence import is_needed
 
 _UNUSED_OID: Final = 2**32 - 1
 """An OID that no relation or type of a test stream has."""
 
 
-def _unknown_relation(stream: Stream, position: int) -> Messages | None:
-    message = stream.places[position].message
-    if has_role(message, "truncate"):
-        oids = (*meaning_of(message, "relations")[:-1], _UNUSED_OID)
-        return stream.with_fields(position, relations=oids)
-    return stream.with_fields(position, relation=_UNUSED_OID) if has_role(message, *CHANGES) else None
+@field_fault("relation-oid", "A change refers to an unknown relation.")
+def _unknown_relation(place: Place) -> Fields | None:
+    if has_role(place.message, "truncate"):
+        return {"relations": (*meaning_of(place.message, "relations")[:-1], _UNUSED_OID)}
+    return {"relation": _UNUSED_OID} if has_role(place.message, *CHANGES) else None
 
 
-def _tuple(stream: Stream, position: int) -> tuple[str, TupleData] | None:
+# Tuples
+
+
+def _tuple(place: Place) -> tuple[str, TupleData] | None:
     """Return (field name, cells) of a message's key, old or else new tuple; None for none or a list."""
-    message = stream.places[position].message
-    found = next(iter(tuples(message)), None)
-    return found if found is not None and found[0] in type(message).__struct_fields__ else None
+    found = next(iter(tuples(place.message)), None)
+    return found if found is not None and found[0] in type(place.message).__struct_fields__ else None
 
 
-def _extra_cell(stream: Stream, position: int) -> Messages | None:
-    if (found := _tuple(stream, position)) is None:
-        return None
-    field, cells = found
-    return stream.with_fields(position, **{field: (*cells, None)})
-
-
-def _missing_cell(stream: Stream, position: int) -> Messages | None:
-    if (found := _tuple(stream, position)) is None or not found[1]:
-        return None
-    field, cells = found
-    return stream.with_fields(position, **{field: cells[:-1]})
-
-
-def _old(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    found = _tuple(stream, position)
-    new = field_name(type(stream.places[position].message), "new")
+def _old(place: Place) -> tuple[str, TupleData] | None:
+    found = _tuple(place)
+    new = field_name(type(place.message), "new")
     return None if found is None or found[0] == new else found
 
 
-def _old_of_unpartitioned(stream: Stream, position: int) -> tuple[str, TupleData] | None:
-    """Return (field name, cells) of a change's old or key tuple; None without this tuple, or for a partition.
+def _changed(
+    found: tuple[str, TupleData] | None, change: Callable[[TupleData], TupleData | None]
+) -> Fields | None:
+    """Return the field of a tuple with changed cells; None if there is no tuple or `change` returns None."""
+    cells = None if found is None else change(found[1])
+    return None if found is None or cells is None else {found[0]: cells}
+
+
+def _replaced(cells: TupleData, index: int, cell: Cell) -> TupleData:
+    return (*cells[:index], cell, *cells[index + 1 :])
+
+
+@field_fault("cell-more", "A tuple has an extra cell.")
+def _extra_cell(place: Place) -> Fields | None:
+    return _changed(_tuple(place), lambda cells: (*cells, None))
+
+
+@field_fault("cell-less", "A tuple lacks its last cell.")
+def _missing_cell(place: Place) -> Fields | None:
+    return _changed(_tuple(place), lambda cells: cells[:-1] if cells else None)
+
+
+@field_fault("old-unchanged", "A cell of an old or key tuple is unchanged.")
+def _unchanged_old(place: Place) -> Fields | None:
+    return _changed(_old(place), lambda cells: _replaced(cells, 0, UNCHANGED) if cells else None)
+
+
+def _old_of_unpartitioned(stream: Stream, position: int, name: str) -> TupleData | None:
+    """Return the cells of a change's tuple `old` or `key`; None without this tuple, or for a partition.
 
     The old tuple of a partition's row depends on the partition's replica identity, not the published table's.
     """
+    found = _old(stream.places[position])
     oid = meaning_of(stream.places[position].message, "relation")
     for before in range(position, -1, -1):
         message = stream.places[before].message
         if isinstance(message, Relation) and message.oid == oid:
             following = (place.message for place in stream.places[before + 1 :])
             behind = next(one for one in following if not has_role(one, "type"))
-            return None if isinstance(behind, Relation) else _old(stream, position)
+            is_partition = isinstance(behind, Relation)
+            return None if is_partition or found is None or found[0] != name else found[1]
     return None
 
 
-def _unchanged_old(stream: Stream, position: int) -> Messages | None:
-    if (found := _old(stream, position)) is None or not found[1]:
-        return None
-    field, cells = found
-    return stream.with_fields(position, **{field: (UNCHANGED, *cells[1:])})
-
-
-def _replaced(cells: TupleData, place: int, cell: str | None) -> TupleData:
-    return (*cells[:place], cell, *cells[place + 1 :])
-
-
+@fault("key-beside", "A key tuple has a value outside of the key columns.")
 def _value_beside_key(stream: Stream, position: int) -> Messages | None:
-    found = _old_of_unpartitioned(stream, position)
-    if found is None or found[0] != "key" or None not in found[1]:
+    cells = _old_of_unpartitioned(stream, position, "key")
+    if cells is None or None not in cells:
         return None
-    return stream.with_fields(position, key=_replaced(found[1], found[1].index(None), "0"))
+    return stream.with_fields(position, key=_replaced(cells, cells.index(None), "0"))
 
 
+@fault("key-null", "A key tuple has NULL in a key column.")
 def _key_null(stream: Stream, position: int) -> Messages | None:
-    found = _old_of_unpartitioned(stream, position)
-    if found is None or found[0] != "key":
+    if (cells := _old_of_unpartitioned(stream, position, "key")) is None:
         return None
-    place = next(i for i, cell in enumerate(found[1]) if cell is not None)
-    return stream.with_fields(position, key=_replaced(found[1], place, None))
+    index = next(i for i, cell in enumerate(cells) if cell is not None)
+    return stream.with_fields(position, key=_replaced(cells, index, None))
 
 
-def _swap_old_and_key(stream: Stream, position: int) -> Messages | None:
-    if (found := _old(stream, position)) is None:
+@field_fault("key-for-old", "A key tuple is sent as an old tuple, or an old tuple as a key tuple.")
+def _swap_old_and_key(place: Place) -> Fields | None:
+    if (found := _old(place)) is None:
         return None
     field, cells = found
-    return stream.with_fields(position, **{field: None, "old" if field == "key" else "key": cells})
+    return {field: None, "old" if field == "key" else "key": cells}
 
 
+@fault("old-missing", "An update of a table with REPLICA IDENTITY FULL has no old tuple.")
 def _missing_old(stream: Stream, position: int) -> Messages | None:
-    found = _old_of_unpartitioned(stream, position)
-    update = has_role(stream.places[position].message, "update")
-    return (
-        stream.with_fields(position, old=None) if update and found is not None and found[0] == "old" else None
-    )
+    cells = _old_of_unpartitioned(stream, position, "old")
+    is_update = has_role(stream.places[position].message, "update")
+    return stream.with_fields(position, old=None) if is_update and cells is not None else None
 
 
+@fault("binary", "A cell is binary without the option binary.")
 def _binary(stream: Stream, position: int) -> Messages | None:
-    if stream.options.binary is not False or (found := _tuple(stream, position)) is None:
+    if stream.options.binary is not False or (found := _tuple(stream.places[position])) is None:
         return None
     field, cells = found
-    place = next((i for i, cell in enumerate(cells) if isinstance(cell, str)), None)
-    if place is None:
+    index = next((i for i, cell in enumerate(cells) if isinstance(cell, str)), None)
+    if index is None:
         return None
-    return stream.with_fields(position, **{field: (*cells[:place], b"\0", *cells[place + 1 :])})
+    return stream.with_fields(position, **{field: _replaced(cells, index, b"\0")})
 
 
-def _truncate_nothing(stream: Stream, position: int) -> Messages | None:
-    truncates = has_role(stream.places[position].message, "truncate")
-    return stream.with_fields(position, relations=()) if truncates else None
+@field_fault("truncate-nothing", "A Truncate has no relation.")
+def _truncate_nothing(place: Place) -> Fields | None:
+    return {"relations": ()} if has_role(place.message, "truncate") else None
 
 
-def _truncate_twice(stream: Stream, position: int) -> Messages | None:
-    message = stream.places[position].message
-    if not has_role(message, "truncate"):
+@field_fault("truncate-twice", "A Truncate has a relation twice.")
+def _truncate_twice(place: Place) -> Fields | None:
+    if not has_role(place.message, "truncate"):
         return None
-    oids = meaning_of(message, "relations")
-    return stream.with_fields(position, relations=(*oids, oids[0]))
+    oids = meaning_of(place.message, "relations")
+    return {"relations": (*oids, oids[0])}
 
 
 # Relations and types
 
 
-def _relation(stream: Stream, position: int) -> Relation | None:
-    message = stream.places[position].message
+def _relation(place: Place) -> Relation | None:
+    message = place.message
     return message if isinstance(message, Relation) and message.columns else None
 
 
-def _identity(stream: Stream, position: int) -> Messages | None:
-    if (relation := _relation(stream, position)) is None:
+@field_fault("identity", "The replica identity contradicts the key flags of the columns.")
+def _identity(place: Place) -> Fields | None:
+    if (relation := _relation(place)) is None:
         return None
-    keys = [bool(column.flags & ColumnFlag.KEY) for column in relation.columns]
-    wrong = ReplicaIdentity.NOTHING if any(keys) else ReplicaIdentity.FULL
-    return stream.with_fields(position, replica_identity=wrong)
+    has_key = any(column.flags & ColumnFlag.KEY for column in relation.columns)
+    return {"replica_identity": ReplicaIdentity.NOTHING if has_key else ReplicaIdentity.FULL}
 
 
+@fault("column-missing", "A relation has one column less than its tuples.")
 def _columns(stream: Stream, position: int) -> Messages | None:
     """Remove the last column of a Relation message if row changes of the relation follow."""
-    if (relation := _relation(stream, position)) is None or not is_needed(stream, position, rows=True):
+    relation = _relation(stream.places[position])
+    if relation is None or not is_needed(stream, position, rows=True):
         return None
     return stream.with_fields(position, columns=relation.columns[:-1])
 
 
-def _change_column(stream: Stream, position: int, **fields: Any) -> Messages | None:
-    if (relation := _relation(stream, position)) is None:
+def _with_last_column(place: Place, **fields: Any) -> Fields | None:
+    """Return the field `columns` of a Relation message with new values of `fields` in the last column."""
+    if (relation := _relation(place)) is None:
         return None
-    column = msgspec.structs.replace(relation.columns[-1], **fields)
-    return stream.with_fields(position, columns=(*relation.columns[:-1], column))
+    return {"columns": (*relation.columns[:-1], msgspec.structs.replace(relation.columns[-1], **fields))}
 
 
-def _name_twice(stream: Stream, position: int) -> Messages | None:
-    relation = _relation(stream, position)
+@field_fault("column-twice", "Two columns of a relation have the same name.")
+def _name_twice(place: Place) -> Fields | None:
+    relation = _relation(place)
     if relation is None or len(relation.columns) < 2:
         return None
-    return _change_column(stream, position, name=relation.columns[0].name)
+    return _with_last_column(place, name=relation.columns[0].name)
 
 
-def _nameless(stream: Stream, position: int) -> Messages | None:
-    return _change_column(stream, position, name="")
+@field_fault("column-nameless", "A column has no name.")
+def _nameless(place: Place) -> Fields | None:
+    return _with_last_column(place, name="")
 
 
-def _type_unknown(stream: Stream, position: int) -> Messages | None:
-    return _change_column(stream, position, type_oid=_UNUSED_OID)
+@field_fault("type-unknown", "A column has a type without a Type message.")
+def _type_unknown(place: Place) -> Fields | None:
+    return _with_last_column(place, type_oid=_UNUSED_OID)
 
 
-def _type_zero(stream: Stream, position: int) -> Messages | None:
-    return _change_column(stream, position, type_oid=0)
+@field_fault("type-zero", "A column has the type OID 0.")
+def _type_zero(place: Place) -> Fields | None:
+    return _with_last_column(place, type_oid=0)
 
 
+@fault("type-oid", "A Type message describes a type that the Relation does not use.")
 def _other_type(stream: Stream, position: int) -> Messages | None:
     if not has_role(stream.places[position].message, "type") or position + 1 == len(stream.messages):
         return None
     return stream.with_fields(position, oid=_UNUSED_OID)
-
-
-FAULTS: Final = (
-    Fault(name="relation-oid", doc="A change refers to an unknown relation.", apply=_unknown_relation),
-    Fault(name="cell-more", doc="A tuple has an extra cell.", apply=_extra_cell),
-    Fault(name="cell-less", doc="A tuple lacks its last cell.", apply=_missing_cell),
-    Fault(name="old-unchanged", doc="A cell of an old or key tuple is unchanged.", apply=_unchanged_old),
-    Fault(
-        name="key-beside", doc="A key tuple has a value outside of the key columns.", apply=_value_beside_key
-    ),
-    Fault(name="key-null", doc="A key tuple has NULL in a key column.", apply=_key_null),
-    Fault(
-        name="key-for-old",
-        doc="A key tuple is sent as an old tuple, or an old tuple as a key tuple.",
-        apply=_swap_old_and_key,
-    ),
-    Fault(
-        name="old-missing",
-        doc="An update of a table with REPLICA IDENTITY FULL has no old tuple.",
-        apply=_missing_old,
-    ),
-    Fault(name="binary", doc="A cell is binary without the option binary.", apply=_binary),
-    Fault(name="truncate-nothing", doc="A Truncate has no relation.", apply=_truncate_nothing),
-    Fault(name="truncate-twice", doc="A Truncate has a relation twice.", apply=_truncate_twice),
-    Fault(
-        name="identity", doc="The replica identity contradicts the key flags of the columns.", apply=_identity
-    ),
-    Fault(name="column-missing", doc="A relation has one column less than its tuples.", apply=_columns),
-    Fault(name="column-twice", doc="Two columns of a relation have the same name.", apply=_name_twice),
-    Fault(name="column-nameless", doc="A column has no name.", apply=_nameless),
-    Fault(name="type-unknown", doc="A column has a type without a Type message.", apply=_type_unknown),
-    Fault(name="type-zero", doc="A column has the type OID 0.", apply=_type_zero),
-    Fault(
-        name="type-oid",
-        doc="A Type message describes a type that the Relation does not use.",
-        apply=_other_type,
-    ),
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput._roles import CHANGES, CLOSERS, OPENERS, has_role, is_transactional, meaning_of
-from pgoutput.testing.faults.model import Fault, Messages, Place, Stream
+from pgoutput.testing.faults.model import Messages, Place, Stream, fault
 
 _ENDS: Final = (
     "commit_streamed",
@@ -17,21 +17,34 @@ _ENDS: Final = (
 _INSIDE: Final = ("relation", "type", *CHANGES)
 
 
-def _drop(stream: Stream, position: int) -> Messages:
-    return stream.with_bytes(position)
-
-
 def _drop_one(stream: Stream, position: int, *roles: str) -> Messages | None:
     """Return the messages without the one at `position`; None if it has no such role or is the last message.
 
     Without its last message, the stream would still be valid.
     """
-    last = position + 1 == len(stream.messages)
-    return None if last or not has_role(stream.places[position].message, *roles) else _drop(stream, position)
+    if position + 1 == len(stream.messages) or not has_role(stream.places[position].message, *roles):
+        return None
+    return stream.with_bytes(position)
 
 
+@fault("drop-opener", "A Begin, Begin Prepare or Stream Start before the last message is missing.")
+def _drop_opener(stream: Stream, position: int) -> Messages | None:
+    return _drop_one(stream, position, *OPENERS)
+
+
+@fault("drop-closer", "A Commit, Prepare or Stream Stop before the last message is missing.")
+def _drop_closer(stream: Stream, position: int) -> Messages | None:
+    return _drop_one(stream, position, *CLOSERS)
+
+
+@fault("drop-type", "A Type before the last message is missing.")
+def _drop_type(stream: Stream, position: int) -> Messages | None:
+    return _drop_one(stream, position, "type")
+
+
+@fault("drop-relation", "The first Relation of an OID that a change uses is missing.")
 def _drop_relation(stream: Stream, position: int) -> Messages | None:
-    return _drop(stream, position) if is_needed(stream, position) else None
+    return stream.with_bytes(position) if is_needed(stream, position) else None
 
 
 def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
@@ -60,16 +73,18 @@ def is_needed(stream: Stream, position: int, *, rows: bool = False) -> bool:
     return False
 
 
-def _repeat(stream: Stream, position: int) -> Messages:
-    return stream.with_bytes(position, *[stream.messages[position]] * 2)
-
-
-def _repeat_one(stream: Stream, position: int) -> Messages | None:
+@fault(
+    "repeat-control",
+    "A message that opens or ends a transaction or stream block, or an Origin, Type or logical message, is "
+    "repeated.",
+)
+def _repeat_control(stream: Stream, position: int) -> Messages | None:
     message = stream.places[position].message
     once = has_role(message, *OPENERS, *CLOSERS, *_ENDS, "origin", "type", "payload")
-    return _repeat(stream, position) if once else None
+    return stream.with_bytes(position, *[stream.messages[position]] * 2) if once else None
 
 
+@fault("repeat-transaction", "A transaction, from Begin to Commit, is repeated.")
 def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
     if not has_role(stream.places[position].message, "begin"):
         return None
@@ -80,6 +95,7 @@ def _repeat_transaction(stream: Stream, position: int) -> Messages | None:
     return None
 
 
+@fault("swap-opener", "A Begin, Begin Prepare or Stream Start is sent one message too late.")
 def _swap_opener(stream: Stream, position: int) -> Messages | None:
     opener, *behind = (place.message for place in stream.places[position : position + 2])
     if not has_role(opener, *OPENERS):
@@ -90,6 +106,7 @@ def _swap_opener(stream: Stream, position: int) -> Messages | None:
     return stream.swapped(position)
 
 
+@fault("swap-closer", "A Commit, Prepare or Stream Stop is sent one message too early.")
 def _swap_closer(stream: Stream, position: int) -> Messages | None:
     closes = has_role(stream.places[position].message, *CLOSERS)
     if not closes or not position or not has_role(stream.places[position - 1].message, *_INSIDE):
@@ -97,6 +114,7 @@ def _swap_closer(stream: Stream, position: int) -> Messages | None:
     return stream.swapped(position - 1)
 
 
+@fault("swap-relation", "The first Relation of an OID is sent after a change that uses it.")
 def _swap_relation(stream: Stream, position: int) -> Messages | None:
     if not is_needed(stream, position):
         return None
@@ -105,6 +123,10 @@ def _swap_relation(stream: Stream, position: int) -> Messages | None:
     return stream.swapped(position) if uses else None
 
 
+@fault(
+    "end-inside-block",
+    "The end of a streamed transaction is sent before the Stream Stop of its last block.",
+)
 def _close_early(stream: Stream, position: int) -> Messages | None:
     """Move the message that ends a streamed transaction into the stream block right before the message."""
     message = stream.places[position].message
@@ -114,6 +136,7 @@ def _close_early(stream: Stream, position: int) -> Messages | None:
     return stream.swapped(position - 1) if follows_block else None
 
 
+@fault("message-inside", "A non-transactional logical message is sent inside a transaction.")
 def _move_message_inside(stream: Stream, position: int) -> Messages | None:
     """Move a non-transactional logical message into the transaction that follows the message."""
     message = stream.places[position].message
@@ -125,80 +148,29 @@ def _move_message_inside(stream: Stream, position: int) -> Messages | None:
     return stream.swapped(position) if opens else None
 
 
-FAULTS: Final = (
-    Fault(
-        name="drop-opener",
-        doc="A Begin, Begin Prepare or Stream Start before the last message is missing.",
-        apply=lambda stream, position: _drop_one(stream, position, *OPENERS),
-    ),
-    Fault(
-        name="drop-closer",
-        doc="A Commit, Prepare or Stream Stop before the last message is missing.",
-        apply=lambda stream, position: _drop_one(stream, position, *CLOSERS),
-    ),
-    Fault(
-        name="drop-type",
-        doc="A Type before the last message is missing.",
-        apply=lambda stream, position: _drop_one(stream, position, "type"),
-    ),
-    Fault(
-        name="drop-relation",
-        doc="The first Relation of an OID that a change uses is missing.",
-        apply=_drop_relation,
-    ),
-    Fault(
-        name="repeat-control",
-        doc="A message that opens or ends a transaction or stream block, or an Origin, Type or logical "
-        "message, is repeated.",
-        apply=_repeat_one,
-    ),
-    Fault(
-        name="repeat-transaction",
-        doc="A transaction, from Begin to Commit, is repeated.",
-        apply=_repeat_transaction,
-    ),
-    Fault(
-        name="swap-opener",
-        doc="A Begin, Begin Prepare or Stream Start is sent one message too late.",
-        apply=_swap_opener,
-    ),
-    Fault(
-        name="swap-closer",
-        doc="A Commit, Prepare or Stream Stop is sent one message too early.",
-        apply=_swap_closer,
-    ),
-    Fault(
-        name="swap-relation",
-        doc="The first Relation of an OID is sent after a change that uses it.",
-        apply=_swap_relation,
-    ),
-    Fault(
-        name="end-inside-block",
-        doc="The end of a streamed transaction is sent before the Stream Stop of its last block.",
-        apply=_close_early,
-    ),
-    Fault(
-        name="message-inside",
-        doc="A non-transactional logical message is sent inside a transaction.",
-        apply=_move_message_inside,
-    ),
-    Fault(
-        name="drop",
-        doc="Any message is missing. Valid by chance for a change among others, the last message, a repeated "
-        "description, or the end of a transaction that does not occur again.",
-        apply=_drop,
-        certain=False,
-    ),
-    Fault(
-        name="repeat",
-        doc="Any message is repeated. Valid by chance for a change or a Relation.",
-        apply=_repeat,
-        certain=False,
-    ),
-    Fault(
-        name="swap",
-        doc="Any two adjacent messages are swapped. Valid by chance for changes and independent messages.",
-        apply=Stream.swapped,
-        certain=False,
-    ),
+@fault(
+    "drop",
+    "Any message is missing. Valid by chance for a change among others, the last message, a repeated "
+    "description, or the end of a transaction that does not occur again.",
+    certain=False,
 )
+def _drop(stream: Stream, position: int) -> Messages:
+    return stream.with_bytes(position)
+
+
+@fault(
+    "repeat",
+    "Any message is repeated. Valid by chance for a change or a Relation.",
+    certain=False,
+)
+def _repeat(stream: Stream, position: int) -> Messages:
+    return stream.with_bytes(position, *[stream.messages[position]] * 2)
+
+
+@fault(
+    "swap",
+    "Any two adjacent messages are swapped. Valid by chance for changes and independent messages.",
+    certain=False,
+)
+def _swap(stream: Stream, position: int) -> Messages | None:
+    return stream.swapped(position)

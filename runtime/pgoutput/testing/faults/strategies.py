@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from pgoutput.testing.faults import fields, raw_bytes, rows, sequence
 from pgoutput.testing.faults.model import Corruption, Fault, Stream
 
-FAULTS: Final = (*sequence.FAULTS, *fields.FAULTS, *rows.FAULTS, *raw_bytes.FAULTS)
+FAULTS: Final = tuple(
+    one
+    for module in (sequence, fields, rows, raw_bytes)
+    for one in vars(module).values()
+    if isinstance(one, Fault)
+)
 """All kinds of faults."""
 
 
