@@ -10,12 +10,12 @@ from deltalake.exceptions import CommitFailedError
 from pgoutput.recording import Location
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.registry import open_table
-from pgoutput.replica.rows import commit_chunk
+from pgoutput.replica.rows import ChunkCommit
 from pgoutput.replica.schema import (
     Difference,
     follow_schema,
     make_layout,
-    read_table_layout,
+    read_layout,
     update_properties,
 )
 
@@ -68,10 +68,10 @@ class TableWriter:
             try:
                 done = self._table.transaction_version(self._query)
                 if done is None or version > done:
-                    layout = read_table_layout(self._table, f"{chunk.namespace}.{chunk.name}")
+                    layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
                     differences += update_properties(self._table, layout, chunk)
                     layout = follow_schema(self._table, layout, chunk, history=self._history)
-                    commit_chunk(self._table, layout, chunk, Transaction(self._query, version))
+                    ChunkCommit(self._table, layout, chunk).run(Transaction(self._query, version))
                 return differences
             except CommitFailedError:
                 # Another program has compacted the table, or a task of a killed Spark session still runs.

@@ -19,25 +19,14 @@ from pgoutput.replica.rows.merge import Key, Merge, MergeResult
 from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
 
 
-def commit_chunk(table: DeltaTable, layout: TableLayout, chunk: Chunk, transaction: Transaction) -> None:
-    """Apply the changes of a chunk to a Delta table in one commit.
+class ChunkCommit:
+    """The commit of a chunk of changes: look up rows of the Delta table, merge changes, write data files.
 
     Args:
         table: The Delta table.
         layout: The layout of the Delta table, which already has the columns of the chunk.
         chunk: The changes.
-        transaction: The Delta transaction identifier of the commit.
-
-    Raises:
-        ReplicaError: A row has to be found by a key column whose value was never sent, or a data file does
-            not exist any more.
-        deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
     """
-    _ChunkCommit(table, layout, chunk).run(transaction)
-
-
-class _ChunkCommit:
-    """The commit of a chunk of changes: look up rows of the Delta table, merge changes, write data files."""
 
     def __init__(self, table: DeltaTable, layout: TableLayout, chunk: Chunk) -> None:
         self._table = table
@@ -65,7 +54,13 @@ class _ChunkCommit:
         ]
 
     def run(self, transaction: Transaction) -> None:
-        """Apply the changes to the Delta table in one commit with the given Delta transaction identifier."""
+        """Apply the changes to the Delta table in one commit with the given Delta transaction identifier.
+
+        Raises:
+            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
+                does not exist any more.
+            deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
+        """
         found = self._look_up()
         merged = Merge(
             found.rows_by_key,
