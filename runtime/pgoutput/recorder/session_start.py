@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,18 @@ import msgspec
 from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder import slots
 from pgoutput.recorder.catalog import Catalog, read_catalog
-from pgoutput.recorder.catalog_changes import check_publication_oids, compare_catalogs
+from pgoutput.recorder.catalog_changes import (
+    check_publication_oids,
+    compare_catalogs,
+    tables_with_earlier_rows,
+)
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.events import Event, SnapshotKept
 from pgoutput.recorder.folder import Folder, State
-from pgoutput.recorder.incomplete import incomplete_error, save_changes
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import Server, check_publications
-from pgoutput.recorder.slot_creation import SlotCreator
+from pgoutput.recorder.slot_wait import SlotWait
+from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
 from pgoutput.recording import (
     RecordedCommits,
@@ -37,6 +42,9 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
 
 _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 """Fields of `Source` that decide which transactions the server sends."""
+
+_SNAPSHOT_ATTEMPTS: Final = 5
+"""Largest number of attempts to copy the tables; an attempt fails if a table is altered meanwhile."""
 
 
 class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +100,7 @@ class SessionStarter:
         self._folder = folder
         self._settings = settings
         self._report = report
-        self._creator = SlotCreator(
-            connection, self._catalog_connection, server, folder, settings, report, stop
-        )
+        self._stop = stop
 
     def __enter__(self) -> SessionStarter:
         return self
@@ -140,7 +146,7 @@ class SessionStarter:
         self._save_catalog_changes(catalog)
         assert folder.state is not None
         if settings.strict and folder.state.incomplete:
-            raise incomplete_error(folder.path, folder.state.incomplete)
+            raise folder.incomplete_error(folder.state.incomplete)
         start = folder.next_start(confirmed_lsn)
         resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
         resent = ResentCommitCheck(recorded)
@@ -186,7 +192,7 @@ class SessionStarter:
         slot = slots.find_slot(connection, settings.slot)
         if state.acknowledged_lsn is None:
             if slot is None:
-                return self._creator.create(state, source, catalog)
+                return self._create(state, source, catalog)
             if settings.snapshot:
                 raise ReplicationError(
                     f"the slot {settings.slot} is there already, and a snapshot needs a new one: drop it "
@@ -213,7 +219,7 @@ class SessionStarter:
         self._check_wal_end(state, in_recovery=in_recovery)
         confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
         if state.acknowledged_lsn is None:
-            self._creator.adopt(state, catalog, confirmed_lsn)
+            self._adopt(state, catalog, confirmed_lsn)
             return confirmed_lsn, catalog
         if confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
             raise ReplicationError(
@@ -225,6 +231,117 @@ class SessionStarter:
         if settings.snapshot:
             self._report(SnapshotKept(recording=state.recording))
         return confirmed_lsn, catalog
+
+    def _create(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
+        """Create the slot, and copy the tables if a snapshot is requested.
+
+        After an error, neither the slot nor a partial snapshot is left.
+
+        Args:
+            state: State of the new recording.
+            source: Server, slot, publications and options of the stream.
+            before: The catalogs as read before the slot is created.
+
+        Returns:
+            The slot's consistent point, and the catalogs read after it.
+
+        Raises:
+            Interrupted: The recorder was stopped.
+            ReplicationError: The settings or the server do not allow the slot to be created, or tables are
+                altered again and again while they are copied.
+            RecordingError: The folder was moved or removed.
+            OSError: A file cannot be written.
+        """
+        if not (self._settings.create_slot or self._settings.snapshot):
+            raise ReplicationError(
+                f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
+                "of another"
+            )
+        if not self._settings.snapshot:
+            return self._create_without_snapshot(state)
+        for attempts_left in reversed(range(_SNAPSHOT_ATTEMPTS)):
+            try:
+                return self._create_with_snapshot(state, source, before)
+            except SchemaChanged as error:
+                if not attempts_left:
+                    raise ReplicationError(f"the snapshot cannot begin: {error}") from None
+        raise AssertionError
+
+    def _adopt(self, state: State, catalog: Catalog, lsn: int) -> None:
+        """Save the state of a recording that begins with an existing slot, without a snapshot.
+
+        Args:
+            state: State of the new recording.
+            catalog: The catalogs, read after the slot's consistent point.
+            lsn: LSN that the slot has confirmed.
+        """
+        self._folder.save_catalog(catalog)
+        incomplete = tables_with_earlier_rows(catalog, self._catalog_connection)
+        self._folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, incomplete=incomplete))
+
+    def _create_without_snapshot(self, state: State) -> tuple[int, Catalog]:
+        lsn, _ = self._create_slot()
+        try:
+            catalog = self._read_catalog()
+            self._adopt(state, catalog, lsn)
+        except BaseException:  # an unused slot would retain WAL
+            self._undo(state)
+            raise
+        return lsn, catalog
+
+    def _create_with_snapshot(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
+        folder = self._folder
+        folder.save_catalog(before)
+        folder.save(msgspec.structs.replace(state, snapshot="running"))
+        try:
+            lsn, snapshot = self._create_slot()
+        except ConnectionLost:  # the slot may exist nevertheless: the next start drops it
+            raise
+        except BaseException:
+            folder.reset(state)
+            raise
+        try:
+            copy = TableCopy(
+                self._connection.pinned_dsn, source, folder.create_partial_snapshot(), str(snapshot), lsn
+            )
+            copied = copy.run(self._report, self._stop, self._settings.segment_bytes)
+            folder.publish_snapshot()
+            catalog = self._read_catalog()
+            now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+            changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
+            folder.save_catalog(catalog)
+            folder.save(
+                msgspec.structs.replace(
+                    state, acknowledged_lsn=lsn, snapshot="complete", incomplete=changes.incomplete
+                )
+            )
+        except BaseException:  # an unused slot would retain WAL
+            self._undo(state)
+            raise
+        return lsn, catalog
+
+    def _create_slot(self) -> tuple[int, str | None]:
+        connection = self._connection
+        with SlotWait(connection.pinned_dsn, connection.backend_pid, self._report):
+            return slots.create_slot(
+                connection,
+                self._settings.slot,
+                self._server,
+                two_phase=self._settings.options.two_phase,
+                failover=self._settings.failover,
+                export_snapshot=self._settings.snapshot,
+                stop=self._stop,
+            )
+
+    def _read_catalog(self) -> Catalog:
+        return read_catalog(self._catalog_connection, self._settings.publications)
+
+    def _undo(self, state: State) -> None:
+        """Drop the slot, reset the folder; if the connection is lost, the recorder's next start does so."""
+        with suppress(ConnectionLost):
+            slots.drop_slot(self._connection, self._settings.slot)
+            with suppress(RecordingError):  # the folder was moved or removed
+                self._folder.reset(state)
 
     def _check_wal_end(self, state: State, *, in_recovery: bool) -> None:
         """Check that the server's WAL reaches the end of the recording."""
@@ -248,7 +365,7 @@ class SessionStarter:
             )
         check_publication_oids(before, catalog)
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-        save_changes(folder, catalog, compare_catalogs(before, catalog, now, self._catalog_connection))
+        folder.save_changes(catalog, compare_catalogs(before, catalog, now, self._catalog_connection))
 
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.
