@@ -91,18 +91,14 @@ class SessionLoop:
 
     def _begin(self) -> Session:
         """Start the stream; return the session that records it."""
-        start, source, settings = self._start, self._start.source, self._settings
-        self._connection.start_replication(
-            start_command(
-                settings.slot, start.begin_lsn, source.proto_version, source.publications, source.options
-            )
-        )
+        start = self._start
+        self._connection.start_replication(start_command(start.source, start.begin_lsn))
         self._reporter.session_begins(start)
         return Session(
             self._connection,
             self._folder.directory,
             start,
-            settings,
+            self._settings,
             on_stored=self._save_stored,
             save_lsn=lambda lsn: self._folder.update(acknowledged_lsn=lsn),
             remarks=self._remarks,

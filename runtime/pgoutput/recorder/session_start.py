@@ -323,15 +323,7 @@ class SessionStarter:
     def _create_slot(self) -> tuple[int, str | None]:
         connection = self._connection
         with SlotWait(connection.pinned_dsn, connection.backend_pid, self._report):
-            return slots.create_slot(
-                connection,
-                self._settings.slot,
-                self._server,
-                two_phase=self._settings.options.two_phase,
-                failover=self._settings.failover,
-                export_snapshot=self._settings.snapshot,
-                stop=self._stop,
-            )
+            return slots.create_slot(connection, self._server, self._settings, self._stop)
 
     def _read_catalog(self) -> Catalog:
         return read_catalog(self._catalog_connection, self._settings.publications)

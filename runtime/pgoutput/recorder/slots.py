@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +10,9 @@ from psycopg import sql
 
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import Server
+from pgoutput.recording import Source
 from pgoutput.wire import format_lsn, parse_lsn
 
 
@@ -90,44 +92,35 @@ def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failov
 
 
 def create_slot(
-    connection: Connection,
-    name: str,
-    server: Server,
-    *,
-    two_phase: bool,
-    failover: bool,
-    export_snapshot: bool,
-    stop: Callable[[], bool],
+    connection: Connection, server: Server, settings: Settings, stop: Callable[[], bool]
 ) -> tuple[int, str | None]:
     """Create a slot, after all transactions in progress have ended.
 
     Args:
         connection: Replication connection to the server.
-        name: Name of the slot.
         server: The server of the connection.
-        two_phase: Whether the slot sends transactions when they are prepared.
-        failover: Whether standbys keep the slot, so that the slot exists after a promotion.
-        export_snapshot: Whether to export a snapshot of the database as of the consistent point.
+        settings: Settings of the recorder: name and flags of the slot, and whether to make a snapshot.
         stop: Returns whether to stop waiting.
 
     Returns:
-        The consistent point, and the name of the exported snapshot or None.
+        The consistent point, and the name of the exported snapshot of the database as of that point, or None.
 
     Raises:
         Interrupted: `stop` returned True before the slot was created.
         ReplicationError: The server has no free slot, does not allow the name, or lacks an option.
     """
-    if failover and server.major_version < 17:
+    if settings.failover and server.major_version < 17:
         raise ReplicationError(
             f"a slot with the flag failover needs PostgreSQL 17, the server is {server.major_version}: "
             "leave it out"
         )
     if server.major_version >= 15:
-        flags = "".join(f", {flag}" for flag, on in (("TWO_PHASE", two_phase), ("FAILOVER", failover)) if on)
-        options = f"(SNAPSHOT '{'export' if export_snapshot else 'nothing'}'{flags})"
+        flags = (("TWO_PHASE", settings.options.two_phase), ("FAILOVER", settings.failover))
+        listed = "".join(f", {flag}" for flag, on in flags if on)
+        options = f"(SNAPSHOT '{'export' if settings.snapshot else 'nothing'}'{listed})"
     else:
-        options = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
-    slot = sql.Identifier(name).as_string()
+        options = "EXPORT_SNAPSHOT" if settings.snapshot else "NOEXPORT_SNAPSHOT"
+    slot = sql.Identifier(settings.slot).as_string()
     rows = connection.query(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput {options}", stop=stop)
     return parse_lsn(str(rows[0][1])), rows[0][2]
 
@@ -143,14 +136,13 @@ def drop_command(name: str) -> str:
     return sql.SQL("SELECT pg_drop_replication_slot({})").format(name).as_string()
 
 
-def start_command(
-    slot: str, lsn: int, proto_version: int, publications: Sequence[str], options: dict[str, str]
-) -> str:
+def start_command(source: Source, lsn: int) -> str:
     """Return the START_REPLICATION command that streams from a slot, beginning at an LSN."""
-    names = ",".join(sql.Identifier(name).as_string() for name in publications)
-    values: dict[str, Any] = {"proto_version": proto_version, "publication_names": names} | options
+    names = ",".join(sql.Identifier(name).as_string() for name in source.publications)
+    values: dict[str, Any] = {"proto_version": source.proto_version, "publication_names": names}
+    values |= source.options
     listed = ", ".join(f"{name} {_replication_literal(str(value))}" for name, value in values.items())
-    quoted_slot = sql.Identifier(slot).as_string()
+    quoted_slot = sql.Identifier(source.slot).as_string()
     return f"START_REPLICATION SLOT {quoted_slot} LOGICAL {format_lsn(lsn)} ({listed})"
 
 
