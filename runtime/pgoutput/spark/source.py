@@ -42,7 +42,7 @@ from pyspark.sql.types import StructType
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording
 from pgoutput.spark.filters import Filters, PushFilters
-from pgoutput.spark.view_readers import VIEW_READERS, ViewReader, parse_options
+from pgoutput.spark.view_reader import ViewReader, parse_options
 from pgoutput.spark.write_plan import describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter
 
@@ -95,7 +95,7 @@ class PgoutputDataSource(DataSource):
         raise ValueError("pgoutput writes batches only: append each in foreachBatch, with df.write")
 
     def _view_reader(self) -> ViewReader:
-        return VIEW_READERS[self._options.view](self._options)
+        return ViewReader(self._options)
 
     def _check_schema(self, schema: StructType) -> pa.Schema:
         """Convert a Spark schema to Arrow; raise ValueError if the selected view has other columns."""
