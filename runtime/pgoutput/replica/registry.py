@@ -130,9 +130,7 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
     failure: DeltaError | None = None
     try:
         DeltaTable.create(place.place, schema, configuration=properties, raise_if_key_not_exists=False)
-    except (
-        DeltaError
-    ) as error:  # a concurrent task may have created a table for another relation of this name
+    except DeltaError as error:  # a concurrent task may have created a table for another relation
         failure = error
     if (created := _open(place)) is None:
         cause = "no table exists after the attempt" if failure is None else one_line(failure)

@@ -15,7 +15,7 @@ from pgoutput.replica.data_files import DataFile, DataFiles
 from pgoutput.replica.rows.builder import RowBuilder
 from pgoutput.replica.rows.cells import ColumnCells, columns_of_maps
 from pgoutput.replica.rows.lookup import LookupResult, look_up_rows
-from pgoutput.replica.rows.merge import Key, Merge, MergeResult
+from pgoutput.replica.rows.merge import Key, MergeResult, merge_changes
 from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
 
 
@@ -62,13 +62,16 @@ class ChunkCommit:
             deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
         """
         found = self._look_up()
-        merged = Merge(
+        merged = merge_changes(
             found.rows_by_key,
+            self._operations,
+            self._old_keys,
+            self._new_keys,
             unique=self._unique,
             find_match=(lambda key: self._refuse_partial_keys(found))
             if self._unique
             else found.take_partial_match,
-        ).apply(self._operations, self._old_keys, self._new_keys)
+        )
         removed: dict[str, list[int]] = {}
         for row in merged.ended:
             if row < 0:
