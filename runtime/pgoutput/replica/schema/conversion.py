@@ -108,21 +108,10 @@ def _text_adjustment(old: Column, new: Column) -> Callable[[str], str] | None:
     if old.type_oid == _CHAR and oid in _STRINGS - {_CHAR}:
         return lambda text: text.rstrip(" ")
     if oid == _NUMERIC and (numeric := numeric_precision(modifier)) is not None:
-        return lambda text: _with_scale(text, numeric[1])
+        return lambda text: _round(text, numeric[1], ROUND_HALF_UP, _EXACT.prec)
     if oid in _TIMESTAMPS and 0 <= modifier < 6:
         return lambda text: _with_precision(text, modifier)
     return None
-
-
-def _with_scale(text: str, scale: int) -> str:
-    try:
-        number = Decimal(text)
-    except ArithmeticError:
-        return text
-    if not number.is_finite():
-        return text
-    scaled = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
-    return f"{abs(scaled) if scaled.is_zero() else scaled:f}"
 
 
 def _with_precision(text: str, digits: int) -> str:
@@ -204,11 +193,13 @@ def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[s
     return lambda text: text
 
 
-def _round(text: str, scale: int, rounding: str) -> str:
+def _round(text: str, scale: int, rounding: str, max_exponent: int = _MAX_EXPONENT) -> str:
+    """Round the text of a number to `scale` decimals; return a text that is no such number unchanged."""
     try:
         number = Decimal(text)
     except ArithmeticError:
         return text
-    if not number.is_finite() or number.adjusted() > _MAX_EXPONENT:
+    if not number.is_finite() or number.adjusted() > max_exponent:
         return text
-    return f"{number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT):f}"
+    rounded = number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT)
+    return f"{abs(rounded) if rounded.is_zero() else rounded:f}"  # no type that is rounded to has -0
