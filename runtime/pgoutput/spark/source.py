@@ -122,9 +122,6 @@ class _Reader:
         if partition.value is not None:  # without partitions, Spark passes one without a value
             yield from self._view_reader.read(partition.value, self._schema)
 
-    def _partitions(self, recording: Recording, numbers: Sequence[int]) -> list[InputPartition]:
-        return [InputPartition(value) for value in self._view_reader.plan(recording, numbers)]
-
 
 class _BatchReader(_Reader, DataSourceReader):
     """The data source's reader for batch queries."""
@@ -136,7 +133,7 @@ class _BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         recording = Recording(self._view_reader.options.path)
         recording.check()
-        return self._partitions(recording, recording.numbers)
+        return self._view_reader.plan(recording, recording.numbers)
 
     def _set_filters(self, filters: Filters) -> None:
         self._view_reader.filters = filters
@@ -201,7 +198,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
                 f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
             )
         recording.check([number for number in (start["segment"], *numbers) if number in available])
-        return self._partitions(recording, numbers)
+        return self._view_reader.plan(recording, numbers)
 
     def _last_segment(self) -> int:
         self._recording.refresh()

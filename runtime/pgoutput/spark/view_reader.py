@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording, SegmentReader
@@ -113,8 +114,8 @@ class ViewReader:
             return bool(schema.names == table_schema(row_type([])).names)
         return bool(schema.equals(self.schema()))
 
-    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[Any]:
-        """Plan Spark partitions; return for each a value, which Spark passes to `read` in an executor.
+    def plan(self, recording: Recording, numbers: Sequence[int]) -> Sequence[InputPartition]:
+        """Return the Spark partitions. Spark passes the value of each to `read` in an executor.
 
         A Spark partition is one segment or several consecutive segments. If there are enough segments, there
         is at least one Spark partition for each core. The view `schema` has one Spark partition, because all
@@ -125,22 +126,22 @@ class ViewReader:
             numbers: Numbers of the segments whose rows are read.
 
         Returns:
-            For each Spark partition, the tasks that read its segments; for the view `schema`, the numbers of
-            the first and the last segment.
+            Spark partitions whose values are the tasks that read their segments; for the view `schema`, the
+            numbers of the first and the last segment.
         """
         if self.options.view == "schema":
-            return [(numbers[0], numbers[-1])] if numbers else []
+            return [InputPartition((numbers[0], numbers[-1]))] if numbers else []
         if self.options.view == "messages":
             tasks = plan_messages(recording, numbers)
         else:
             tasks = plan_changes(recording, numbers, self.filters.lsns)
-        return group_tasks(tasks, os.cpu_count() or 1)
+        return [InputPartition(group) for group in group_tasks(tasks, os.cpu_count() or 1)]
 
     def read(self, partition: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a Spark partition.
 
         Args:
-            partition: The value of the partition, as returned by `plan`.
+            partition: The value of the Spark partition, as `plan` has chosen it.
             schema: The columns of the rows to return.
         """
         if self.options.view == "schema":
