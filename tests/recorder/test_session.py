@@ -129,8 +129,7 @@ class Lab:
             acknowledged_lsn=acknowledged_lsn,
             resent=ResentCommitCheck(),
             catalog=Catalog(100, 16_384, (), {}, {}),
-            timelines=(),
-            in_recovery=False,
+            timelines=None,
         )
         settings = Settings(
             slot=SOURCE.slot,

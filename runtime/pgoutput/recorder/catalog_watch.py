@@ -88,20 +88,17 @@ class CatalogWatch:
             updates, self._updates = self._updates, []
             return updates
 
-    def read_now(self, timeout: float) -> bool:
+    def read_now(self, timeout: float) -> None:
         """Make the thread read the catalogs now, and wait until the catalogs were read.
 
         Args:
             timeout: Largest number of seconds to wait.
-
-        Returns:
-            Whether the catalogs were read within `timeout` seconds.
         """
         with self._condition:
             self._requested += 1
             number = self._requested
             self._condition.notify_all()
-            return self._condition.wait_for(lambda: self._answered >= number or self._error, timeout) is True
+            self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
 
     def _run(self) -> None:
         while not self._stopped:

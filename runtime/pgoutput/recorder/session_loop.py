@@ -48,8 +48,9 @@ class SessionLoop:
         self._reporter = reporter
         self._announced: list[PublicationChange] = []
         """Changes of publications that are already in the metadata of a segment of this session."""
-        timelines = start.timelines if start.in_recovery else None
-        self._watch = CatalogWatch(connection.pinned_dsn, settings.publications, start.catalog, timelines)
+        self._watch = CatalogWatch(
+            connection.pinned_dsn, settings.publications, start.catalog, start.timelines
+        )
 
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> None:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.

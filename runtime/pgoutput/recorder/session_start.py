@@ -65,10 +65,8 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Check that transactions that the server sends again were recorded."""
     catalog: Catalog
     """The catalogs as read before the stream begins."""
-    timelines: tuple[Timeline, ...]
-    """Timeline history of the server's WAL."""
-    in_recovery: bool
-    """Whether the server is a standby."""
+    timelines: tuple[Timeline, ...] | None
+    """Timeline history of a standby's WAL; None for a primary."""
 
 
 class SessionStarter:
@@ -158,8 +156,7 @@ class SessionStarter:
             acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
             resent=resent,
             catalog=catalog,
-            timelines=timelines,
-            in_recovery=in_recovery,
+            timelines=timelines if in_recovery else None,
         )
 
     def _check_history(self, state: State, timelines: tuple[Timeline, ...], server_start: str) -> State:
