@@ -143,10 +143,9 @@ class Recorder:
                         server = identify(connection)
                         if until == "now" and target is None:
                             target = server.flush_lsn
-                        with SessionStarter(
+                        start = SessionStarter(
                             connection, server, folder, self._settings, report, self._is_over
-                        ) as starter:
-                            start = starter.prepare()
+                        ).prepare()
                         loop = SessionLoop(connection, folder, start, self._settings, self._reporter)
                         loop.run(target, self._is_over, retry.stream_begins)
                         break

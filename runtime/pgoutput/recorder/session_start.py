@@ -70,7 +70,7 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStarter:
-    """Prepares a session that begins or continues a recording; a context manager.
+    """Prepares a session that begins or continues a recording.
 
     Args:
         connection: Replication connection.
@@ -100,14 +100,10 @@ class SessionStarter:
         self._report = report
         self._stop = stop
 
-    def __enter__(self) -> SessionStarter:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._catalog_connection.close()
-
     def prepare(self) -> PreparedSession:
         """Check server, slot and folder, create what a new recording lacks, and return where to start.
+
+        May be called once: the connection for queries of the catalogs is then closed.
 
         Raises:
             ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
@@ -118,46 +114,49 @@ class SessionStarter:
             OSError: A file cannot be written.
         """
         connection, folder, server, settings = self._connection, self._folder, self._server, self._settings
-        proto_version, options = settings.options.negotiate(server.major_version)
-        check_publications(connection, server, settings.publications)
-        state = folder.state_for(settings.slot, server.system_identifier, server.database)
-        recovery, server_start = connection.query("SELECT pg_is_in_recovery(), pg_postmaster_start_time()")[0]
-        in_recovery = recovery == "t"
-        timelines = read_timelines(connection)
-        state = self._check_history(state, timelines, str(server_start))
-        catalog = read_catalog(self._catalog_connection, settings.publications)
-        source = Source(
-            recording=state.recording,
-            system_identifier=server.system_identifier,
-            server_version=server.version,
-            database=server.database,
-            slot=settings.slot,
-            publications=settings.publications,
-            publication_oids=tuple(one.oid for one in catalog.publications),
-            timeline=timelines[-1].id,
-            proto_version=proto_version,
-            options=options,
-            slot_two_phase=settings.options.two_phase,
-        )
-        confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
-        folder.update(timelines=timelines, server_start=str(server_start))
-        self._save_catalog_changes(catalog)
-        assert folder.state is not None
-        if settings.strict and folder.state.incomplete:
-            raise folder.incomplete_error(folder.state.incomplete)
-        start = folder.next_start(confirmed_lsn)
-        resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
-        resent = ResentCommitCheck(recorded)
-        return PreparedSession(
-            server=server,
-            source=source,
-            start=start,
-            begin_lsn=start.lsn if resent.settled else resend_lsn,
-            acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
-            resent=resent,
-            catalog=catalog,
-            timelines=timelines if in_recovery else None,
-        )
+        with self._catalog_connection:
+            proto_version, options = settings.options.negotiate(server.major_version)
+            check_publications(connection, server, settings.publications)
+            state = folder.state_for(settings.slot, server.system_identifier, server.database)
+            recovery, server_start = connection.query(
+                "SELECT pg_is_in_recovery(), pg_postmaster_start_time()"
+            )[0]
+            in_recovery = recovery == "t"
+            timelines = read_timelines(connection)
+            state = self._check_history(state, timelines, str(server_start))
+            catalog = read_catalog(self._catalog_connection, settings.publications)
+            source = Source(
+                recording=state.recording,
+                system_identifier=server.system_identifier,
+                server_version=server.version,
+                database=server.database,
+                slot=settings.slot,
+                publications=settings.publications,
+                publication_oids=tuple(one.oid for one in catalog.publications),
+                timeline=timelines[-1].id,
+                proto_version=proto_version,
+                options=options,
+                slot_two_phase=settings.options.two_phase,
+            )
+            confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
+            folder.update(timelines=timelines, server_start=str(server_start))
+            self._save_catalog_changes(catalog)
+            assert folder.state is not None
+            if settings.strict and folder.state.incomplete:
+                raise folder.incomplete_error(folder.state.incomplete)
+            start = folder.next_start(confirmed_lsn)
+            resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
+            resent = ResentCommitCheck(recorded)
+            return PreparedSession(
+                server=server,
+                source=source,
+                start=start,
+                begin_lsn=start.lsn if resent.settled else resend_lsn,
+                acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
+                resent=resent,
+                catalog=catalog,
+                timelines=timelines if in_recovery else None,
+            )
 
     def _check_history(self, state: State, timelines: tuple[Timeline, ...], server_start: str) -> State:
         """Check that the server has the recorded WAL; return the state of the recording.
@@ -206,13 +205,7 @@ class SessionStarter:
                 f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
             )
         assert slot is not None
-        slots.check_slot(
-            slot,
-            settings.slot,
-            self._server,
-            two_phase=settings.options.two_phase,
-            failover=settings.failover,
-        )
+        slots.check_slot(slot, self._server, settings)
         self._check_wal_end(state, in_recovery=in_recovery)
         confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
         if state.acknowledged_lsn is None:

@@ -47,20 +47,20 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
     return msgspec.json.decode(str(rows[0][0]), type=Slot) if rows else None
 
 
-def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failover: bool = False) -> None:
+def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
     """Check that a recorder can stream from a slot.
 
     Args:
         slot: The slot.
-        name: Name of the slot.
         server: The server of the connection.
-        two_phase: True if the slot must have the flag two_phase; False if the slot must not have the flag.
-        failover: True if the slot must have the flag failover; False if the flag does not matter.
+        settings: Settings of the recorder. The slot must have the flag two_phase if it is among the options,
+            and must lack it otherwise. Without `failover`, the flag failover does not matter.
 
     Raises:
         ReplicationError: The slot belongs to another plugin or database, lacks a flag, or has lost WAL.
         ConnectionLost: Another connection streams from the slot.
     """
+    name = settings.slot
     if slot.plugin != "pgoutput":
         kind = "a physical slot" if slot.plugin is None else f"a slot of the plugin {slot.plugin}"
         raise ReplicationError(f"{name} is {kind}, not of pgoutput: choose another name for the slot")
@@ -73,13 +73,13 @@ def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failov
             f"the server has given up the slot {name} ({slot.invalidation_reason or 'wal_removed'}), and "
             f"changes are lost: drop it with {drop_command(name)}, and record anew in another folder"
         )
-    if slot.two_phase != two_phase:
+    if slot.two_phase != settings.options.two_phase:
         has, advice = ("has", "ask for two_phase") if slot.two_phase else ("lacks", "do without two_phase")
         raise ReplicationError(
             f"the slot {name} {has} the flag two_phase: {advice}, or drop it with {drop_command(name)} "
             "and have it created anew"
         )
-    if failover and not slot.failover:
+    if settings.failover and not slot.failover:
         raise ReplicationError(
             f"the slot {name} lacks the flag failover: do without failover, or set the flag on a connection "
             f"with replication=database: ALTER_REPLICATION_SLOT {name} (FAILOVER true)"
