@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutput.cli.recording import event_line
+from pgoutput.cli.recording import _LINES
 from pgoutput.recorder import Connected, Stored, Waiting
 from pgoutput.recorder.connection import Connection
 from tests.recorder.conftest import VERSION, Command
@@ -109,7 +109,7 @@ def test_a_slot_on_a_standby_waits_for_the_primary(tmp_path: Path) -> None:
             with lab.recording(dsn=dsn, snapshot=True) as recording:
                 waiting = recording.wait(Waiting)
                 assert (waiting.xid, waiting.gid, waiting.pid) == (None, None, None)
-                assert "run SELECT pg_log_standby_snapshot() there" in event_line(waiting)
+                assert "run SELECT pg_log_standby_snapshot() there" in _LINES[Waiting].format(waiting)
                 assert recording.events_of(Connected) == []
                 connection.execute("SELECT pg_wal_replay_resume()")
                 lab.run("SELECT pg_log_standby_snapshot()")

@@ -12,7 +12,6 @@ from pgoutput.messages import Begin, Commit, XLogData
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.folder import Folder, State
-from pgoutput.recorder.incomplete import save_changes
 from pgoutput.recording import PublicationChange, SegmentWriter, segment_name
 from pgoutput.stream import encode_for
 from tests.recording.recordings import FIRST, PARALLEL
@@ -69,7 +68,7 @@ def test_a_change_saved_while_the_state_is_saved_is_kept(
         folder.save(State(slot=slot, system_identifier=system, database=database))
         folder.update(publication_changes=(old,))
         catalog = Catalog(1, 1, (), {}, {})
-        noting = Thread(target=save_changes, args=(folder, catalog, CatalogChanges((new,), ())))
+        noting = Thread(target=folder.save_changes, args=(catalog, CatalogChanges((new,), ())))
         replace = folder.directory.replace
 
         def slow(name: str, content: bytes) -> None:

@@ -180,7 +180,7 @@ def test_the_recorder_reconnects_after_outages(lab: Lab) -> None:
 
 
 def test_pauses_between_attempts_grow(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.retry._MIN_PAUSE", 0.05)
+    monkeypatch.setattr("pgoutput.recorder.recorder._MIN_PAUSE", 0.05)
     with table.recording() as recording:
         recording.wait(Connected)
         table.server.stop()

@@ -25,9 +25,21 @@ from pgoutput.messages import (
     StreamStop,
     XLogData,
 )
+from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.options import RecorderOptions, Settings
+from pgoutput.recorder.server import Server
 from pgoutput.recorder.session import Session
-from pgoutput.recording import Directory, SessionStart, Source, find_inconsistencies, read_metadata
+from pgoutput.recorder.session_start import PreparedSession
+from pgoutput.recording import (
+    Directory,
+    Remarks,
+    ResentCommitCheck,
+    SessionStart,
+    Source,
+    find_inconsistencies,
+    read_metadata,
+)
 from tests.recorder.lab import wait_until
 
 SOURCE = Source(
@@ -94,7 +106,14 @@ class Lab:
         disk: Event that the test clears to block the saving of LSNs.
     """
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        acknowledged_lsn: int = 100,
+        sender_timeout: float = 60.0,
+        segment_seconds: float = 0.0,
+    ) -> None:
         self.connection = FakeConnection()
         self.saved: list[int] = []
         self.stored: list[Path] = []
@@ -102,21 +121,35 @@ class Lab:
         self.disk.set()
         self.failure: BaseException | None = None
         self.over = False
-        start = SessionStart(session=1, number=1, position=0, lsn=100)
-        settings: dict[str, Any] = {
-            "acknowledged_lsn": 100,
-            "sender_timeout": 60.0,
-            "segment_bytes": 1 << 20,
-            "segment_seconds": 0.0,
-        }
+        prepared = PreparedSession(
+            server=Server("1", "d", "14.0", 14, 100, sender_timeout),
+            source=SOURCE,
+            start=SessionStart(session=1, number=1, position=0, lsn=100),
+            begin_lsn=100,
+            acknowledged_lsn=acknowledged_lsn,
+            resent=ResentCommitCheck(),
+            catalog=Catalog(100, 16_384, (), {}, {}),
+            timelines=None,
+        )
+        settings = Settings(
+            slot=SOURCE.slot,
+            publications=SOURCE.publications,
+            options=RecorderOptions(),
+            create_slot=False,
+            failover=False,
+            snapshot=False,
+            strict=False,
+            segment_bytes=1 << 20,
+            segment_seconds=segment_seconds,
+        )
         self.session = Session(
             cast(Connection, self.connection),
             Directory(folder),
-            SOURCE,
-            start,
+            prepared,
+            settings,
             on_stored=lambda path, metadata: self._store(path),
             save_lsn=self._save,
-            **(settings | options),
+            remarks=lambda oids: Remarks(),
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

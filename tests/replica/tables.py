@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from pgoutput.errors import ReplicaError
 from pgoutput.replica import TableResult, apply_changes, replica_tables
-from pgoutput.replica.schema.conversion import text_formatter
+from pgoutput.values import default_type, from_arrow, quote_array_element
 from tests.truth import TrueTable, equals_typed
 
 
@@ -58,4 +58,8 @@ def _text(value: Any) -> str | None:
         return None
     if isinstance(value, dict):  # __START_AT or __END_AT
         return ""
-    return text_formatter(pa.array([value]).type)(value)
+    if isinstance(value, list | tuple):
+        items = ("NULL" if text is None else quote_array_element(text) for text in map(_text, value))
+        return "{" + ",".join(items) + "}"
+    array = pa.array([value])
+    return str(from_arrow(array, *default_type(array.type))[0])

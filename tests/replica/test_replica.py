@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import locate
 from pgoutput.replica import Owner, TableResult, claim_target, replica_tables
+from pgoutput.replica.batch import CHUNK_BITS, TableWriter
 from pgoutput.replica.chunks import split_changes
-from pgoutput.replica.table_writer import CHUNK_BITS, TableWriter
 from tests.replica.changes import captured_changes
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, different_tables, rescued_last, row_texts

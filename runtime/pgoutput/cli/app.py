@@ -39,6 +39,10 @@ Files = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Skip lines and messages that cannot be read, and count them.")
 ]
+Proto = Annotated[int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")]
+Streaming = Annotated[
+    Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
+]
 
 
 def _print_version(requested: bool) -> None:
@@ -81,12 +85,8 @@ def encode(
     file: Annotated[
         Path, typer.Argument(help="JSON lines as printed by `decode`; - is standard input.")
     ] = Path("-"),
-    proto: Annotated[
-        int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")
-    ] = LATEST_RELEASED,
-    streaming: Annotated[
-        Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
-    ] = "off",
+    proto: Proto = LATEST_RELEASED,
+    streaming: Streaming = "off",
 ) -> None:
     """Convert JSON objects, one per message, to a capture file on standard output."""
     for line in encoding.to_capture_file(file, proto, streaming):
@@ -378,12 +378,8 @@ def synth(
         float,
         typer.Option(help="Share of streamed transactions and savepoints that are rolled back; 0 to 1."),
     ] = 0.1,
-    proto: Annotated[
-        int, typer.Option(min=1, max=LATEST, help="Protocol version of the stream.")
-    ] = LATEST_RELEASED,
-    streaming: Annotated[
-        Literal["off", "on", "parallel"], typer.Option(help="Option `streaming` of the stream.")
-    ] = "off",
+    proto: Proto = LATEST_RELEASED,
+    streaming: Streaming = "off",
     seed: Annotated[
         str, typer.Option(help="Seed; the output is deterministic for a seed and options.")
     ] = "0",

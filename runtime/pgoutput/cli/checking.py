@@ -20,7 +20,7 @@ from pgoutput.stream.check import RULES, Checker, CheckOptions
 from pgoutput.versions import LATEST_RELEASED
 
 if TYPE_CHECKING:
-    from pgoutput.recording import RecordingReader, Source
+    from pgoutput.recording import Source
 
 RESUMED: Final = frozenset(
     (
@@ -106,23 +106,17 @@ def show_rules(console: Console, json: bool) -> None:
 
 
 def _sessions(stream: StoredStream) -> Iterator[_Session]:
+    """Yield a capture file, or each segment of a recording, with the options to check it with."""
     if isinstance(stream, CaptureFile):
         header = stream.header
         options = _options(header, header.options, "publication_names" in header.options)
         yield _Session(options, (), True, stream.records())
         return
-    from pgoutput.recording import RecordingReader
-
-    assert isinstance(stream, RecordingReader)
-    yield from _segments(stream)
-
-
-def _segments(recording: RecordingReader) -> Iterator[_Session]:
-    """Yield each segment of a recording, with `CheckOptions` from the metadata of the segment."""
     from pgoutput.recording import RecordingReader, read_metadata
 
+    assert isinstance(stream, RecordingReader)
     session: int | None = None
-    for path in recording.paths:
+    for path in stream.paths:
         metadata = read_metadata(path)
         source = metadata.source
         keyframe = session is None and metadata.keyframe > 0

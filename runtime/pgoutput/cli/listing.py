@@ -114,10 +114,7 @@ def _incomplete(segments: list[Metadata]) -> Table:
 
 def _table(*names: str) -> Table:
     """Return an empty table to print, with these column headings."""
-    table = Table(box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name)
-    return table
+    return Table(*names, box=None, pad_edge=False)
 
 
 def _name(version: SchemaVersion) -> str:

@@ -105,11 +105,6 @@ def _print_json(event: Event) -> None:
     sys.stdout.buffer.flush()
 
 
-def event_line(event: Event) -> str:
-    """Return an event of the recorder as a line of readable text."""
-    return _LINES[type(event)].format(event)
-
-
 def _connected(event: Connected) -> str:
     options = "".join(f", {name} = {value}" for name, value in event.options.items())
     return (

@@ -54,17 +54,8 @@ def _show_fields(console: Console, fields: list[dict[str, Any]], depth: int) -> 
 
 
 def _message(message: Message) -> dict[str, Any]:
-    return {
-        "name": message.name,
-        "title": message.title,
-        "tag": message.tag,
-        "since": message.since,
-        "server": message.server,
-        "option": message.option,
-        "source": message.source,
-        "doc": message.doc,
-        "fields": _fields(message.fields),
-    }
+    names = ("name", "title", "tag", "since", "server", "option", "source", "doc")
+    return {name: getattr(message, name) for name in names} | {"fields": _fields(message.fields)}
 
 
 def _fields(fields: tuple[Field, ...]) -> list[dict[str, Any]]:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from threading import Condition, Thread
 from typing import Final
 
-import msgspec
-
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.catalog import Catalog, read_catalog
 from pgoutput.recorder.catalog_changes import (
@@ -29,15 +27,6 @@ _PAUSE_FACTOR: Final = 20
 
 The pause limits the load on servers with many tables.
 """
-
-
-class CatalogUpdate(msgspec.Struct, frozen=True):
-    """The catalogs as read after a change, and what changed."""
-
-    catalog: Catalog
-    """The catalogs as read after the change."""
-    changes: CatalogChanges
-    """Differences from the catalogs as read before the change."""
 
 
 class TimelineChanged(ConnectionLost):
@@ -70,7 +59,7 @@ class CatalogWatch:
         self._requested = self._answered = 0
         """Calls of `read_now`: number of all calls, and number of calls that a reading has answered."""
         self._stopped = False
-        self._updates: list[CatalogUpdate] = []
+        self._updates: list[tuple[Catalog, CatalogChanges]] = []
         self._error: ReplicationError | None = None
         self._thread = Thread(target=self._run, name="pgoutput-watch", daemon=True)
 
@@ -84,8 +73,10 @@ class CatalogWatch:
             self._condition.notify_all()
         self._thread.join(_MIN_PAUSE)  # not longer: the server may not answer
 
-    def take_updates(self) -> list[CatalogUpdate]:
+    def take_updates(self) -> list[tuple[Catalog, CatalogChanges]]:
         """Return the catalog changes found since the previous call of this method, oldest first.
+
+        Each pair has the catalogs as read after a change, and their differences from the catalogs before.
 
         Raises:
             ReplicationError: A publication was dropped and created again.
@@ -97,20 +88,17 @@ class CatalogWatch:
             updates, self._updates = self._updates, []
             return updates
 
-    def read_now(self, timeout: float) -> bool:
+    def read_now(self, timeout: float) -> None:
         """Make the thread read the catalogs now, and wait until the catalogs were read.
 
         Args:
             timeout: Largest number of seconds to wait.
-
-        Returns:
-            Whether the catalogs were read within `timeout` seconds.
         """
         with self._condition:
             self._requested += 1
             number = self._requested
             self._condition.notify_all()
-            return self._condition.wait_for(lambda: self._answered >= number or self._error, timeout) is True
+            self._condition.wait_for(lambda: self._answered >= number or self._error, timeout)
 
     def _run(self) -> None:
         while not self._stopped:
@@ -142,7 +130,7 @@ class CatalogWatch:
         changes = compare_catalogs(self._before, catalog, now, connection)
         with self._condition:
             if (catalog.tables, catalog.publications) != (self._before.tables, self._before.publications):
-                self._updates.append(CatalogUpdate(catalog, changes))
+                self._updates.append((catalog, changes))
             self._before = catalog
             self._answered = requested
             self._condition.notify_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Literal, TypeVar
@@ -13,6 +14,7 @@ import msgspec
 
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.catalog import Catalog
+from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.timelines import Timeline
 from pgoutput.recording import (
     SNAPSHOT,
@@ -200,6 +202,30 @@ class Folder:
         self.directory.replace(_CATALOG_FILE, msgspec.json.encode(catalog) + b"\n")
         self.catalog = catalog
 
+    def save_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
+        """Write the changes of the catalogs, then the changed catalogs, to the disk.
+
+        After a crash between the two writes, the next comparison of the catalogs finds the changes again.
+
+        Raises:
+            RecordingError: The folder was moved or removed.
+            OSError: A file cannot be written.
+        """
+        if changes.publications or changes.incomplete:
+            self.update(
+                incomplete=lambda state: _merged(state.incomplete, changes.incomplete),
+                publication_changes=lambda state: (*state.publication_changes, *changes.publications),
+            )
+        self.save_catalog(catalog)
+
+    def incomplete_error(self, incomplete: Iterable[IncompleteTable]) -> RecordingError:
+        """Return the error to raise in strict mode for incomplete tables of the recording."""
+        tables = "; ".join(f"{one.namespace or 'pg_catalog'}.{one.name}: {one.reason}" for one in incomplete)
+        return RecordingError(
+            f"{self.path}: the recording lacks rows of some tables ({tables}): record them anew in another "
+            "folder with a snapshot, or go on without --strict"
+        )
+
     def last_segment(self) -> Metadata | None:
         """Return the metadata of the last segment, or None if there is no segment."""
         try:
@@ -282,3 +308,15 @@ class Folder:
             return None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RecordingError(f"{path}: it cannot be read ({error})") from None
+
+
+def _merged(
+    known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
+) -> tuple[IncompleteTable, ...]:
+    """Return known and newly found incomplete tables, each table once, with its first and latest reason."""
+    merged = {one.oid: one for one in known}
+    for one in found:
+        old = merged.get(one.oid)
+        reason = one.reason if old is None else f"{old.reason.partition('; ')[0]}; {one.reason}"
+        merged[one.oid] = msgspec.structs.replace(old or one, reason=reason)
+    return tuple(merged.values())

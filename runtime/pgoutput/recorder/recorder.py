@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import re
 import threading
 import time
@@ -11,13 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from pgoutput.errors import ConnectionLost
+from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection, Interrupted, parse_dsn
 from pgoutput.recorder.events import Event, Reconnecting
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import RecorderOptions, Settings
 from pgoutput.recorder.reports import Reporter
-from pgoutput.recorder.retry import RetryPolicy
 from pgoutput.recorder.server import identify
 from pgoutput.recorder.server_errors import CredentialsRefused
 from pgoutput.recorder.session_loop import SessionLoop
@@ -27,6 +27,12 @@ from pgoutput.wire import parse_lsn, shown_text
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 """Pattern for the start of a URI, with one slash: pathlib removes the second slash of `://`."""
+
+_MIN_PAUSE: Final = 0.5
+"""Seconds between the first and the second connection attempt."""
+
+_MAX_PAUSE: Final = 30.0
+"""Largest number of seconds between two connection attempts."""
 
 
 class Recorder:
@@ -127,7 +133,7 @@ class Recorder:
         target = until if isinstance(until, int) else None
         if isinstance(until, str) and until != "now":
             target = parse_lsn(until)
-        retry = RetryPolicy(self._retry_for)
+        retry = _RetryPolicy(self._retry_for)
         report = self._reporter.report
         with Folder(self._path) as folder:
             while not self._is_over():
@@ -137,10 +143,9 @@ class Recorder:
                         server = identify(connection)
                         if until == "now" and target is None:
                             target = server.flush_lsn
-                        with SessionStarter(
+                        start = SessionStarter(
                             connection, server, folder, self._settings, report, self._is_over
-                        ) as starter:
-                            start = starter.prepare()
+                        ).prepare()
                         loop = SessionLoop(connection, folder, start, self._settings, self._reporter)
                         loop.run(target, self._is_over, retry.stream_begins)
                         break
@@ -161,6 +166,54 @@ class Recorder:
         if self._deadline is not None:
             seconds = min(seconds, max(0.0, self._deadline - time.monotonic()))
         self._stop.wait(seconds)
+
+
+class _RetryPolicy:
+    """The pauses between connection attempts, and the time after which a recorder gives up.
+
+    Args:
+        retry_for: Time after the first error of an outage within which a stream must begin, in seconds.
+    """
+
+    def __init__(self, retry_for: float) -> None:
+        self._retry_for = retry_for
+        self._pause = _MIN_PAUSE
+        self._outage_start: float | None = None
+        """Time of the first error since the last stream, by time.monotonic(); None without an outage."""
+        self._has_streamed = False
+
+    def attempt_begins(self) -> None:
+        """Note that a connection attempt begins."""
+        self._attempt_start = time.monotonic()
+
+    def stream_begins(self) -> None:
+        """Note that the server streams: the connection attempt has succeeded, and the outage is over."""
+        self._outage_start = None
+        self._has_streamed = True
+
+    def next_pause(self, error: ReplicationError) -> float:
+        """Return the seconds to wait before the next connection attempt.
+
+        The pauses grow exponentially, with jitter, up to half a minute.
+
+        Args:
+            error: The retryable error that ended the attempt. `CredentialsRefused` is retried only
+                if the server has streamed before: an administrator may be replacing the credentials.
+
+        Raises:
+            ReplicationError: `error` itself, if there must be no further attempt.
+        """
+        now = time.monotonic()
+        if self._outage_start is None:
+            self._outage_start = now
+        left = self._outage_start + self._retry_for - now
+        if left <= 0 or (isinstance(error, CredentialsRefused) and not self._has_streamed):
+            raise error
+        if now - self._attempt_start > _MAX_PAUSE:
+            self._pause = _MIN_PAUSE
+        pause = min(self._pause, left)
+        self._pause = min(self._pause * random.uniform(1.5, 2.5), _MAX_PAUSE)
+        return pause
 
 
 def _check_path(folder: str) -> None:

@@ -16,17 +16,10 @@ from pgoutput.columns import ColumnDecoder, decode_xlog_data
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.options import Settings
+from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.writer_thread import WriterThread
-from pgoutput.recording import (
-    SCHEMA,
-    Directory,
-    Metadata,
-    Remarks,
-    ResentCommitCheck,
-    SegmentWriter,
-    SessionStart,
-    Source,
-)
+from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, SegmentWriter
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 
 _TIME: Final = SCHEMA.field("received_at").type
@@ -56,64 +49,54 @@ class Session:
     Args:
         connection: A connection that streams.
         folder: Folder for the segments.
-        source: Server, slot, publications and options of the stream.
-        start: Where the session continues the recording.
-        acknowledged_lsn: LSN that was acknowledged before this session.
-        sender_timeout: wal_sender_timeout of the server, in seconds; 0 for none.
-        segment_bytes: Total size of messages at which a segment ends, in bytes.
-        segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
+        prepared: Where and how the session starts. Nothing is acknowledged until all transactions that the
+            server sends again have arrived.
+        settings: Settings of the recorder.
         on_stored: Called in the writer thread with path and metadata of each stored segment.
         save_lsn: Called in the writer thread with an LSN to acknowledge at which no segment ends. Must
             write the LSN to the disk, so that a restart does not report a gap.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
             the OIDs of the relations that the segment describes.
-        resent: Checks that transactions that the server sends again were recorded. Nothing is acknowledged
-            until all these transactions have arrived.
     """
 
     def __init__(
         self,
         connection: Connection,
         folder: Directory,
-        source: Source,
-        start: SessionStart,
+        prepared: PreparedSession,
+        settings: Settings,
         *,
-        acknowledged_lsn: int,
-        sender_timeout: float,
-        segment_bytes: int,
-        segment_seconds: float,
         on_stored: Callable[[Path, Metadata], None],
         save_lsn: Callable[[int], None],
-        remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
-        resent: ResentCommitCheck | None = None,
+        remarks: Callable[[Sequence[int]], Remarks],
     ) -> None:
+        source, sender_timeout = prepared.source, prepared.server.sender_timeout
         self.messages: int = 0
-        self.acknowledged_lsn: int = acknowledged_lsn
+        self.acknowledged_lsn: int = prepared.acknowledged_lsn
         self.last_commit_time: int | None = None
         self._connection = connection
-        self._segment_seconds = segment_seconds
+        self._segment_seconds = settings.segment_seconds
         self._on_stored = on_stored
         self._save_lsn = save_lsn
         self._silence_seconds = max(_SILENCE_SECONDS, sender_timeout)
         self._status_seconds = min(_STATUS_SECONDS, sender_timeout / 3 or _STATUS_SECONDS)
-        self._stored_lsn = acknowledged_lsn
+        self._stored_lsn = prepared.acknowledged_lsn
         """LSN up to which everything is stored and may be acknowledged; set by the writer thread."""
-        self._received_lsn = start.lsn
+        self._received_lsn = self._start_lsn = prepared.start.lsn
         """LSN up to which all transactions were received."""
         self._status_sent = self._last_heard = time.monotonic()
         self._writer_thread = WriterThread(self._keep_alive)
-        self._resent = resent or ResentCommitCheck()
+        self._resent = prepared.resent
         self._writer = SegmentWriter(
             folder,
             source,
-            start,
+            prepared.start,
             run=self._writer_thread.submit,
             stored=self._segment_stored,
-            segment_bytes=segment_bytes,
+            segment_bytes=settings.segment_bytes,
             remarks=remarks,
             resent=self._resent,
         )
-        self._start_lsn = start.lsn
         self._decoder = ColumnDecoder(
             source.proto_version, streaming=source.streaming, two_phase=source.slot_two_phase
         )

@@ -10,7 +10,6 @@ from pgoutput.errors import ReplicationError
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.folder import Folder
-from pgoutput.recorder.incomplete import incomplete_error, save_changes
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.reports import Reporter
 from pgoutput.recorder.server_errors import UndefinedObject
@@ -49,8 +48,9 @@ class SessionLoop:
         self._reporter = reporter
         self._announced: list[PublicationChange] = []
         """Changes of publications that are already in the metadata of a segment of this session."""
-        timelines = start.timelines if start.in_recovery else None
-        self._watch = CatalogWatch(connection.pinned_dsn, settings.publications, start.catalog, timelines)
+        self._watch = CatalogWatch(
+            connection.pinned_dsn, settings.publications, start.catalog, start.timelines
+        )
 
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> None:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
@@ -92,26 +92,17 @@ class SessionLoop:
 
     def _begin(self) -> Session:
         """Start the stream; return the session that records it."""
-        start, source, settings = self._start, self._start.source, self._settings
-        self._connection.start_replication(
-            start_command(
-                settings.slot, start.begin_lsn, source.proto_version, source.publications, source.options
-            )
-        )
+        start = self._start
+        self._connection.start_replication(start_command(start.source, start.begin_lsn))
         self._reporter.session_begins(start)
         return Session(
             self._connection,
             self._folder.directory,
-            source,
-            start.start,
-            acknowledged_lsn=start.acknowledged_lsn,
-            sender_timeout=start.server.sender_timeout,
-            segment_bytes=settings.segment_bytes,
-            segment_seconds=settings.segment_seconds,
+            start,
+            self._settings,
             on_stored=self._save_stored,
             save_lsn=lambda lsn: self._folder.update(acknowledged_lsn=lsn),
             remarks=self._remarks,
-            resent=start.resent,
         )
 
     def _has_unannounced_changes(self) -> bool:
@@ -154,9 +145,9 @@ class SessionLoop:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
         self._folder.check_in_place()
         updates = self._watch.take_updates()
-        for update in updates:
-            save_changes(self._folder, update.catalog, update.changes)
-            self._reporter.report_changes(update.changes)
-            if self._settings.strict and update.changes.incomplete:
-                raise incomplete_error(self._folder.path, update.changes.incomplete)
-        return any(update.changes.publications or update.changes.incomplete for update in updates)
+        for catalog, changes in updates:
+            self._folder.save_changes(catalog, changes)
+            self._reporter.report_changes(changes)
+            if self._settings.strict and changes.incomplete:
+                raise self._folder.incomplete_error(changes.incomplete)
+        return any(changes.publications or changes.incomplete for _, changes in updates)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +16,18 @@ import msgspec
 from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recorder import slots
 from pgoutput.recorder.catalog import Catalog, read_catalog
-from pgoutput.recorder.catalog_changes import check_publication_oids, compare_catalogs
+from pgoutput.recorder.catalog_changes import (
+    check_publication_oids,
+    compare_catalogs,
+    tables_with_earlier_rows,
+)
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.events import Event, SnapshotKept
 from pgoutput.recorder.folder import Folder, State
-from pgoutput.recorder.incomplete import incomplete_error, save_changes
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import Server, check_publications
-from pgoutput.recorder.slot_creation import SlotCreator
+from pgoutput.recorder.slot_wait import SlotWait
+from pgoutput.recorder.snapshot import SchemaChanged, TableCopy
 from pgoutput.recorder.timelines import Timeline, check_fork, read_timelines
 from pgoutput.recording import (
     RecordedCommits,
@@ -37,6 +42,9 @@ from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn, parse_lsn
 
 _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 """Fields of `Source` that decide which transactions the server sends."""
+
+_SNAPSHOT_ATTEMPTS: Final = 5
+"""Largest number of attempts to copy the tables; an attempt fails if a table is altered meanwhile."""
 
 
 class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +65,12 @@ class PreparedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Check that transactions that the server sends again were recorded."""
     catalog: Catalog
     """The catalogs as read before the stream begins."""
-    timelines: tuple[Timeline, ...]
-    """Timeline history of the server's WAL."""
-    in_recovery: bool
-    """Whether the server is a standby."""
+    timelines: tuple[Timeline, ...] | None
+    """Timeline history of a standby's WAL; None for a primary."""
 
 
 class SessionStarter:
-    """Prepares a session that begins or continues a recording; a context manager.
+    """Prepares a session that begins or continues a recording.
 
     Args:
         connection: Replication connection.
@@ -92,18 +98,12 @@ class SessionStarter:
         self._folder = folder
         self._settings = settings
         self._report = report
-        self._creator = SlotCreator(
-            connection, self._catalog_connection, server, folder, settings, report, stop
-        )
-
-    def __enter__(self) -> SessionStarter:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._catalog_connection.close()
+        self._stop = stop
 
     def prepare(self) -> PreparedSession:
         """Check server, slot and folder, create what a new recording lacks, and return where to start.
+
+        May be called once: the connection for queries of the catalogs is then closed.
 
         Raises:
             ConnectionLost: The slot is in use, the standby lags behind, or the connection was lost.
@@ -114,47 +114,49 @@ class SessionStarter:
             OSError: A file cannot be written.
         """
         connection, folder, server, settings = self._connection, self._folder, self._server, self._settings
-        proto_version, options = settings.options.negotiate(server.major_version)
-        check_publications(connection, server, settings.publications)
-        state = folder.state_for(settings.slot, server.system_identifier, server.database)
-        recovery, server_start = connection.query("SELECT pg_is_in_recovery(), pg_postmaster_start_time()")[0]
-        in_recovery = recovery == "t"
-        timelines = read_timelines(connection)
-        state = self._check_history(state, timelines, str(server_start))
-        catalog = read_catalog(self._catalog_connection, settings.publications)
-        source = Source(
-            recording=state.recording,
-            system_identifier=server.system_identifier,
-            server_version=server.version,
-            database=server.database,
-            slot=settings.slot,
-            publications=settings.publications,
-            publication_oids=tuple(one.oid for one in catalog.publications),
-            timeline=timelines[-1].id,
-            proto_version=proto_version,
-            options=options,
-            slot_two_phase=settings.options.two_phase,
-        )
-        confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
-        folder.update(timelines=timelines, server_start=str(server_start))
-        self._save_catalog_changes(catalog)
-        assert folder.state is not None
-        if settings.strict and folder.state.incomplete:
-            raise incomplete_error(folder.path, folder.state.incomplete)
-        start = folder.next_start(confirmed_lsn)
-        resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
-        resent = ResentCommitCheck(recorded)
-        return PreparedSession(
-            server=server,
-            source=source,
-            start=start,
-            begin_lsn=start.lsn if resent.settled else resend_lsn,
-            acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
-            resent=resent,
-            catalog=catalog,
-            timelines=timelines,
-            in_recovery=in_recovery,
-        )
+        with self._catalog_connection:
+            proto_version, options = settings.options.negotiate(server.major_version)
+            check_publications(connection, server, settings.publications)
+            state = folder.state_for(settings.slot, server.system_identifier, server.database)
+            recovery, server_start = connection.query(
+                "SELECT pg_is_in_recovery(), pg_postmaster_start_time()"
+            )[0]
+            in_recovery = recovery == "t"
+            timelines = read_timelines(connection)
+            state = self._check_history(state, timelines, str(server_start))
+            catalog = read_catalog(self._catalog_connection, settings.publications)
+            source = Source(
+                recording=state.recording,
+                system_identifier=server.system_identifier,
+                server_version=server.version,
+                database=server.database,
+                slot=settings.slot,
+                publications=settings.publications,
+                publication_oids=tuple(one.oid for one in catalog.publications),
+                timeline=timelines[-1].id,
+                proto_version=proto_version,
+                options=options,
+                slot_two_phase=settings.options.two_phase,
+            )
+            confirmed_lsn, catalog = self._open_slot(state, source, catalog, in_recovery=in_recovery)
+            folder.update(timelines=timelines, server_start=str(server_start))
+            self._save_catalog_changes(catalog)
+            assert folder.state is not None
+            if settings.strict and folder.state.incomplete:
+                raise folder.incomplete_error(folder.state.incomplete)
+            start = folder.next_start(confirmed_lsn)
+            resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
+            resent = ResentCommitCheck(recorded)
+            return PreparedSession(
+                server=server,
+                source=source,
+                start=start,
+                begin_lsn=start.lsn if resent.settled else resend_lsn,
+                acknowledged_lsn=max(start.lsn, confirmed_lsn) if resent.settled else confirmed_lsn,
+                resent=resent,
+                catalog=catalog,
+                timelines=timelines if in_recovery else None,
+            )
 
     def _check_history(self, state: State, timelines: tuple[Timeline, ...], server_start: str) -> State:
         """Check that the server has the recorded WAL; return the state of the recording.
@@ -186,7 +188,7 @@ class SessionStarter:
         slot = slots.find_slot(connection, settings.slot)
         if state.acknowledged_lsn is None:
             if slot is None:
-                return self._creator.create(state, source, catalog)
+                return self._create(state, source, catalog)
             if settings.snapshot:
                 raise ReplicationError(
                     f"the slot {settings.slot} is there already, and a snapshot needs a new one: drop it "
@@ -203,17 +205,11 @@ class SessionStarter:
                 f"{format_lsn(folder.stored_lsn(state))}: record anew in another folder"
             )
         assert slot is not None
-        slots.check_slot(
-            slot,
-            settings.slot,
-            self._server,
-            two_phase=settings.options.two_phase,
-            failover=settings.failover,
-        )
+        slots.check_slot(slot, self._server, settings)
         self._check_wal_end(state, in_recovery=in_recovery)
         confirmed_lsn = parse_lsn(str(slot.confirmed_flush_lsn))
         if state.acknowledged_lsn is None:
-            self._creator.adopt(state, catalog, confirmed_lsn)
+            self._adopt(state, catalog, confirmed_lsn)
             return confirmed_lsn, catalog
         if confirmed_lsn > (stored_lsn := folder.stored_lsn(state)):
             raise ReplicationError(
@@ -225,6 +221,109 @@ class SessionStarter:
         if settings.snapshot:
             self._report(SnapshotKept(recording=state.recording))
         return confirmed_lsn, catalog
+
+    def _create(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
+        """Create the slot, and copy the tables if a snapshot is requested.
+
+        After an error, neither the slot nor a partial snapshot is left.
+
+        Args:
+            state: State of the new recording.
+            source: Server, slot, publications and options of the stream.
+            before: The catalogs as read before the slot is created.
+
+        Returns:
+            The slot's consistent point, and the catalogs read after it.
+
+        Raises:
+            Interrupted: The recorder was stopped.
+            ReplicationError: The settings or the server do not allow the slot to be created, or tables are
+                altered again and again while they are copied.
+            RecordingError: The folder was moved or removed.
+            OSError: A file cannot be written.
+        """
+        if not (self._settings.create_slot or self._settings.snapshot):
+            raise ReplicationError(
+                f"there is no slot {self._settings.slot}: have it created (--create-slot), or give the name "
+                "of another"
+            )
+        if not self._settings.snapshot:
+            return self._create_without_snapshot(state)
+        for attempts_left in reversed(range(_SNAPSHOT_ATTEMPTS)):
+            try:
+                return self._create_with_snapshot(state, source, before)
+            except SchemaChanged as error:
+                if not attempts_left:
+                    raise ReplicationError(f"the snapshot cannot begin: {error}") from None
+        raise AssertionError
+
+    def _adopt(self, state: State, catalog: Catalog, lsn: int) -> None:
+        """Save the state of a recording that begins with an existing slot, without a snapshot.
+
+        Args:
+            state: State of the new recording.
+            catalog: The catalogs, read after the slot's consistent point.
+            lsn: LSN that the slot has confirmed.
+        """
+        self._folder.save_catalog(catalog)
+        incomplete = tables_with_earlier_rows(catalog, self._catalog_connection)
+        self._folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, incomplete=incomplete))
+
+    def _create_without_snapshot(self, state: State) -> tuple[int, Catalog]:
+        lsn, _ = self._create_slot()
+        try:
+            catalog = self._read_catalog()
+            self._adopt(state, catalog, lsn)
+        except BaseException:  # an unused slot would retain WAL
+            self._undo(state)
+            raise
+        return lsn, catalog
+
+    def _create_with_snapshot(self, state: State, source: Source, before: Catalog) -> tuple[int, Catalog]:
+        folder = self._folder
+        folder.save_catalog(before)
+        folder.save(msgspec.structs.replace(state, snapshot="running"))
+        try:
+            lsn, snapshot = self._create_slot()
+        except ConnectionLost:  # the slot may exist nevertheless: the next start drops it
+            raise
+        except BaseException:
+            folder.reset(state)
+            raise
+        try:
+            copy = TableCopy(
+                self._connection.pinned_dsn, source, folder.create_partial_snapshot(), str(snapshot), lsn
+            )
+            copied = copy.run(self._report, self._stop, self._settings.segment_bytes)
+            folder.publish_snapshot()
+            catalog = self._read_catalog()
+            now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+            changes = compare_catalogs(before, catalog, now, self._catalog_connection, copied)
+            folder.save_catalog(catalog)
+            folder.save(
+                msgspec.structs.replace(
+                    state, acknowledged_lsn=lsn, snapshot="complete", incomplete=changes.incomplete
+                )
+            )
+        except BaseException:  # an unused slot would retain WAL
+            self._undo(state)
+            raise
+        return lsn, catalog
+
+    def _create_slot(self) -> tuple[int, str | None]:
+        connection = self._connection
+        with SlotWait(connection.pinned_dsn, connection.backend_pid, self._report):
+            return slots.create_slot(connection, self._server, self._settings, self._stop)
+
+    def _read_catalog(self) -> Catalog:
+        return read_catalog(self._catalog_connection, self._settings.publications)
+
+    def _undo(self, state: State) -> None:
+        """Drop the slot, reset the folder; if the connection is lost, the recorder's next start does so."""
+        with suppress(ConnectionLost):
+            slots.drop_slot(self._connection, self._settings.slot)
+            with suppress(RecordingError):  # the folder was moved or removed
+                self._folder.reset(state)
 
     def _check_wal_end(self, state: State, *, in_recovery: bool) -> None:
         """Check that the server's WAL reaches the end of the recording."""
@@ -248,7 +347,7 @@ class SessionStarter:
             )
         check_publication_oids(before, catalog)
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-        save_changes(folder, catalog, compare_catalogs(before, catalog, now, self._catalog_connection))
+        folder.save_changes(catalog, compare_catalogs(before, catalog, now, self._catalog_connection))
 
     def _resent_commits(self, confirmed_lsn: int, source: Source) -> tuple[int, RecordedCommits]:
         """Return the LSN to begin the stream at, and the recorded commits that the server sends again.

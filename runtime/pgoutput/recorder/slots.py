@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +10,9 @@ from psycopg import sql
 
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.options import Settings
 from pgoutput.recorder.server import Server
+from pgoutput.recording import Source
 from pgoutput.wire import format_lsn, parse_lsn
 
 
@@ -45,20 +47,20 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
     return msgspec.json.decode(str(rows[0][0]), type=Slot) if rows else None
 
 
-def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failover: bool = False) -> None:
+def check_slot(slot: Slot, server: Server, settings: Settings) -> None:
     """Check that a recorder can stream from a slot.
 
     Args:
         slot: The slot.
-        name: Name of the slot.
         server: The server of the connection.
-        two_phase: True if the slot must have the flag two_phase; False if the slot must not have the flag.
-        failover: True if the slot must have the flag failover; False if the flag does not matter.
+        settings: Settings of the recorder. The slot must have the flag two_phase if it is among the options,
+            and must lack it otherwise. Without `failover`, the flag failover does not matter.
 
     Raises:
         ReplicationError: The slot belongs to another plugin or database, lacks a flag, or has lost WAL.
         ConnectionLost: Another connection streams from the slot.
     """
+    name = settings.slot
     if slot.plugin != "pgoutput":
         kind = "a physical slot" if slot.plugin is None else f"a slot of the plugin {slot.plugin}"
         raise ReplicationError(f"{name} is {kind}, not of pgoutput: choose another name for the slot")
@@ -71,13 +73,13 @@ def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failov
             f"the server has given up the slot {name} ({slot.invalidation_reason or 'wal_removed'}), and "
             f"changes are lost: drop it with {drop_command(name)}, and record anew in another folder"
         )
-    if slot.two_phase != two_phase:
+    if slot.two_phase != settings.options.two_phase:
         has, advice = ("has", "ask for two_phase") if slot.two_phase else ("lacks", "do without two_phase")
         raise ReplicationError(
             f"the slot {name} {has} the flag two_phase: {advice}, or drop it with {drop_command(name)} "
             "and have it created anew"
         )
-    if failover and not slot.failover:
+    if settings.failover and not slot.failover:
         raise ReplicationError(
             f"the slot {name} lacks the flag failover: do without failover, or set the flag on a connection "
             f"with replication=database: ALTER_REPLICATION_SLOT {name} (FAILOVER true)"
@@ -90,44 +92,35 @@ def check_slot(slot: Slot, name: str, server: Server, *, two_phase: bool, failov
 
 
 def create_slot(
-    connection: Connection,
-    name: str,
-    server: Server,
-    *,
-    two_phase: bool,
-    failover: bool,
-    export_snapshot: bool,
-    stop: Callable[[], bool],
+    connection: Connection, server: Server, settings: Settings, stop: Callable[[], bool]
 ) -> tuple[int, str | None]:
     """Create a slot, after all transactions in progress have ended.
 
     Args:
         connection: Replication connection to the server.
-        name: Name of the slot.
         server: The server of the connection.
-        two_phase: Whether the slot sends transactions when they are prepared.
-        failover: Whether standbys keep the slot, so that the slot exists after a promotion.
-        export_snapshot: Whether to export a snapshot of the database as of the consistent point.
+        settings: Settings of the recorder: name and flags of the slot, and whether to make a snapshot.
         stop: Returns whether to stop waiting.
 
     Returns:
-        The consistent point, and the name of the exported snapshot or None.
+        The consistent point, and the name of the exported snapshot of the database as of that point, or None.
 
     Raises:
         Interrupted: `stop` returned True before the slot was created.
         ReplicationError: The server has no free slot, does not allow the name, or lacks an option.
     """
-    if failover and server.major_version < 17:
+    if settings.failover and server.major_version < 17:
         raise ReplicationError(
             f"a slot with the flag failover needs PostgreSQL 17, the server is {server.major_version}: "
             "leave it out"
         )
     if server.major_version >= 15:
-        flags = "".join(f", {flag}" for flag, on in (("TWO_PHASE", two_phase), ("FAILOVER", failover)) if on)
-        options = f"(SNAPSHOT '{'export' if export_snapshot else 'nothing'}'{flags})"
+        flags = (("TWO_PHASE", settings.options.two_phase), ("FAILOVER", settings.failover))
+        listed = "".join(f", {flag}" for flag, on in flags if on)
+        options = f"(SNAPSHOT '{'export' if settings.snapshot else 'nothing'}'{listed})"
     else:
-        options = "EXPORT_SNAPSHOT" if export_snapshot else "NOEXPORT_SNAPSHOT"
-    slot = sql.Identifier(name).as_string()
+        options = "EXPORT_SNAPSHOT" if settings.snapshot else "NOEXPORT_SNAPSHOT"
+    slot = sql.Identifier(settings.slot).as_string()
     rows = connection.query(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput {options}", stop=stop)
     return parse_lsn(str(rows[0][1])), rows[0][2]
 
@@ -143,14 +136,13 @@ def drop_command(name: str) -> str:
     return sql.SQL("SELECT pg_drop_replication_slot({})").format(name).as_string()
 
 
-def start_command(
-    slot: str, lsn: int, proto_version: int, publications: Sequence[str], options: dict[str, str]
-) -> str:
+def start_command(source: Source, lsn: int) -> str:
     """Return the START_REPLICATION command that streams from a slot, beginning at an LSN."""
-    names = ",".join(sql.Identifier(name).as_string() for name in publications)
-    values: dict[str, Any] = {"proto_version": proto_version, "publication_names": names} | options
+    names = ",".join(sql.Identifier(name).as_string() for name in source.publications)
+    values: dict[str, Any] = {"proto_version": source.proto_version, "publication_names": names}
+    values |= source.options
     listed = ", ".join(f"{name} {_replication_literal(str(value))}" for name, value in values.items())
-    quoted_slot = sql.Identifier(slot).as_string()
+    quoted_slot = sql.Identifier(source.slot).as_string()
     return f"START_REPLICATION SLOT {quoted_slot} LOGICAL {format_lsn(lsn)} ({listed})"
 
 

@@ -101,7 +101,6 @@ class TableCopy:
                 raise min(errors, key=lambda error: isinstance(error, Interrupted))
             for table in self._locked:
                 self._copy(connection, table)
-        self._directory.sync()
         return frozenset(table.relation.oid for table in tables)
 
     def _transaction(self) -> Connection:

@@ -28,27 +28,16 @@ _MIN_MESSAGES: Final = 16
 """Minimum number of Begin, Commit and other non-change messages for which `_find_runs` saves time."""
 
 
-def track_batch(
-    state: StreamState, position: int, batch: pa.RecordBatch, proto_version: int
-) -> pa.RecordBatch:
-    """Update a stream's state with a batch of messages; return the messages to store in a segment.
-
-    Messages of transactions that an earlier session stored are left out. If such a transaction was
-    streamed, its commit or prepare is replaced by a Stream Abort.
+class BatchTracker:
+    """Updates a stream's state with a batch of messages, and selects the messages to store in a segment.
 
     Args:
         state: State of the stream before the batch; it is updated.
         position: Position that the first stored message of the batch gets.
         batch: The messages, in the columns of `MESSAGE_SCHEMA`.
         proto_version: Protocol version of the messages.
-
-    Raises:
-        DecodeError: A message is invalid or out of place.
     """
-    return _BatchTracker(state, position, batch, proto_version).track()
 
-
-class _BatchTracker:
     def __init__(self, state: StreamState, position: int, batch: pa.RecordBatch, proto_version: int) -> None:
         self._state = state
         self._position = position
@@ -68,7 +57,14 @@ class _BatchTracker:
         """Number of the row after the last message that `_track_each` processed."""
 
     def track(self) -> pa.RecordBatch:
-        """Update the state with all messages of the batch; return the messages to store."""
+        """Update the state with all messages of the batch; return the messages to store.
+
+        Messages of transactions that an earlier session stored are left out. If such a transaction was
+        streamed, its commit or prepare is replaced by a Stream Abort.
+
+        Raises:
+            DecodeError: A message is invalid or out of place.
+        """
         lengths = np.diff(self._starts)
         tags = np.zeros(len(self._batch), np.uint8)
         tags[lengths > 0] = self._content[self._starts[:-1][lengths > 0]]

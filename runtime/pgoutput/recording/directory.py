@@ -105,10 +105,6 @@ class Directory:
         self.rename(_partial(name), name)
         os.fsync(self.descriptor)
 
-    def sync(self) -> None:
-        """Flush the names of the folder's files to the disk (fsync)."""
-        os.fsync(self.descriptor)
-
     def remove(self, name: str) -> None:
         """Remove a file; a missing file is no error."""
         with suppress(FileNotFoundError):

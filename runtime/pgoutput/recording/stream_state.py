@@ -108,7 +108,7 @@ class StreamState:
             "begin_prepare": self._begin_prepare,
             "commit": self._commit,
             "prepare": self._prepare,
-            "open_block": self._open_block,
+            "open_block": self._enter,
             "close_block": self._close_block,
             "commit_streamed": self._commit_streamed,
             "prepare_streamed": self._prepare_streamed,
@@ -243,8 +243,8 @@ class StreamState:
 
     def _open_whole(self, event: TransactionEvent[OpenTransaction], stored: bool) -> Message | None:
         self.skipping = stored
-        self._enter(event)
-        return None if stored else event.message
+        message = self._enter(event)
+        return None if stored else message
 
     def _commit(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         transaction = self._leave(event)
@@ -254,7 +254,7 @@ class StreamState:
         if len(transaction.segments) == 1:
             del self._parts[transaction.begin]  # wholly inside the segment
         else:
-            self._end(event.message, transaction, end.lsn, end.time)
+            self._end(event.message, transaction, end)
         self._count_commit(end)
         return event.message
 
@@ -271,10 +271,6 @@ class StreamState:
 
     # Streamed transactions
 
-    def _open_block(self, event: TransactionEvent[OpenTransaction]) -> Message:
-        self._enter(event)
-        return event.message
-
     def _close_block(self, event: TransactionEvent[OpenTransaction]) -> Message:
         self._leave(event)
         return event.message
@@ -285,7 +281,7 @@ class StreamState:
             self._resent.check(end.lsn, end.time, has_changes=self._has_changes(transaction))
             return self._abort_instead(transaction, end)
         self._settle()
-        self._end(event.message, transaction, end.lsn, end.time)
+        self._end(event.message, transaction, end)
         self._count_commit(end)
         return event.message
 
@@ -308,8 +304,7 @@ class StreamState:
     def _abort_streamed(self, event: TransactionEvent[OpenTransaction]) -> Message:
         transaction = _transaction(event)
         if event.kind == "rolled_back":
-            end = read_end(event.message)
-            self._end(event.message, transaction, end.lsn, end.time)
+            self._end(event.message, transaction, read_end(event.message))
         else:
             self._add_to_segment(transaction)
             transaction.rolled_back.append(meaning_of(event.message, "subxid"))
@@ -320,7 +315,7 @@ class StreamState:
         tail = {"lsn": end.lsn, "time": end.time} if self._parallel else {}
         xid = transaction.xid
         abort = build("abort_streamed", self._version, xid=xid, subxid=xid, **tail)
-        self._end(abort, transaction, end.lsn, end.time)
+        self._end(abort, transaction, end)
         return abort
 
     # Prepared transactions
@@ -336,7 +331,7 @@ class StreamState:
 
     def _add_prepared(self, message: Message, transaction: OpenTransaction) -> None:
         end = read_end(message)
-        self._end(message, transaction, end.lsn, end.time, end.gid)
+        self._end(message, transaction, end, end.gid)
         self.end_lsn = max(self.end_lsn, end.end_lsn)
         self.prepared[end.gid] = PreparedTransaction(
             gid=end.gid,
@@ -428,10 +423,11 @@ class StreamState:
 
     # Opening and closing transactions, counting changes
 
-    def _enter(self, event: TransactionEvent[OpenTransaction]) -> None:
+    def _enter(self, event: TransactionEvent[OpenTransaction]) -> Message:
         self._counted = self._position - self._stored_others
         if not self.skipping:
             self._add_to_segment(_transaction(event))
+        return event.message
 
     def _leave(self, event: TransactionEvent[OpenTransaction]) -> OpenTransaction:
         transaction = _transaction(event)
@@ -453,22 +449,15 @@ class StreamState:
             )
         self._counted = changes
 
-    def _end(
-        self,
-        message: Message,
-        transaction: OpenTransaction,
-        lsn: int | None,
-        time: int | None,
-        gid: str | None = None,
-    ) -> None:
+    def _end(self, message: Message, transaction: OpenTransaction, end: End, gid: str | None = None) -> None:
         self.ends.append(
             TransactionEnd(
                 self._position,
                 type(message).__name__,
                 transaction.xid,
                 transaction.begin,
-                lsn,
-                time,
+                end.lsn,
+                end.time,
                 tuple(transaction.segments),
                 tuple(transaction.rolled_back),
                 gid,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pgoutput._arrays import value_offsets
 from pgoutput.messages import XLogData
-from pgoutput.recording.batch_tracker import track_batch
+from pgoutput.recording.batch_tracker import BatchTracker
 from pgoutput.recording.directory import Directory
 from pgoutput.recording.resent_commits import ResentCommitCheck
 from pgoutput.recording.segment_file import SegmentFile, message_batch, segment_name
@@ -160,7 +160,7 @@ class SegmentWriter:
         """
         rows = list(messages)
         lsns, times = (row.wal_start for row in rows), (received_at for _ in rows)
-        self._write(message_batch(lsns, times, [row.data for row in rows]))
+        self.write_batch(*message_batch(lsns, times, [row.data for row in rows]).columns)
 
     def write_batch(self, lsns: pa.Array, received_at: pa.Array, data: pa.BinaryArray) -> None:
         """Write the next messages of the stream, given as columns.
@@ -176,14 +176,14 @@ class SegmentWriter:
             DecodeError: A message is invalid or out of place.
             OSError: A file could not be written.
         """
-        self._write(pa.record_batch([lsns, received_at, data], schema=MESSAGE_SCHEMA))
-
-    def _write(self, rest: pa.RecordBatch) -> None:
+        rest = pa.record_batch([lsns, received_at, data], schema=MESSAGE_SCHEMA)
         while len(rest):
             if self._file is None:
                 self._file = self._open()
             count = self._fitting_rows(rest["data"])
-            stored = track_batch(self.state, self._position, rest[:count], self._source.proto_version)
+            stored = BatchTracker(
+                self.state, self._position, rest[:count], self._source.proto_version
+            ).track()
             rest = rest[count:]
             if len(stored):
                 self._batches.append(stored)

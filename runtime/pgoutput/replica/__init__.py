@@ -14,7 +14,7 @@ How the package is divided:
 
 - `schema`: gives a Delta table the columns of its relation.
 - `rows`: applies changes to the rows of a Delta table.
-- `batch`, `table_writer`, `chunks`, `data_files`: apply a micro-batch, table by table, in commits of bounded
+- `batch`, `chunks`, `data_files`: apply a micro-batch, table by table, in commits of bounded
   size.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.

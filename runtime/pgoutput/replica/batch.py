@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, split_changes
-from pgoutput.replica.schema import Difference
-from pgoutput.replica.table_writer import CHUNK_BITS, TableWriter
+from pgoutput.replica.registry import open_table
+from pgoutput.replica.rows import ChunkCommit
+from pgoutput.replica.schema import (
+    Difference,
+    follow_schema,
+    make_layout,
+    read_layout,
+    update_properties,
+)
+
+CHUNK_BITS: Final = 20
+"""Number of a txnVersion's low bits, for the chunk's number. Higher bits hold the micro-batch's number."""
+
+_ATTEMPTS: Final = 5
 
 
 class TableResult(msgspec.Struct, frozen=True):
@@ -69,82 +84,102 @@ def apply_changes(
         ReplicaError: The target is a URI that pyarrow does not know.
     """
     location = locate(target)
-    table: _TableBatch | None = None
-    for chunk in split_changes(batches, max_rows, max_bytes):
-        if table is None or chunk.oid != table.oid:
-            if table is not None:
-                yield table.result()
-            error = failed.get(chunk.oid, "")
-            table = _TableBatch(location, chunk, query, batch, recording, history=history, error=error)
-        table.apply(chunk)
-    if table is not None:
-        yield table.result()
+    for oid, chunks in groupby(split_changes(batches, max_rows, max_bytes), lambda chunk: chunk.oid):
+        error = failed.get(oid, "")
+        yield _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
 
 
-class _TableBatch:
-    """A micro-batch's changes of one relation; they are applied in chunks, one commit for each chunk."""
-
-    def __init__(
-        self,
-        target: Location,
-        first: Chunk,
-        query: str,
-        batch: int,
-        recording: str,
-        *,
-        history: bool,
-        error: str,
-    ) -> None:
-        self.oid = first.oid
-        self._target = target
-        self._first = first
-        self._query = query
-        self._batch = batch
-        self._recording = recording
-        self._history = history
-        self._writer: TableWriter | None = None
-        self._number = 0
-        self._counts: Counter[str] = Counter()
-        self._may_differ: list[Difference] = []
-        self._error = error
-
-    def apply(self, chunk: Chunk) -> None:
-        """Apply a chunk of changes to the relation's Delta table, unless the table has failed."""
-        if self._error:
-            return
+def _apply_chunks(
+    chunks: Iterator[Chunk],
+    target: Location,
+    query: str,
+    batch: int,
+    recording: str,
+    *,
+    history: bool,
+    error: str,
+) -> TableResult:
+    """Apply a micro-batch's changes of one relation in one commit for each chunk, until there is an error."""
+    first = next(chunks)
+    writer: TableWriter | None = None
+    counts: Counter[str] = Counter()
+    may_differ: list[Difference] = []
+    for number, chunk in enumerate(chain([first], chunks)):
+        if error:
+            break
         name = f"{chunk.namespace}.{chunk.name}"
         try:
-            if self._number >> CHUNK_BITS:
+            if number >> CHUNK_BITS:
                 raise ReplicaError(
                     f"{name}: a batch has more than {1 << CHUNK_BITS} commits for this table. "
                     "Begin anew, with an empty target and smaller batches"
                 )
-            if self._writer is None:
-                self._writer = TableWriter(
-                    self._target, chunk, self._query, self._recording, history=self._history
-                )
-            self._may_differ += self._writer.apply(chunk, self._batch << CHUNK_BITS | self._number)
-        except ReplicaError as error:
-            self._error = one_line(error)
-            return
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            self._error = f"{name}: {one_line(error)}"
-            return
-        except Exception as error:  # an unexpected error of one table must not stop the other tables either
-            self._error = f"{name}: {type(error).__name__}: {one_line(error)}"
-            return
-        self._number += 1
+            if writer is None:
+                writer = TableWriter(target, chunk, query, recording, history=history)
+            may_differ += writer.apply(chunk, batch << CHUNK_BITS | number)
+        except ReplicaError as failure:
+            error = one_line(failure)
+        except (DeltaError, OSError, pa.ArrowException) as failure:
+            error = f"{name}: {one_line(failure)}"
+        except Exception as failure:  # an unexpected error of one table must not stop the other tables either
+            error = f"{name}: {type(failure).__name__}: {one_line(failure)}"
         for count in pc.value_counts(chunk.changes["operation"]).to_pylist():
-            self._counts[count["values"]] += count["counts"]
+            counts[count["values"]] += count["counts"]
+    applied = {} if error else dict(counts)  # a retry applies and counts the whole batch again
+    return TableResult(first.oid, first.namespace, first.name, applied, tuple(may_differ), error)
 
-    def result(self) -> TableResult:
-        """Return the result for the relation's table, after all chunks of the micro-batch were applied."""
-        first = self._first
-        return TableResult(
-            first.oid,
-            first.namespace,
-            first.name,
-            {} if self._error else dict(self._counts),  # a retry applies and counts the whole batch again
-            tuple(self._may_differ),
-            self._error,
-        )
+
+class TableWriter:
+    """A writer that applies the chunks of one relation to its Delta table.
+
+    Args:
+        target: The folder that holds the replica.
+        chunk: The relation's first chunk of changes in the micro-batch. If the table does not exist, it is
+            created with the columns of this chunk.
+        query: ID of the query that writes. It is the txnAppId of the Delta transaction identifiers.
+        recording: UUID of the recording; empty if the changes do not come from a recording.
+        history: Whether to keep all versions of rows (SCD type 2).
+
+    Raises:
+        ReplicaError: The target cannot be read, or the table's folder contains something other than a Delta
+            table.
+    """
+
+    def __init__(
+        self, target: Location, chunk: Chunk, query: str, recording: str = "", *, history: bool
+    ) -> None:
+        self._history = history
+        self._query = query
+        layout = make_layout(chunk.columns, history=history)
+        self._table = open_table(target, chunk, layout.schema, recording)
+
+    def apply(self, chunk: Chunk, version: int) -> list[Difference]:
+        """Apply the changes of a chunk in one commit, unless the table has this or a later txnVersion.
+
+        Returns:
+            Reasons why the table may differ from its source, without reasons known before this chunk.
+
+        Args:
+            chunk: The chunk.
+            version: The txnVersion of the commit, greater than the txnVersion of the previous chunk.
+
+        Raises:
+            ReplicaError: A row has to be found by a key column whose value was never sent.
+            deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
+        """
+        differences: list[Difference] = []
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                done = self._table.transaction_version(self._query)
+                if done is None or version > done:
+                    layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
+                    differences += update_properties(self._table, layout, chunk)
+                    layout = follow_schema(self._table, layout, chunk, history=self._history)
+                    ChunkCommit(self._table, layout, chunk).run(Transaction(self._query, version))
+                return differences
+            except CommitFailedError:
+                # Another program has compacted the table, or a task of a killed Spark session still runs.
+                if attempt == _ATTEMPTS:
+                    raise
+                self._table.update_incremental()
+        raise AssertionError("unreachable")

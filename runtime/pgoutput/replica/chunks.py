@@ -7,10 +7,11 @@ a micro-batch that is applied again after a crash is split into the same chunks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import Final, NamedTuple
+from itertools import chain, groupby
+from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,14 +53,6 @@ class Chunk(msgspec.Struct, frozen=True):
         return bool(self.changes["operation"][0].as_py() == "Truncate")
 
 
-class _Run(NamedTuple):
-    """Successive changes that form one chunk, or several if they exceed the maximum size of a chunk."""
-
-    kind: tuple[object, ...]
-    """OID of the relation, whether the rows come from a snapshot, columns and replica identity."""
-    rows: pa.RecordBatch
-
-
 def split_changes(
     batches: Iterable[pa.RecordBatch], max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
 ) -> Iterator[Chunk]:
@@ -73,30 +66,33 @@ def split_changes(
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text.
     """
-    kind: tuple[object, ...] = ()
+    last_kind: tuple[object, ...] = ()
     parts: list[pa.RecordBatch] = []
     rows = size = 0
-    for run in (run for batch in batches for run in _split_runs(batch)):
-        sizes = _text_sizes(run.rows)
-        truncates = run.rows["operation"][0].as_py() == "Truncate"
-        if parts and (truncates or run.kind != kind):
+    for kind, run in chain.from_iterable(map(_split_runs, batches)):
+        truncates = run["operation"][0].as_py() == "Truncate"
+        if parts and (truncates or kind != last_kind):
             yield _make_chunk(parts)
             parts, rows, size = [], 0, 0
-        kind = run.kind
+        last_kind = kind
         first = 0
-        for row, bytes_ in enumerate(sizes):
+        for row, bytes_ in enumerate(_text_sizes(run)):
             if rows and (rows == max_rows or size + bytes_ > max_bytes):
-                yield _make_chunk([*parts, run.rows.slice(first, row - first)])
+                yield _make_chunk([*parts, run.slice(first, row - first)])
                 parts, rows, size, first = [], 0, 0, row
             rows += 1
             size += bytes_
-        parts.append(run.rows.slice(first))
+        parts.append(run.slice(first))
     if parts:
         yield _make_chunk(parts)
 
 
-def _split_runs(batch: pa.RecordBatch) -> Iterator[_Run]:
-    """Split an Arrow batch of changes wherever a chunk has to end for another reason than its size."""
+def _split_runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
+    """Split an Arrow batch of changes wherever a chunk has to end for another reason than its size.
+
+    Yield with each part its kind: the OID of the relation, whether the rows come from a snapshot, the columns
+    and the replica identity. A truncate begins a part even if the kind stays the same.
+    """
     oids = batch["relation"].field("oid").to_pylist()
     operations = batch["operation"].to_pylist()
     truncates = 0
@@ -109,7 +105,7 @@ def _split_runs(batch: pa.RecordBatch) -> Iterator[_Run]:
         length = len(list(same))
         for rows in _split_by_columns(batch.slice(first, length)):
             columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
-            yield _Run((*mark[:2], columns, *keys), rows)
+            yield (*mark[:2], columns, *keys), rows
         first += length
 
 
@@ -129,24 +125,16 @@ def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _text_sizes(rows: pa.RecordBatch) -> list[int]:
     """Return for each change the total size of its old and new values, in bytes of text."""
-    sizes = [0] * rows.num_rows
+    sizes = np.zeros(rows.num_rows, np.int64)
     for name in ("before", "after"):
-        valid, items, offsets = _map_items(rows[name])
-        lengths = pc.fill_null(pc.binary_length(items), 0)
-        ends = [0, *pc.cumulative_sum(lengths.cast(pa.int64())).to_pylist()]
-        for row, first, last in zip(valid, offsets, offsets[1:], strict=False):
-            sizes[row] += ends[last] - ends[first]
-    return sizes
-
-
-def _map_items(maps: pa.MapArray) -> tuple[list[int], pa.Array, list[int]]:
-    """Return the indices of the non-NULL maps, all their values, and where each map's values begin."""
-    valid = pc.indices_nonzero(maps.is_valid()).to_pylist()
-    present = maps.drop_null()
-    offsets = present.offsets.to_pylist()
-    start = offsets[0] if offsets else 0
-    items = present.items.slice(start, (offsets or [0])[-1] - start)
-    return valid, items, [offset - start for offset in offsets]
+        maps = rows[name]
+        present = maps.drop_null()
+        offsets = present.offsets.to_numpy()
+        items = present.items.slice(offsets[0], offsets[-1] - offsets[0])
+        lengths = pc.fill_null(pc.binary_length(items), 0).to_numpy()
+        ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        sizes[np.asarray(maps.is_valid())] += np.diff(ends[offsets - offsets[0]])
+    return list(map(int, sizes))
 
 
 def _make_chunk(parts: list[pa.RecordBatch]) -> Chunk:

@@ -7,17 +7,13 @@ conditions, which cannot distinguish equal rows, and it spends time on planning 
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.fs import DeltaStorageHandler
@@ -176,10 +172,11 @@ class _FileWriter:
     def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
         self._path = f"part-{uuid.uuid4()}.parquet"
         self._sink = store.open_output_stream(self._path)
-        self._writer = pq.ParquetWriter(self._sink, schema)
+        self._schema = schema
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(self._sink, schema, metadata_collector=self._metadata)
         self._rows: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._statistics = _Statistics()
 
     def write(self, batch: pa.RecordBatch) -> int:
         """Write rows to the data file; return the file's size so far, in bytes."""
@@ -195,47 +192,33 @@ class _FileWriter:
         self._writer.close()
         size = self._sink.tell()
         self._sink.close()
-        statistics = json.dumps(self._statistics.to_dict())
+        statistics = _statistics(self._schema, *self._metadata)
         return AddAction(self._path, size, {}, int(time.time() * 1000), True, statistics)
 
     def _flush(self) -> None:
         if self._rows:
-            rows = pa.Table.from_batches(self._rows)
-            self._writer.write_table(rows)
-            self._statistics.add(rows)
+            self._writer.write_table(pa.Table.from_batches(self._rows))
             self._rows = []
             self._bytes = 0
 
 
-class _Statistics:
-    """Statistics of a data file for the Delta log: NULL counts; minimum and maximum of integers and dates."""
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData) -> str:
+    """Return the statistics of a data file as JSON of the Delta log ("Per-file Statistics" in its protocol).
 
-    def __init__(self) -> None:
-        self._rows = 0
-        self._nulls: Counter[str] = Counter()
-        self._extremes: dict[str, list[int | date]] = {}
-
-    def add(self, rows: pa.Table) -> None:
-        """Include rows in the statistics."""
-        self._rows += rows.num_rows
-        for name, column in zip(rows.column_names, rows.columns, strict=True):
-            if pa.types.is_nested(column.type):
-                continue
-            self._nulls[name] += column.null_count
-            if pa.types.is_integer(column.type) or pa.types.is_date(column.type):
-                extremes = pc.min_max(column).as_py().values()
-                self._extremes.setdefault(name, []).extend(one for one in extremes if one is not None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as a dict with the Delta protocol's field names ("Per-file Statistics")."""
-        known = {name: values for name, values in self._extremes.items() if values}
-        return {
-            "numRecords": self._rows,
-            "minValues": {name: _json_value(min(values)) for name, values in known.items()},
-            "maxValues": {name: _json_value(max(values)) for name, values in known.items()},
-            "nullCount": self._nulls,
-        }
-
-
-def _json_value(value: int | date) -> int | str:
-    return value if isinstance(value, int) else value.isoformat()
+    These are the number of NULLs of each column that is not nested, and the least and greatest value of each
+    column of integers or dates.
+    """
+    nulls, least, greatest = {}, {}, {}
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        if column.max_definition_level > 1 or column.max_repetition_level:
+            continue  # a part of a nested column
+        groups = [metadata.row_group(at).column(number).statistics for at in range(metadata.num_row_groups)]
+        nulls[column.path] = sum(group.null_count for group in groups)
+        type_ = schema.field(column.path).type
+        known = [group for group in groups if group.has_min_max]
+        if known and (pa.types.is_integer(type_) or pa.types.is_date(type_)):
+            least[column.path] = min(group.min for group in known)
+            greatest[column.path] = max(group.max for group in known)
+    found = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return msgspec.json.encode(found).decode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -130,9 +131,7 @@ def _create_at(place: Location, schema: pa.Schema, properties: dict[str, str | N
     failure: DeltaError | None = None
     try:
         DeltaTable.create(place.place, schema, configuration=properties, raise_if_key_not_exists=False)
-    except (
-        DeltaError
-    ) as error:  # a concurrent task may have created a table for another relation of this name
+    except DeltaError as error:  # a concurrent task may have created a table for another relation
         failure = error
     if (created := _open(place)) is None:
         cause = "no table exists after the attempt" if failure is None else one_line(failure)
@@ -146,17 +145,15 @@ def _relation_oid(table: DeltaTable) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _search_folders(target: Location, oid: int) -> list[str]:
-    """Open all tables of a target; return the names of the folders whose table is that of relation `oid`."""
-    found = []
+def _search_folders(target: Location, oid: int) -> Iterator[str]:
+    """Open the tables of a target; yield the names of the folders whose table is that of relation `oid`."""
     for name in sorted(name for name in target.names() if not name.startswith(("_", "."))):
         try:
             table = _open(target / name)
         except ReplicaError:
             continue  # the table of another relation is damaged
         if table is not None and _relation_oid(table) == oid:
-            found.append(name)
-    return found
+            yield name
 
 
 def folder_name(namespace: str, name: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -54,18 +55,6 @@ _SORTED: Final = (
 """Spark types whose values Python and Spark sort in the same order."""
 
 Order: TypeAlias = str | Column | Sequence[str | Column]
-
-
-class DecoderOptions(NamedTuple):
-    """The stream options that determine how messages are decoded."""
-
-    proto_version: int
-    streaming: Streaming
-    two_phase: bool
-
-    def decoder(self) -> StreamDecoder:
-        """Return a new stream decoder for a stream with these options."""
-        return StreamDecoder(self.proto_version, streaming=self.streaming, two_phase=self.two_phase)
 
 
 def decode(
@@ -125,8 +114,8 @@ def decode(
     An action on the result raises a PythonException that contains the DecodeError of FAILFAST, or a
     ValueError if `df` has changed since this call.
     """
-    options = DecoderOptions(proto_version, streaming, two_phase)
-    decoder = options.decoder()
+    make_decoder = partial(StreamDecoder, proto_version, streaming=streaming, two_phase=two_phase)
+    decoder = make_decoder()
     if mode.upper() not in _MODES:
         raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
     sources = [df] if context is None else [df, context]
@@ -143,7 +132,7 @@ def decode(
     stream_context = build_stream_context(first_pass, decoder)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placed = UnorderedDecoder(stream_context, options.decoder())
+        placed = UnorderedDecoder(stream_context, make_decoder())
         for batch in batches:
             ordering, messages = batch.columns[-1].flatten()
             keys = _sort_keys(ordering)

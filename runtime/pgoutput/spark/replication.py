@@ -236,16 +236,13 @@ def _apply_partition(
     target: str, history: bool, errors: Mapping[int, str], batch: _Batch, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Apply the changes of a Spark partition in an executor; yield one row with the result of each table."""
-    changes = (pa.RecordBatch.from_arrays(_cast(one), schema=CHANGES) for one in rows if one.num_rows)
+    columns = ([one[field.name].cast(field.type) for field in CHANGES] for one in rows if one.num_rows)
+    changes = (pa.RecordBatch.from_arrays(arrays, schema=CHANGES) for arrays in columns)
     owner = batch.owner
     for result in apply_changes(
         changes, target, owner.query, batch.number, recording=owner.recording, history=history, failed=errors
     ):
         yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(result)])], schema=_RESULTS)
-
-
-def _cast(rows: pa.RecordBatch) -> list[pa.Array]:
-    return [rows[field.name].cast(field.type) for field in CHANGES]
 
 
 def _write_feed_batch(target: str, rows: DataFrame, batch: _Batch) -> None:

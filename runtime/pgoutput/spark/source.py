@@ -42,7 +42,7 @@ from pyspark.sql.types import StructType
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording
 from pgoutput.spark.filters import Filters, PushFilters
-from pgoutput.spark.view_readers import VIEW_READERS, ViewReader, parse_options
+from pgoutput.spark.view_reader import ViewReader, parse_options
 from pgoutput.spark.write_plan import describe_table, plan_segments
 from pgoutput.spark.writer import RecordingWriter
 
@@ -95,7 +95,7 @@ class PgoutputDataSource(DataSource):
         raise ValueError("pgoutput writes batches only: append each in foreachBatch, with df.write")
 
     def _view_reader(self) -> ViewReader:
-        return VIEW_READERS[self._options.view](self._options)
+        return ViewReader(self._options)
 
     def _check_schema(self, schema: StructType) -> pa.Schema:
         """Convert a Spark schema to Arrow; raise ValueError if the selected view has other columns."""
@@ -122,9 +122,6 @@ class _Reader:
         if partition.value is not None:  # without partitions, Spark passes one without a value
             yield from self._view_reader.read(partition.value, self._schema)
 
-    def _partitions(self, recording: Recording, numbers: Sequence[int]) -> list[InputPartition]:
-        return [InputPartition(value) for value in self._view_reader.plan(recording, numbers)]
-
 
 class _BatchReader(_Reader, DataSourceReader):
     """The data source's reader for batch queries."""
@@ -136,7 +133,7 @@ class _BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         recording = Recording(self._view_reader.options.path)
         recording.check()
-        return self._partitions(recording, recording.numbers)
+        return self._view_reader.plan(recording, recording.numbers)
 
     def _set_filters(self, filters: Filters) -> None:
         self._view_reader.filters = filters
@@ -201,7 +198,7 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
                 f"{recording.location}: segment {missing[0]} is missing, and this query has not read it"
             )
         recording.check([number for number in (start["segment"], *numbers) if number in available])
-        return self._partitions(recording, numbers)
+        return self._view_reader.plan(recording, numbers)
 
     def _last_segment(self) -> int:
         self._recording.refresh()

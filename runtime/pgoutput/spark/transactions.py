@@ -131,7 +131,8 @@ def encode_rows(table: WrittenTable, batch: pa.RecordBatch) -> pa.BinaryArray:
     ]
     for at in table.key:
         if cells[at].null_count:
-            raise ValueError(f"the column {table.names[at]} is part of the key, and NULL in some rows")
+            name = table.relation.columns[at].name
+            raise ValueError(f"the column {name} is part of the key, and NULL in some rows")
     oid, version = table.relation.oid, table.proto_version
     if table.operation is None:
         return encode_inserts(oid, cells, proto_version=version)

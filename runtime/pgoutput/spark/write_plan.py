@@ -53,11 +53,6 @@ class WrittenTable(msgspec.Struct, frozen=True):
     """Index of the DataFrame's column that contains the operation; None if all rows are inserts."""
     proto_version: int
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the written table."""
-        return tuple(column.name for column in self.relation.columns)
-
 
 class SegmentPlan(msgspec.Struct, frozen=True):
     """The segments to write: one for each Spark partition. Each segment is a session of the recording."""

@@ -9,6 +9,6 @@
 
 from __future__ import annotations
 
-from pgoutput.replica.rows.commit import commit_chunk
+from pgoutput.replica.rows.commit import ChunkCommit
 
-__all__ = ["commit_chunk"]
+__all__ = ["ChunkCommit"]

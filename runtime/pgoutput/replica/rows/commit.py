@@ -15,29 +15,18 @@ from pgoutput.replica.data_files import DataFile, DataFiles
 from pgoutput.replica.rows.builder import RowBuilder
 from pgoutput.replica.rows.cells import ColumnCells, columns_of_maps
 from pgoutput.replica.rows.lookup import LookupResult, look_up_rows
-from pgoutput.replica.rows.merge import Key, Merge, MergeResult
+from pgoutput.replica.rows.merge import Key, MergeResult, merge_changes
 from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
 
 
-def commit_chunk(table: DeltaTable, layout: TableLayout, chunk: Chunk, transaction: Transaction) -> None:
-    """Apply the changes of a chunk to a Delta table in one commit.
+class ChunkCommit:
+    """The commit of a chunk of changes: look up rows of the Delta table, merge changes, write data files.
 
     Args:
         table: The Delta table.
         layout: The layout of the Delta table, which already has the columns of the chunk.
         chunk: The changes.
-        transaction: The Delta transaction identifier of the commit.
-
-    Raises:
-        ReplicaError: A row has to be found by a key column whose value was never sent, or a data file does
-            not exist any more.
-        deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
     """
-    _ChunkCommit(table, layout, chunk).run(transaction)
-
-
-class _ChunkCommit:
-    """The commit of a chunk of changes: look up rows of the Delta table, merge changes, write data files."""
 
     def __init__(self, table: DeltaTable, layout: TableLayout, chunk: Chunk) -> None:
         self._table = table
@@ -65,15 +54,24 @@ class _ChunkCommit:
         ]
 
     def run(self, transaction: Transaction) -> None:
-        """Apply the changes to the Delta table in one commit with the given Delta transaction identifier."""
+        """Apply the changes to the Delta table in one commit with the given Delta transaction identifier.
+
+        Raises:
+            ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
+                does not exist any more.
+            deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
+        """
         found = self._look_up()
-        merged = Merge(
+        merged = merge_changes(
             found.rows_by_key,
+            self._operations,
+            self._old_keys,
+            self._new_keys,
             unique=self._unique,
             find_match=(lambda key: self._refuse_partial_keys(found))
             if self._unique
             else found.take_partial_match,
-        ).apply(self._operations, self._old_keys, self._new_keys)
+        )
         removed: dict[str, list[int]] = {}
         for row in merged.ended:
             if row < 0:

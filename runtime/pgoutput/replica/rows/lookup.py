@@ -63,11 +63,6 @@ class _KeyColumn(NamedTuple):
     name: str
     values: pa.Array
 
-    @property
-    def is_nested(self) -> bool:
-        """Whether the values of the column are lists."""
-        return bool(pa.types.is_nested(self.values.type))
-
     def may_be_in(self, file: DataFile) -> bool:
         """Return False if the statistics of a data file show that the file contains none of the values.
 
@@ -156,7 +151,7 @@ def _find_candidates(
     files: DataFiles, file: DataFile, key_columns: Sequence[_KeyColumn], layout: TableLayout
 ) -> Iterator[int]:
     """Yield the numbers, from 0, of the rows in a data file that may have one of the keys."""
-    searched = [column for column in key_columns if not column.is_nested]
+    searched = [column for column in key_columns if not pa.types.is_nested(column.values.type)]
     names = [column.name for column in searched] + [name for name in (layout.end,) if name is not None]
     first = 0
     for batch in files.read(file, names):

@@ -32,65 +32,49 @@ class MergeResult(msgspec.Struct, frozen=True):
         return [row for row in self.begun if row not in self.ended]
 
 
-class Merge:
-    """A merge of changes into the rows of a Delta table.
+def merge_changes(
+    rows: Mapping[Key, Sequence[int]],
+    operations: Sequence[str],
+    old: Sequence[Key],
+    new: Sequence[Key],
+    *,
+    unique: bool,
+    find_match: Callable[[Key], int | None],
+) -> MergeResult:
+    """Apply changes in order; return which rows the changes write, and which they replace or remove.
 
     Args:
-        rows: Row numbers of the table's rows, by the key that the rows have.
+        rows: Row numbers of the Delta table's rows, by the key that the rows have.
+        operations: The operation of each change, such as "Insert".
+        old: For each change, the key of the row that an update or delete replaces or removes.
+        new: For each change, the key of the row that an insert or update writes.
         unique: Whether a key identifies at most one row. If not, equal rows cannot be distinguished, and a
             change ends any one of the equal rows.
         find_match: Called with a key that no row has. Returns the number of a row whose key is partly unknown
             and may be this key, or None. Raises an error if it cannot be decided whether there is such a row.
     """
-
-    def __init__(
-        self,
-        rows: Mapping[Key, Sequence[int]],
-        *,
-        unique: bool,
-        find_match: Callable[[Key], int | None] = lambda key: None,
-    ) -> None:
-        self._rows = {key: [*same] for key, same in rows.items()}
-        self._unique = unique
-        self._find_match = find_match
-        self._result = MergeResult([], {}, {})
-
-    def apply(
-        self, operations: Sequence[str], old: Sequence[Key | None], new: Sequence[Key | None]
-    ) -> MergeResult:
-        """Apply changes in order; return which rows the changes write, and which they replace or remove.
-
-        Args:
-            operations: The operation of each change, such as "Insert".
-            old: For each change, the key of the row that an update or delete replaces or removes.
-            new: For each change, the key of the row that an insert or update writes.
-        """
-        for change, operation in enumerate(operations):
-            ends, begins = _EFFECTS[operation]
-            # REPLICA IDENTITY NOTHING has no key columns, so no row can be found.
-            # REPLICA IDENTITY FULL of a table without columns has the empty key, which all rows share.
-            if ends and (key := old[change]) is not None and (key or not self._unique):
-                self._end(change, key, begins=begins)
-            if begins and (key := new[change]) is not None:
-                self._begin(change, key)
-        return self._result
-
-    def _end(self, change: int, key: Key, *, begins: bool) -> None:
-        rows = self._rows.get(key)
-        row = rows.pop() if rows else self._find_match(key)
-        if row is not None:
-            self._result.ended[row] = change
-            if begins:
-                self._result.previous[change] = row
-
-    def _begin(self, change: int, key: Key) -> None:
-        rows = self._rows.setdefault(key, [])
-        if self._unique and key:
-            # The delete of an existing row was not sent, because the publication lacked the table then.
-            self._result.ended.update(dict.fromkeys(rows, change))
-            rows.clear()
-        rows.append(change)
-        self._result.begun.append(change)
+    current = {key: [*same] for key, same in rows.items()}
+    result = MergeResult([], {}, {})
+    for change, operation in enumerate(operations):
+        ends, begins = _EFFECTS[operation]
+        # REPLICA IDENTITY NOTHING has no key columns, so no row can be found.
+        # REPLICA IDENTITY FULL of a table without columns has the empty key, which all rows share.
+        if ends and ((key := old[change]) or not unique):
+            same = current.get(key)
+            row = same.pop() if same else find_match(key)
+            if row is not None:
+                result.ended[row] = change
+                if begins:
+                    result.previous[change] = row
+        if begins:
+            same = current.setdefault(key := new[change], [])
+            if unique and key:
+                # The delete of an existing row was not sent, because the publication lacked the table then.
+                result.ended.update(dict.fromkeys(same, change))
+                same.clear()
+            same.append(change)
+            result.begun.append(change)
+    return result
 
 
 _EFFECTS: Final = {

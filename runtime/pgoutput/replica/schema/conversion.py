@@ -11,20 +11,21 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
-from functools import partial
+from itertools import islice
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput import catalog
 from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.layout import TableLayout, delta_names
-from pgoutput.values import Rescued, format_float4, format_float8, quote_array_element, to_arrow
+from pgoutput.values import Rescued, default_type, format_float8, from_arrow, quote_array_element, to_arrow
 from pgoutput.views import RESCUED_TYPE
 
 _NUMERIC: Final = catalog.BY_NAME["numeric"].oid
@@ -107,21 +108,10 @@ def _text_adjustment(old: Column, new: Column) -> Callable[[str], str] | None:
     if old.type_oid == _CHAR and oid in _STRINGS - {_CHAR}:
         return lambda text: text.rstrip(" ")
     if oid == _NUMERIC and (numeric := numeric_precision(modifier)) is not None:
-        return lambda text: _with_scale(text, numeric[1])
+        return lambda text: _round(text, numeric[1], ROUND_HALF_UP, _EXACT.prec)
     if oid in _TIMESTAMPS and 0 <= modifier < 6:
         return lambda text: _with_precision(text, modifier)
     return None
-
-
-def _with_scale(text: str, scale: int) -> str:
-    try:
-        number = Decimal(text)
-    except ArithmeticError:
-        return text
-    if not number.is_finite():
-        return text
-    scaled = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
-    return f"{abs(scaled) if scaled.is_zero() else scaled:f}"
 
 
 def _with_precision(text: str, digits: int) -> str:
@@ -136,15 +126,16 @@ def _with_precision(text: str, digits: int) -> str:
         timestamp = _EPOCH + timedelta(microseconds=microseconds)
     except (ValueError, OverflowError):
         return text
-    return _timestamp_text(timestamp) + text[len(plain) :]
+    rounded = timestamp.isoformat(" ")
+    return (rounded.rstrip("0") if timestamp.microsecond else rounded) + text[len(plain) :]
 
 
 def _convert_column(
     array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType, adjust: Callable[[str], str]
 ) -> tuple[pa.Array, Rescued]:
     """Convert a column to another type; return the new values, and the rescued values by row index."""
-    cast = _cast_to_text(array.type, type_, column.type_oid)
-    cells = [None if value is None else adjust(cast(value)) for value in array.to_pylist()]
+    texts = _cast_to_text(array, type_, column.type_oid)
+    cells = [None if text is None else adjust(text) for text in texts]
     for row, text in rescued.items():
         if text is not None:
             cells[row] = text
@@ -153,56 +144,30 @@ def _convert_column(
     return result, newly_rescued | never_sent
 
 
-def _cast_to_text(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[Any], str]:
-    """Return a function that casts an Arrow value to another type as the server does, and returns text."""
+def _cast_to_text(array: pa.Array, new: pa.DataType, type_oid: int) -> list[str | None]:
+    """Cast Arrow values to another type as the server does; return the results as text."""
+    old = array.type
     if pa.types.is_list(old) and (element := catalog.BY_ARRAY_OID.get(type_oid)) is not None:
         new_element = new.value_type if pa.types.is_list(new) else new
-        cast_element = _cast_to_text(old.value_type, new_element, element.oid)
-        return lambda items: _array_text(items, cast_element)
-    formatter = text_formatter(old)
+        items = iter(_cast_to_text(array.flatten(), new_element, element.oid))
+        lengths = pc.list_value_length(array).to_pylist()
+        return [None if length is None else _array_text(islice(items, length)) for length in lengths]
     if pa.types.is_floating(old) and type_oid == _NUMERIC:
         digits = 15 if pa.types.is_float64(old) else 6  # float8_numeric, float4_numeric
-        formatter = partial(_format_float, digits)
-    elif pa.types.is_floating(old) and pa.types.is_float64(new):
-        formatter = format_float8
+        texts = [None if value is None else _format_float(digits, value) for value in array.to_pylist()]
+    else:
+        source = array.cast(new) if pa.types.is_floating(old) and pa.types.is_float64(new) else array
+        texts = from_arrow(source, *default_type(source.type)).to_pylist()
     cast = _text_cast(old, new, type_oid)
-    return lambda value: cast(formatter(value))
-
-
-def text_formatter(type_: pa.DataType) -> Callable[[Any], str]:
-    """Return a function that converts a value of an Arrow type to the server's text format."""
-    if pa.types.is_list(type_):
-        element = text_formatter(type_.value_type)
-        return lambda items: _array_text(items, element)
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return lambda value: _timestamp_text(value.replace(tzinfo=None)) + "+00"
-    return next((formatter for applies, formatter in _FORMATTERS if applies(type_)), str)
-
-
-_FORMATTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
-    (pa.types.is_boolean, lambda value: "t" if value else "f"),
-    (pa.types.is_float32, lambda value: format_float4(value)),
-    (pa.types.is_float64, lambda value: format_float8(value)),
-    (pa.types.is_decimal, lambda value: f"{value:f}"),
-    (pa.types.is_timestamp, lambda value: _timestamp_text(value)),
-    (pa.types.is_binary, lambda value: "\\x" + value.hex()),
-)
-"""Pairs of a test for an Arrow type, and a function that formats values of such a type; default: `str`."""
+    return [None if text is None else cast(text) for text in texts]
 
 
 def _format_float(digits: int, value: float) -> str:
     return f"{value:.{digits}g}" if isfinite(value) else format_float8(value)
 
 
-def _array_text(items: list[Any], element: Callable[[Any], str]) -> str:
-    return (
-        "{" + ",".join("NULL" if item is None else quote_array_element(element(item)) for item in items) + "}"
-    )
-
-
-def _timestamp_text(value: datetime) -> str:
-    text = value.isoformat(" ")
-    return text.rstrip("0") if value.microsecond else text
+def _array_text(items: Iterable[str | None]) -> str:
+    return "{" + ",".join("NULL" if item is None else quote_array_element(item) for item in items) + "}"
 
 
 def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[str], str]:
@@ -228,11 +193,13 @@ def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[s
     return lambda text: text
 
 
-def _round(text: str, scale: int, rounding: str) -> str:
+def _round(text: str, scale: int, rounding: str, max_exponent: int = _MAX_EXPONENT) -> str:
+    """Round the text of a number to `scale` decimals; return a text that is no such number unchanged."""
     try:
         number = Decimal(text)
     except ArithmeticError:
         return text
-    if not number.is_finite() or number.adjusted() > _MAX_EXPONENT:
+    if not number.is_finite() or number.adjusted() > max_exponent:
         return text
-    return f"{number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT):f}"
+    rounded = number.quantize(Decimal(1).scaleb(-scale), rounding, _EXACT)
+    return f"{abs(rounded) if rounded.is_zero() else rounded:f}"  # no type that is rounded to has -0

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from pgoutput.replica.chunks import Chunk, Column
-from pgoutput.replica.schema.layout import renamed_columns
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
+from pgoutput.replica.schema.layout import TableLayout, renamed_columns
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -24,18 +27,53 @@ class Difference(msgspec.Struct, frozen=True):
     """The reason as an English sentence, for example that a column was added."""
 
 
-def encode_differences(differences: Sequence[Difference]) -> str:
-    """Encode the reasons why a table may differ as JSON, for the table property `pgoutput.may_differ`."""
-    return msgspec.json.encode(differences).decode()
-
-
 def decode_differences(text: str | None) -> tuple[Difference, ...]:
     """Return the reasons stored in the table property `pgoutput.may_differ`; empty if `text` is None.
 
     Raises:
-        ValueError: The text is not JSON written by `encode_differences`.
+        ValueError: The text is not JSON written by `update_properties`.
     """
     return msgspec.json.decode(text, type=tuple[Difference, ...]) if text else ()
+
+
+def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> list[Difference]:
+    """Store the relation's name, and reasons why the table may differ from its source, in table properties.
+
+    The properties are committed before the changes, so a crash loses no reason, and only if they differ from
+    the stored properties.
+
+    Args:
+        table: The table.
+        layout: The layout of the table, before the chunk is applied.
+        chunk: The changes that are about to be applied.
+
+    Returns:
+        The reasons that the properties did not contain before.
+    """
+    stored = table.metadata().configuration
+    known = decode_differences(stored.get(MAY_DIFFER))
+    reasons = {one.reason for one in known}
+    new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
+    is_known = bool(layout.columns) or not layout.values
+    altered = altered_columns(layout.columns if is_known else None, chunk.columns)
+    if altered and not chunk.truncates and _has_rows(table, layout):
+        difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
+        new += [difference] if difference not in known else []
+    properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
+    if new:
+        properties[MAY_DIFFER] = msgspec.json.encode([*known, *new]).decode()
+    if properties.items() - stored.items():
+        table.alter.set_table_properties(properties, raise_if_not_exists=False)
+        table.update_incremental()
+    return new
+
+
+def _has_rows(table: DeltaTable, layout: TableLayout) -> bool:
+    """Return whether the Delta table has current rows; with history, rows whose `__END_AT` is NULL."""
+    files = DataFiles(table, layout.schema)
+    if layout.end is None:
+        return any(batch.num_rows for file in files for batch in files.read(file, []))
+    return any(batch[layout.end].null_count for file in files for batch in files.read(file, [layout.end]))
 
 
 def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list[str]:

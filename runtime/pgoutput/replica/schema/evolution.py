@@ -5,30 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 
-from pgoutput.errors import ReplicaError
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.schema.conversion import convert_batch, text_adjustments
 from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
-
-
-def read_table_layout(table: DeltaTable, name: str) -> TableLayout:
-    """Return the layout of a Delta table: its columns, and the purpose of each column.
-
-    Args:
-        table: The table.
-        name: Qualified name of the relation, for error messages.
-
-    Raises:
-        ReplicaError: The columns of the table were changed by another program.
-    """
-    try:
-        return read_layout(pa.schema(table.schema().to_arrow()))
-    except ValueError as error:
-        raise ReplicaError(
-            f"{name}: the Delta table has {error}. "
-            "Restore its version before these, or begin anew, with an empty target"
-        ) from None
 
 
 def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
@@ -59,7 +39,7 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
             texts = {key.decode(): text.decode() for key, text in metadata.items()}
             table.alter.set_column_metadata(new.rescued, texts)
             table.update_incremental()
-        return read_table_layout(table, f"{chunk.namespace}.{chunk.name}")
+        return read_layout(table, f"{chunk.namespace}.{chunk.name}")
     source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
     batches = (
         convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)

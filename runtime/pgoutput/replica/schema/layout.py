@@ -15,7 +15,9 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
+from deltalake import DeltaTable
 
+from pgoutput.errors import ReplicaError
 from pgoutput.replica.chunks import Column
 from pgoutput.values import arrow_type, common_type
 from pgoutput.views import RESCUED, RESCUED_TYPE
@@ -165,17 +167,25 @@ def renamed_columns(old: Sequence[Column], new: Sequence[Column]) -> dict[str, s
     return {} if old_names & pairs.keys() or new_names.intersection(pairs.values()) else pairs
 
 
-def read_layout(schema: pa.Schema) -> TableLayout:
-    """Return the layout of an existing Delta table from its Arrow schema, which `make_layout` has made.
+def read_layout(table: DeltaTable, name: str) -> TableLayout:
+    """Return the layout of a Delta table with the columns that `make_layout` creates.
+
+    Args:
+        table: The table.
+        name: Qualified name of the relation, for error messages.
 
     Raises:
-        ValueError: The table has other columns than `make_layout` creates.
+        ReplicaError: The columns of the table were changed by another program.
     """
+    schema = pa.schema(table.schema().to_arrow())
     # No column of a relation is a map or a struct.
     maps = [field for field in schema if pa.types.is_map(field.type)]
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]
     if len(maps) != 1 or len(moments) not in (0, 2):
-        raise ValueError("columns that are not of the relation")
+        raise ReplicaError(
+            f"{name}: the Delta table has columns that are not of the relation. "
+            "Restore its version before these, or begin anew, with an empty target"
+        )
     text = (maps[0].metadata or {}).get(COLUMNS.encode())
     columns = () if text is None else msgspec.json.decode(text, type=tuple[Column, ...])
     start, end = moments or (None, None)
