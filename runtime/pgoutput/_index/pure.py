@@ -84,13 +84,15 @@ class PureIndex(MessageIndex):
                 missing, nothing = np.full(len(self.data), -1, np.int64), np.zeros(len(self.data), np.int64)
                 self._tuples[name] = MessageTuples(missing, nothing, nothing.copy() if is_list else None)
             first, widths, counts = self._tuples[name]
-            lists = value if is_list else (value,)
-            sizes = {len(cells) for cells in lists} or {0}
             first[row] = len(self._cells)
-            widths[row] = sizes.pop() if len(sizes) == 1 else -1
-            if counts is not None:
-                counts[row] = len(lists)
-            self._cells.extend(chain.from_iterable(lists))
+            if counts is None:
+                widths[row] = len(value)
+                self._cells.extend(value)
+            else:
+                sizes = {len(cells) for cells in value} or {0}
+                widths[row] = sizes.pop() if len(sizes) == 1 else -1
+                counts[row] = len(value)
+                self._cells.extend(chain.from_iterable(value))
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""
