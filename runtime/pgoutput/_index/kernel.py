@@ -46,13 +46,7 @@ _LISTS_OF_TUPLES: Final = {field.name for field in _FIELDS if field.element == "
 class KernelIndex(MessageIndex):
     """Index of a batch of messages, built by the compiled kernel.
 
-    Args:
-        data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
-            message.
-        decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
-        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
-            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
-            stream.
+    The arguments are those of `index_messages`.
     """
 
     def __init__(
