@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pgoutput import _protocols, messages
+from pgoutput import messages
 from pgoutput._layout import Field, sides
 from pgoutput._offsets import layout_of
 from pgoutput._roles import classes
@@ -49,15 +49,13 @@ def builder(role: str, proto_version: int) -> Callable[..., Message]:
     kind, neutral, names = blueprint(role, proto_version)
     defaults = [neutral.get(name) for name in kind.__struct_fields__]
     slots = {meaning: kind.__struct_fields__.index(name) for meaning, name in names.items()}
-    fit = _fit_of(kind, proto_version)
 
     def make(**values: Any) -> Message:
         arguments = defaults.copy()
         for name, value in values.items():
             if name in slots:
                 arguments[slots[name]] = value
-        message = kind(*arguments)
-        return message if fit is None else _apply(message, fit)
+        return kind(*arguments)
 
     return make
 
@@ -92,63 +90,24 @@ def fitted(message: Message, proto_version: int) -> Message:
     """Return a message with its fields adapted to a protocol version.
 
     A field that is None although the version requires it gets a neutral value (0, empty). A field that the
-    version has dropped becomes None.
+    version does not have becomes None.
     """
-    fit = _fit_of(type(message), proto_version)
-    return message if fit is None else _apply(message, fit)
+    layout = layout_of(type(message), proto_version)
+    return message if layout is None else _fitted(message, layout.fields)
 
 
-class _Fit(NamedTuple):
-    """What `fitted` changes in messages of one class (or in elements of a list) for one protocol version."""
-
-    required: dict[str, Any]
-    """Neutral values (0, empty) of the fields that this version requires and other versions lack, by name."""
-    dropped: tuple[str, ...]
-    """Names of the fields that the version has dropped."""
-    lists: dict[str, _Fit]
-    """What to change in the elements of a list field, by name of the list field."""
-
-
-def _apply(item: T, fit: _Fit) -> T:
-    changes = {name: value for name, value in fit.required.items() if getattr(item, name) is None}
-    changes |= dict.fromkeys(fit.dropped)
-    for name, inner in fit.lists.items():
-        changes[name] = tuple(_apply(one, inner) for one in getattr(item, name) or ())
+def _fitted(item: T, fields: tuple[Field, ...]) -> T:
+    """Return a message or an element of a list, adapted to the fields that a version has."""
+    neutral = _neutral_values(fields)
+    by_name = {field.name: field for field in sides(fields)}
+    changes: dict[str, Any] = {}
+    for name in item.__struct_fields__:
+        field, value = by_name.get(name), getattr(item, name)
+        if field is None or value is None:
+            changes[name] = neutral.get(name)
+        elif field.element == "struct":
+            changes[name] = tuple(_fitted(one, field.fields) for one in value)
     return msgspec.structs.replace(item, **changes)
-
-
-@cache
-def _fit_of(kind: type[Message], version: int) -> _Fit | None:
-    layout = layout_of(kind, version)
-    if layout is None:
-        return None
-    return _fit(kind, version, _protocols.ALL_VERSIONS.by_name[layout.name].fields, layout.fields)
-
-
-def _fit(
-    kind: type[msgspec.Struct], version: int, everywhere: tuple[Field, ...], fields: tuple[Field, ...]
-) -> _Fit | None:
-    """Return what `fitted` changes in objects of a class for a protocol version; None if nothing.
-
-    Args:
-        kind: A message class, or the class of a list's elements.
-        version: The protocol version.
-        everywhere: The fields of the class in all protocol versions.
-        fields: The fields of the class in `version`.
-    """
-    optional = {field.name for field in msgspec.structs.fields(kind) if not field.required}
-    required = {name: value for name, value in _neutral_values(fields).items() if name in optional}
-    names = {field.name for field in sides(fields)}
-    dropped = tuple(one.name for one in sides(everywhere) if one.since <= version and one.name not in names)
-    elements = {field.name: field.fields for field in everywhere}
-    lists = {}
-    for field in fields:
-        element = getattr(messages, field.type, None) if field.kind == "list" else None
-        if isinstance(element, type) and issubclass(element, msgspec.Struct):
-            inner = _fit(element, version, elements[field.name], field.fields)
-            if inner is not None:
-                lists[field.name] = inner
-    return _Fit(required, dropped, lists) if required or dropped or lists else None
 
 
 def _neutral_values(fields: tuple[Field, ...]) -> dict[str, Any]:

@@ -24,27 +24,21 @@ def layout_of(kind: type[Message], proto_version: int) -> Layout | None:
     return protocol.by_name.get(kind.__name__) or next(foreign, None)
 
 
-def offset_of(
-    kind: type[Message], meaning: str, proto_version: int, *, in_stream: bool = False
-) -> int | None:
+def offset_of(kind: type[Message], meaning: str, proto_version: int) -> int | None:
     """Return the byte offset of the field that has a meaning, from the start of the message.
 
     None if the offset is not the same in all messages of the class: the protocol version has no such field,
-    a field of variable width stands before it, or a condition other than `in_stream` applies to it or to a
-    field before it.
+    or the field, or a field before it, is sent under a condition or stands behind a field of variable width.
 
     Args:
         kind: The message class.
         meaning: Meaning of the field in the spec, such as `end_lsn`.
         proto_version: Protocol version that the client requested.
-        in_stream: Whether the message is inside a stream block.
     """
     layout = layout_of(kind, proto_version)
     offset = 1
     for field in () if layout is None else layout.fields:
-        if field.when == "in_stream" and not in_stream:
-            continue
-        if field.when not in (None, "in_stream"):
+        if field.when is not None:
             return None
         if field.means == meaning:
             return offset

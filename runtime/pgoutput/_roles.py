@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from pgoutput import _protocols
-from pgoutput._layout import Field
 from pgoutput.messages import Message, MessageFlag, TupleData
 
 ROWS: Final = ("key", "old", "new")
@@ -132,15 +131,13 @@ _END_READERS: Final = {kind: _end_reader(names) for kind, names in _NAMES.items(
 
 
 @cache
-def fields(meaning: str) -> Mapping[str, Field]:
-    """Return the fields with this meaning in all message classes, by field name."""
-    members = (field for layout in _LAYOUTS.values() for field in layout.members)
-    return {field.name: field for field in members if field.means == meaning}
-
-
-def tags_of_field(name: str, meaning: str) -> frozenset[int]:
-    """Return the first bytes of the messages in which the field `name` has this meaning."""
-    return frozenset(ord(kind.wire_tag) for kind, names in _NAMES.items() if names.get(meaning) == name)
+def tags_by_field(meaning: str) -> Mapping[str, set[int]]:
+    """Return, by name of each field with this meaning, the first bytes of the messages that have it."""
+    found: dict[str, set[int]] = {}
+    for kind, names in _NAMES.items():
+        if meaning in names:
+            found.setdefault(names[meaning], set()).add(ord(kind.wire_tag))
+    return found
 
 
 def tuples(message: Message) -> list[tuple[str, TupleData]]:

@@ -75,17 +75,12 @@ def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: 
     except DecodeError as error:
         return error
     name = _message(protocol, data).name
-    return DecodeError(
-        f"{name}: the codec refuses what the layout accepts; please report this",
-        message=name,
-        field=None,
-        offset=0,
-    )
+    return DecodeError(f"{name}: the codec refuses what the layout accepts; please report this", message=name)
 
 
 def _message(protocol: Protocol, data: bytes) -> Message:
     if not data:
-        raise DecodeError("no bytes: a message has at least its tag", message=None, field=None, offset=0)
+        raise DecodeError("no bytes: a message has at least its tag")
     if (message := protocol.by_tag.get(data[0])) is not None:
         return message
     tag = _character(data[0])
@@ -98,11 +93,11 @@ def _message(protocol: Protocol, data: bytes) -> Message:
                     "client asked for: read such a stream with "
                     f"StreamDecoder({protocol.version}, {later.option}=True)"
                 )
-            raise DecodeError(text, message=later.name, field=None, offset=0)
+            raise DecodeError(text, message=later.name)
     text = f"{protocol.label} has no message with the tag {tag}"
     if data[:1] == messages.XLogData.wire_tag:
         text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data"
-    raise DecodeError(text, message=None, field=None, offset=0)
+    raise DecodeError(text)
 
 
 def _applies(field: Field, in_stream: bool, streaming: str) -> bool:

@@ -43,7 +43,7 @@ def test_offsets_are_those_of_encoded_messages(version: int, in_stream: bool) ->
         data = encode_for(message, version)
         expected = offsets_in(data, kind, version, in_stream)
         for meaning, offset in expected.items():
-            found = offset_of(kind, meaning, version, in_stream=in_stream)
+            found = offset_of(kind, meaning, version)
             assert found in (offset, None), (kind, meaning)
             checked += found is not None
     assert checked > 10
@@ -58,7 +58,7 @@ def test_a_server_writes_each_field_at_its_offset(name: str) -> None:
             if field.kind != "integer" or field.means is None:
                 continue
             version = header.proto_version
-            offset = offset_of(type(message), field.means, version, in_stream=sample.in_stream)
+            offset = offset_of(type(message), field.means, version)
             if offset is not None:
                 raw = sample.data[offset : offset + field.size]
                 value = int.from_bytes(raw, signed=field.signed)
@@ -66,29 +66,26 @@ def test_a_server_writes_each_field_at_its_offset(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "meaning", "version", "in_stream", "offset"),
+    ("kind", "meaning", "version", "offset"),
     [
-        (m.Commit, "end_lsn", 1, False, 10),
-        (m.StreamCommit, "end_lsn", 2, False, 14),
-        (m.CommitPrepared, "end_lsn", 1, False, 10),  # servers send it in all versions
-        (m.Insert, "relation", 2, False, 1),
-        (m.Insert, "relation", 2, True, 5),
-        (m.Insert, "subxid", 2, True, 1),
-        (m.Insert, "subxid", 2, False, None),
-        (m.Insert, "subxid", 1, True, None),  # version 1 has no such field
-        (m.StreamCommit, "end_lsn", 1, False, None),  # version 1 has no such message
-        (m.Update, "key", 1, False, None),  # only some messages have it
-        (m.Update, "new", 1, False, None),  # a tuple stands before it
-        (m.Relation, "name", 1, False, None),  # a string stands before it
-        (m.StreamAbort, "lsn", 4, False, None),  # only with streaming = parallel
-        (m.Truncate, "relations", 4, True, 10),
-        (m.Commit, "xid", 4, False, None),  # no field has this meaning
+        (m.Commit, "end_lsn", 1, 10),
+        (m.StreamCommit, "end_lsn", 2, 14),
+        (m.CommitPrepared, "end_lsn", 1, 10),  # servers send it in all versions
+        (m.Insert, "relation", 1, 1),
+        (m.Insert, "relation", 2, None),  # only inside stream blocks, an xid stands before it
+        (m.Insert, "subxid", 2, None),  # only inside stream blocks
+        (m.Insert, "subxid", 1, None),  # version 1 has no such field
+        (m.StreamCommit, "end_lsn", 1, None),  # version 1 has no such message
+        (m.Update, "key", 1, None),  # only some messages have it
+        (m.Update, "new", 1, None),  # a tuple stands before it
+        (m.Relation, "name", 1, None),  # a string stands before it
+        (m.StreamAbort, "lsn", 4, None),  # only with streaming = parallel
+        (m.Truncate, "relations", 1, 6),
+        (m.Commit, "xid", 4, None),  # no field has this meaning
     ],
 )
-def test_offset_of(
-    kind: type[Message], meaning: str, version: int, in_stream: bool, offset: int | None
-) -> None:
-    assert offset_of(kind, meaning, version, in_stream=in_stream) == offset
+def test_offset_of(kind: type[Message], meaning: str, version: int, offset: int | None) -> None:
+    assert offset_of(kind, meaning, version) == offset
 
 
 def test_a_message_built_by_role_has_neutral_values() -> None:

@@ -189,7 +189,7 @@ assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
 
 
 INDEX = """
-from pgoutput._index import PureIndex, KernelIndex, message_columns
+from pgoutput._index import PureIndex, KernelIndex, SchemaVersions, message_columns
 from pgoutput.schemas import arrow
 from pgoutput.stream import StreamDecoder
 
@@ -213,14 +213,14 @@ seen = []
 for make in [PureIndex] + [KernelIndex] * (compiled.kernel is not None):
     index = make(data, StreamDecoder(5))
     assert sorted(index.errors) == [4, 5, 11]
-    first, width, count = (getattr(index, name)("new_rows").tolist() for name in ("first", "width", "count"))
+    first, width, count = (numbers.tolist() for numbers in index.tuples_in("new_rows"))
     assert first == [-1, 0, -1, -1, -1, -1, 10, 10, -1, -1, 20, -1]
     assert width == [0, 2, 0, 0, 0, 0, 0, -1, 0, 0, 2, 0]
     assert count == [0, 4, 0, 0, 0, 0, 0, 3, 0, 0, 4, 0]
-    assert index.first("new").tolist() == [-1, -1, 8, -1, -1, -1, -1, -1, -1, 18, -1, -1]
+    assert index.tuples_in("new").first.tolist() == [-1, -1, 8, -1, -1, -1, -1, -1, -1, 18, -1, -1]
     assert index.cells(np.arange(8)) == [cell for row in ROWS for cell in row]
     assert len(index.kinds) == 28
-    found = index.find_tuples("new", np.array([1 << 31 | 1]), np.array([0]))
+    found = SchemaVersions([1], [1]).find_tuples(index, "new")
     assert found.rows.tolist() == [1, 1, 1, 1, 2, 7, 7, 7, 9, 10, 10, 10, 10]
     assert found.first[:5].tolist() == [0, 2, 4, 6, 8] and found.first[8:].tolist() == [18, 20, 22, 24, 26]
     assert found.versions.tolist() == [0] * 13
@@ -259,7 +259,8 @@ seen = []
 for index in made:
     errors = {row: str(error) for row, error in index.errors.items()}
     assert 50 < len(errors) < 450, len(errors)
-    numbers = [getattr(index, name)("new_rows").tolist() for name in ("first", "width", "count")]
+    tuples = index.tuples_in("new_rows")
+    numbers = None if tuples is None else [part.tolist() for part in tuples]
     cells = index.cells(np.arange(len(index.kinds)))
     columns = pa.table(message_columns(index), schema=arrow.MESSAGES).to_pylist()
     seen.append((errors, numbers, cells, index.tags.tolist(), columns))

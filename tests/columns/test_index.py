@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pgoutput import _protocols, catalog, compiled, v1, v2
 from pgoutput import messages as m
+from pgoutput._arrays import Numbers
 from pgoutput._index import KernelIndex, MessageIndex, PureIndex, read_column, read_texts
 from pgoutput.messages import Cell, Streaming
 from pgoutput.stream import StreamDecoder
@@ -48,13 +49,21 @@ def contents(index: MessageIndex) -> dict[str, Any]:
         "errors": {row: (type(one), str(one), vars(one)) for row, one in index.errors.items()},
         "fields": {name: [list(part) for part in masked(index, name)] for name in NUMBERS},
         "strings": {name: comparable(index.strings(name)) for name in STRINGS},
-        "first": {name: index.first(name).tolist() for name in TUPLES},
-        "width": {name: index.width(name).tolist() for name in TUPLES},
+        "tuples": {name: [part.tolist() for part in tuples_in(index, name)] for name in TUPLES},
         "messages": index.messages(np.flatnonzero(index.tags).tolist()),
         "cells": index.cells(everything),
         "raw": index.raw(everything).to_pylist(),
         "texts": comparable(texts),
     }
+
+
+def tuples_in(index: MessageIndex, name: str) -> tuple[Numbers, Numbers]:
+    """Return for each message the first cell (-1 without a tuple) and the width of its tuple `name`."""
+    tuples = index.tuples_in(name)
+    if tuples is None:
+        return np.full(len(index), -1, np.int64), np.zeros(len(index), np.int64)
+    assert tuples.counts is None
+    return tuples.first, tuples.widths
 
 
 def masked(index: MessageIndex, name: str) -> tuple[list[int], list[bool]]:
@@ -123,7 +132,7 @@ def test_indexes_of_captures_are_equal(name: str) -> None:
             columns[message.oid] = message.columns
         elif isinstance(message, m.Insert | m.Update | m.Delete):
             for tuple_ in TUPLES:
-                if (first := int(fast.first(tuple_)[row])) >= 0:
+                if (first := int(tuples_in(fast, tuple_)[0][row])) >= 0:
                     for place, column in enumerate(columns[message.relation_oid]):
                         key = column.type_oid, column.type_modifier
                         cells.setdefault(key, []).append(first + place)
@@ -182,7 +191,7 @@ def index_of(cells: Sequence[Cell]) -> tuple[PureIndex, KernelIndex]:
 
 def assert_same_values(cells: Sequence[Cell], types: Sequence[tuple[int, int]]) -> None:
     pure, fast = index_of(cells)
-    numbers = fast.first("new")
+    numbers, _ = tuples_in(fast, "new")
     assert_same_columns(pure, fast, numbers, types)
     assert_same_columns(pure, fast, numbers[::-1].copy(), types[:1])
 

@@ -140,7 +140,9 @@ def cells(data: bytes) -> None:
     offsets = np.cumsum([0, *map(len, messages)], dtype=np.int32)
     batch = array(pa.binary(), 0, offsets, exact(b"".join(messages)), None)
     pure_index, fast = PureIndex(batch, StreamDecoder(1)), KernelIndex(batch, StreamDecoder(1))
-    assert_same_columns(pure_index, fast, fast.first("new"), [type_])
+    tuples = fast.tuples_in("new")
+    assert tuples is not None
+    assert_same_columns(pure_index, fast, tuples.first, [type_])
 
 
 def values() -> Iterator[bytes]:

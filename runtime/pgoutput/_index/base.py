@@ -49,7 +49,10 @@ bits are the relation OID."""
 
 
 class MessageTuples(NamedTuple):
-    """Where the new, old or key tuples of each message are; each array has one item per message."""
+    """Where the tuples of each message are that are in one field, or in any field with one meaning.
+
+    Each array has one item per message.
+    """
 
     first: Numbers
     """For each message, the index of its first tuple's first cell among all cells of the batch; -1 if the
@@ -57,8 +60,9 @@ class MessageTuples(NamedTuple):
     widths: Numbers
     """For each message, the number of cells in each of its tuples; 0 without tuples, -1 if numbers differ."""
     counts: Numbers | None
-    """For each message, the number of its tuples, or 1 if it has none; None if no message of the batch has a
-    list of tuples. The cells of a list's tuples are consecutive."""
+    """For each message, the number of tuples in its list of tuples; None if no message of the batch has a
+    list of tuples. The cells of a list's tuples are consecutive. A message without such a list has 0 in one
+    field, and 1 in all fields with a meaning."""
 
 
 class TupleLocations(NamedTuple):
@@ -106,24 +110,11 @@ class MessageIndex(ABC):
         """Return a string or bytes field, such as `gid` or `content`, of all messages of the batch."""
 
     @abstractmethod
-    def has_tuples(self, name: str) -> bool:
-        """Return whether any message of the batch has the field `name`, a tuple or a list of tuples."""
+    def tuples_in(self, name: str) -> MessageTuples | None:
+        """Return where the tuples in the field `name` are, a tuple or a list of tuples.
 
-    @abstractmethod
-    def first(self, name: str) -> Numbers:
-        """Return per message the number of the first cell in its tuple or list `name`; -1 if it has none."""
-
-    @abstractmethod
-    def width(self, name: str) -> Numbers:
-        """Return per message the number of cells in its tuple `name`, or in each tuple of its list `name`.
-
-        The number is 0 if the message lacks the field, and -1 if the tuples of the list have different
-        numbers of cells.
+        None if no message of the batch has the field.
         """
-
-    @abstractmethod
-    def count(self, name: str) -> Numbers:
-        """Return for each message the number of tuples in its list `name`; 0 if it has no such list."""
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
         """Return each message's value of the fixed-width field with a meaning, such as `relation`.
@@ -159,42 +150,29 @@ class MessageIndex(ABC):
         Args:
             meaning: `new`, `old` or `key`.
         """
-        fields = [field for name, field in _roles.fields(meaning).items() if self.has_tuples(name)]
-        if not fields:
+        found = [one for name in _roles.tags_by_field(meaning) if (one := self.tuples_in(name)) is not None]
+        if not found:
             return None
-        if len(fields) == 1 and fields[0].kind != "list":
-            return MessageTuples(self.first(fields[0].name), self.width(fields[0].name), None)
+        if len(found) == 1 and found[0].counts is None:
+            return found[0]
         first, widths, counts = (np.full(len(self), number, np.int64) for number in (-1, 0, 1))
-        for field in fields:
-            own = self.first(field.name)
-            present = own >= 0
-            first[present] = own[present]
-            widths[present] = self.width(field.name)[present]
-            if field.kind == "list":
-                counts[present] = self.count(field.name)[present]
+        for one in found:
+            present = one.first >= 0
+            first[present] = one.first[present]
+            widths[present] = one.widths[present]
+            if one.counts is not None:
+                counts[present] = one.counts[present]
         return MessageTuples(first, widths, counts)
 
-    def find_tuples(self, meaning: str, keys: Numbers, versions: Numbers) -> TupleLocations:
-        """Return where all tuples with a meaning are, and the schema version of each tuple.
+    def first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
+        """Return three arrays, with an item per message that has a tuple: row, first cell, schema version.
 
         Args:
-            meaning: `new`, `old` or `key`.
-            keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,
-                plus the rank of the Relation message. The rank of a message is its row number + 1.
+            first: For each message, the index of its tuple's first cell; -1 if it has no tuple.
+            keys: For each schema version a sort key, as for `latest_versions`. The rank of a message is its
+                row number + 1.
             versions: For each key, the number of its schema version.
         """
-        tuples = self.tuples(meaning)
-        if tuples is None:
-            return TupleLocations(*np.empty((4, 0), np.int64))
-        rows, first, versions = self._find_first_tuples(tuples.first, keys, versions)
-        if tuples.counts is not None:
-            counts = tuples.counts[rows]
-            rows, first, versions = (np.repeat(numbers, counts) for numbers in (rows, first, versions))
-            first += tuples.widths[rows] * ordinals(rows)
-        return TupleLocations(rows, first, versions, tuples.widths[rows])
-
-    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
-        """Return three arrays, with an item per message that has a tuple: row, first cell, schema version."""
         rows = np.flatnonzero(first >= 0)
         oids = self.meaning("relation", rows)
         return rows, first[rows], latest_versions(keys, versions, oids, rows + 1)
@@ -229,7 +207,7 @@ class MessageIndex(ABC):
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
     """Return (name, mask) of each field with a meaning; the mask is true for tags of messages with it."""
-    return [(name, byte_mask(_roles.tags_of_field(name, meaning))) for name in _roles.fields(meaning)]
+    return [(name, byte_mask(tags)) for name, tags in _roles.tags_by_field(meaning).items()]
 
 
 def ordinals(rows: Numbers) -> Numbers:

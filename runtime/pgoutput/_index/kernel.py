@@ -23,6 +23,7 @@ from pgoutput._index.base import (
     IS_SCHEMA_MESSAGE,
     FieldValues,
     MessageIndex,
+    MessageTuples,
     PartialArray,
     without_traceback,
 )
@@ -37,24 +38,15 @@ from pgoutput.wire import UNCHANGED
 _kernel: Final[Any] = kernel
 
 _STREAMING: Final = list(OPTIONS["streaming"])
-_STRING_FIELDS: Final = {
-    field.name
-    for message in _protocols.ALL_VERSIONS.messages
-    for field in message.members
-    if field.kind == "string"
-}
+_FIELDS: Final = [field for message in _protocols.ALL_VERSIONS.messages for field in message.members]
+_STRINGS: Final = {field.name for field in _FIELDS if field.kind == "string"}
+_LISTS_OF_TUPLES: Final = {field.name for field in _FIELDS if field.element == "tuple"}
 
 
 class KernelIndex(MessageIndex):
     """Index of a batch of messages, built by the compiled kernel.
 
-    Args:
-        data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
-            message.
-        decoder: Decoder of the stream. Its state afterwards is as if it had decoded each message.
-        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
-            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
-            stream.
+    The arguments are those of `index_messages`.
     """
 
     def __init__(
@@ -121,28 +113,19 @@ class KernelIndex(MessageIndex):
 
     def strings(self, name: str) -> PartialArray:
         """Return a string or bytes field, such as `gid` or `content`, of all messages of the batch."""
-        is_text = name in _STRING_FIELDS
+        is_text = name in _STRINGS
         type_ = pa.string() if is_text else pa.binary()
         return _partial_array(_kernel.read_slices(self._index, name, is_text), len(self.data), type_)
 
-    def has_tuples(self, name: str) -> bool:
-        """Return whether any message of the batch has the field `name`, a tuple or a list of tuples."""
-        return self._index.slot(name) is not None
-
-    def first(self, name: str) -> Numbers:
-        """Return per message the number of the first cell in its tuple or list `name`; -1 if it has none."""
+    def tuples_in(self, name: str) -> MessageTuples | None:
+        """Return where the tuples in the field `name` are; None if no message of the batch has the field."""
         slot = self._index.slot(name)
-        return np.full(len(self.data), -1, np.int64) if slot is None else _numbers(slot[0])
+        if slot is None:
+            return None
+        counts = self.field(f"{name}_count").values if name in _LISTS_OF_TUPLES else None
+        return MessageTuples(_numbers(slot[0]), self.field(f"{name}_size").values, counts)
 
-    def width(self, name: str) -> Numbers:
-        """Return per message the number of cells in its tuple `name`, or in each tuple of its list `name`."""
-        return self.field(f"{name}_size").values
-
-    def count(self, name: str) -> Numbers:
-        """Return for each message the number of tuples in its list `name`; 0 if it has no such list."""
-        return self.field(f"{name}_count").values
-
-    def _find_first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
+    def first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
         """Return three arrays, with an item per message that has a tuple: row, first cell, schema version."""
         found = _kernel.find_tuples(first, self.meaning("relation"), keys, versions)
         return tuple(map(_numbers, found))

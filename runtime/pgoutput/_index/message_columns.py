@@ -95,7 +95,7 @@ def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialAr
 def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
     """Return a list field; `unread`: rows with a value that Arrow cannot represent."""
     if field.element == "tuple":
-        return _tuple_lists(index, field, type_)
+        return _tuples(index, field, type_)
     # Few messages have other lists, so decoding them as objects is fast enough.
     tags = [tag for tag, message in _MESSAGES.by_tag.items() if field.name in _names(message)]
     rows = np.flatnonzero(np.isin(index.tags, tags))
@@ -129,29 +129,25 @@ def _item(field: Field, value: Any) -> Any:
 
 
 def _tuples(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a tuple field as lists of cells; text that is not valid UTF-8 becomes binary."""
-    first, width = index.first(field.name), index.width(field.name)
-    cells = _cells(index, first, width, type_.value_type)
-    return PartialArray(_list_array(cells, width, type_, first < 0), _NO_ROWS)
+    """Return a tuple as a list of cells, or a list of tuples as a list of such lists.
 
-
-def _tuple_lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a field that is a list of tuples, as lists of lists of cells; invalid UTF-8 becomes binary."""
-    first, counts = index.first(field.name), index.count(field.name)
-    widths = _tuple_widths(index, field)
-    begins, ends = (np.concatenate(([0], np.cumsum(sizes))) for sizes in (widths, counts))
+    Text that is not valid UTF-8 becomes binary.
+    """
+    tuples = index.tuples_in(field.name)
+    if tuples is None:
+        return PartialArray(pa.nulls(len(index), type_), _NO_ROWS)
+    first, widths, counts = tuples
+    missing = first < 0
+    if counts is None:
+        cells = _cells(index, first, widths, type_.value_type)
+        return PartialArray(_list_array(cells, widths, type_, missing), _NO_ROWS)
+    sizes = np.repeat(widths, counts)  # of each tuple
+    uneven = index.messages(np.flatnonzero(widths < 0).tolist())
+    sizes[sizes < 0] = [len(cells) for message in uneven for cells in getattr(message, field.name)]
+    begins, ends = (np.concatenate(([0], np.cumsum(numbers))) for numbers in (sizes, counts))
     cells = _cells(index, first, np.diff(begins[ends]), type_.value_type.value_type)
-    tuples = _list_array(cells, widths, type_.value_type)
-    return PartialArray(_list_array(tuples, counts, type_, first < 0), _NO_ROWS)
-
-
-def _tuple_widths(index: MessageIndex, field: Field) -> Numbers:
-    """Return the number of cells of each tuple in the lists `field` of all messages."""
-    width = index.width(field.name)
-    widths = np.repeat(width, index.count(field.name))
-    uneven = index.messages(np.flatnonzero(width < 0).tolist())
-    widths[widths < 0] = [len(cells) for message in uneven for cells in getattr(message, field.name)]
-    return widths
+    rows = _list_array(cells, sizes, type_.value_type)
+    return PartialArray(_list_array(rows, counts, type_, missing), _NO_ROWS)
 
 
 def _cells(index: MessageIndex, first: Numbers, sizes: Numbers, type_: pa.StructType) -> pa.StructArray:

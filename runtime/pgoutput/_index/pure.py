@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pgoutput import _protocols
 from pgoutput._arrays import Mask, Numbers
-from pgoutput._index.base import FieldValues, MessageIndex, PartialArray, without_traceback
+from pgoutput._index.base import FieldValues, MessageIndex, MessageTuples, PartialArray, without_traceback
 from pgoutput._protocols import CELLS
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message
@@ -37,13 +37,7 @@ _TUPLES: Final = {
 class PureIndex(MessageIndex):
     """Index of a batch of messages, built by decoding each message to an object.
 
-    Args:
-        data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
-            message.
-        decoder: Decoder of the stream, which decodes each message.
-        in_stream: For messages in any order: whether each message is inside a stream block; the decoder's own
-            `in_stream` is then neither used nor changed. None if the messages are consecutive messages of the
-            stream.
+    The arguments are those of `index_messages`.
     """
 
     def __init__(
@@ -54,9 +48,7 @@ class PureIndex(MessageIndex):
         self._messages: list[Message | None] = []
         self._rows: dict[type[Message], list[int]] = {}
         self._cells: list[Cell] = []
-        self._first: dict[str, Numbers] = {}
-        self._width: dict[str, Numbers] = {}
-        self._count: dict[str, Numbers] = {}
+        self._tuples: dict[str, MessageTuples] = {}
         began_in_stream = decoder.in_stream
         for row, raw in enumerate(data.to_pylist()):
             message = None
@@ -82,18 +74,19 @@ class PureIndex(MessageIndex):
             value = getattr(message, name)
             if value is None:
                 continue
-            if name not in self._first:
-                self._first[name] = np.full(len(self.data), -1, np.int64)
-                self._width[name], self._count[name] = np.zeros((2, len(self.data)), np.int64)
-            self._first[name][row] = len(self._cells)
-            if is_list:
-                widths = {len(cells) for cells in value} or {0}
-                self._width[name][row] = widths.pop() if len(widths) == 1 else -1
-                self._count[name][row] = len(value)
-                self._cells.extend(chain.from_iterable(value))
-            else:
-                self._width[name][row] = len(value)
+            if name not in self._tuples:
+                missing, nothing = np.full(len(self.data), -1, np.int64), np.zeros(len(self.data), np.int64)
+                self._tuples[name] = MessageTuples(missing, nothing, nothing.copy() if is_list else None)
+            first, widths, counts = self._tuples[name]
+            first[row] = len(self._cells)
+            if counts is None:
+                widths[row] = len(value)
                 self._cells.extend(value)
+            else:
+                sizes = {len(cells) for cells in value} or {0}
+                widths[row] = sizes.pop() if len(sizes) == 1 else -1
+                counts[row] = len(value)
+                self._cells.extend(chain.from_iterable(value))
 
     def messages(self, rows: Sequence[int]) -> list[Message]:
         """Return the messages in `rows` as objects; no row may be NULL or invalid."""
@@ -131,21 +124,9 @@ class PureIndex(MessageIndex):
                 values += [(row, getattr(self._messages[row], name)) for row in rows]
         return [(row, value) for row, value in values if value is not None]
 
-    def has_tuples(self, name: str) -> bool:
-        """Return whether any message of the batch has the field `name`, a tuple or a list of tuples."""
-        return name in self._first
-
-    def first(self, name: str) -> Numbers:
-        """Return per message the number of the first cell in its tuple or list `name`; -1 if it has none."""
-        return self._first.get(name, np.full(len(self.data), -1, np.int64))
-
-    def width(self, name: str) -> Numbers:
-        """Return per message the number of cells in its tuple `name`, or in each tuple of its list `name`."""
-        return self._width.get(name, np.zeros(len(self.data), np.int64))
-
-    def count(self, name: str) -> Numbers:
-        """Return for each message the number of tuples in its list `name`; 0 if it has no such list."""
-        return self._count.get(name, np.zeros(len(self.data), np.int64))
+    def tuples_in(self, name: str) -> MessageTuples | None:
+        """Return where the tuples in the field `name` are; None if no message of the batch has the field."""
+        return self._tuples.get(name)
 
     def cells(self, numbers: Numbers) -> list[Cell]:
         """Return the cells with the given numbers as `Cell` objects; the number -1 gives None."""

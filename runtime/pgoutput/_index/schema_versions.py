@@ -7,7 +7,6 @@ message is its row number + 1; rank 0 is before the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Generic, TypeVar
 
 import msgspec
@@ -21,6 +20,7 @@ from pgoutput._index.base import (
     MessageIndex,
     TupleLocations,
     latest_versions,
+    ordinals,
 )
 from pgoutput.messages import Relation, Type
 from pgoutput.values import base_types
@@ -47,7 +47,15 @@ class SchemaVersions:
 
     def find_tuples(self, index: MessageIndex, meaning: str) -> TupleLocations:
         """Return where all tuples with a meaning (new, old or key) are, and each tuple's schema version."""
-        return index.find_tuples(meaning, self._keys, self._numbers)
+        tuples = index.tuples(meaning)
+        if tuples is None:
+            return TupleLocations(*np.empty((4, 0), np.int64))
+        rows, first, versions = index.first_tuples(tuples.first, self._keys, self._numbers)
+        if tuples.counts is not None:
+            counts = tuples.counts[rows]
+            rows, first, versions = (np.repeat(numbers, counts) for numbers in (rows, first, versions))
+            first += tuples.widths[rows] * ordinals(rows)
+        return TupleLocations(rows, first, versions, tuples.widths[rows])
 
     def begins_at(self, oids: Numbers, ranks: Numbers) -> Mask:
         """Return for each OID whether one of its schema versions begins exactly at the given rank."""
@@ -61,37 +69,33 @@ def _keys(oids: Numbers, ranks: Numbers) -> Numbers:
 class BatchVersions(Generic[_T]):
     """The schema versions that the messages of a batch can refer to.
 
+    Args:
+        entries: For each schema version the relation OID, the rank at which it begins, and its value.
+
     Attributes:
-        relations: Relation message of each schema version, with domains replaced by their base types, and
-            without xid.
-        values: What the function `derive` of `SchemaTracker` returned for each of these relations.
+        values: What the function `derive` of `SchemaTracker` returned for each schema version.
         versions: Finds the schema version of a change by the change's relation OID and rank.
     """
 
-    def __init__(self, relations: Sequence[Relation], values: Sequence[_T], ranks: Sequence[int]) -> None:
-        self.relations = relations
-        self.values = values
-        self.versions = SchemaVersions([relation.oid for relation in relations], ranks)
-
-    @cached_property
-    def widths(self) -> Numbers:
-        """Number of columns of each of `relations`, then -1, so that an unknown relation (-1) gives -1."""
-        return np.array([*(len(relation.columns) for relation in self.relations), -1], np.int64)
+    def __init__(self, entries: Sequence[tuple[int, int, _T]]) -> None:
+        self.entries = entries
+        self.values = [value for _, _, value in entries]
+        self.versions = SchemaVersions([oid for oid, _, _ in entries], [rank for _, rank, _ in entries])
 
 
 class SchemaTracker(Generic[_T]):
     """Tracks the schema versions of a stream's relations, batch by batch.
 
     Args:
-        derive: Function that is called once with the relation of each new schema version; the results are in
-            `BatchVersions.values`.
+        derive: Function that is called once with the relation of each new schema version, with domains
+            replaced by their base types, and without xid; the results are in `BatchVersions.values`.
     """
 
     def __init__(self, derive: Callable[[Relation], _T]) -> None:
         self._derive = derive
         self._types: dict[int, Type] = {}
         self._latest: dict[int, tuple[Relation, _T]] = {}
-        self._known = BatchVersions[_T]([], [], [])
+        self._known = BatchVersions[_T]([])
 
     def __contains__(self, oid: object) -> bool:
         return oid in self._latest
@@ -103,8 +107,7 @@ class SchemaTracker(Generic[_T]):
             index: Index of the next batch, which follows the batch of the previous call.
         """
         known = self._known
-        added: list[tuple[Relation, _T]] = []
-        ranks: list[int] = []
+        added: list[tuple[int, int, _T]] = []
         rows = np.flatnonzero(IS_SCHEMA_MESSAGE[index.tags]).tolist()
         for row, message in zip(rows, index.messages(rows), strict=True):
             if isinstance(message, Type):
@@ -113,22 +116,13 @@ class SchemaTracker(Generic[_T]):
                 relation = msgspec.structs.replace(base_types(message, self._types), xid=None)
                 latest = self._latest.get(relation.oid)
                 if latest is None or latest[0] != relation:
-                    self._latest[relation.oid] = relation, self._derive(relation)
-                    added.append(self._latest[relation.oid])
-                    ranks.append(row + 1)
+                    value = self._derive(relation)
+                    self._latest[relation.oid] = relation, value
+                    added.append((relation.oid, row + 1, value))
         if not added:
             return known
-        latest_ones = self._latest.values()
-        self._known = BatchVersions(
-            [relation for relation, _ in latest_ones],
-            [value for _, value in latest_ones],
-            [0] * len(latest_ones),
-        )
-        return BatchVersions(
-            [*known.relations, *(relation for relation, _ in added)],
-            [*known.values, *(value for _, value in added)],
-            [0] * len(known.relations) + ranks,
-        )
+        self._known = BatchVersions([(oid, 0, value) for oid, (_, value) in self._latest.items()])
+        return BatchVersions([*known.entries, *added])
 
 
 def misfits(index: MessageIndex, rows: Numbers, widths: Numbers) -> Mask:

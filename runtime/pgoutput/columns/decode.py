@@ -175,7 +175,7 @@ class ColumnDecoder:
         if errors:
             row = min(errors)
             raise _in_row(row, errors[row])
-        return DecodedBatch(index, list(_relations(index, known.relations, found)))
+        return DecodedBatch(index, list(_relations(index, known.values, found)))
 
     def find_error(self, data: pa.Array | pa.ChunkedArray) -> tuple[int, DecodeError] | None:
         """Check every byte of the next batch of messages of the connection.
@@ -206,8 +206,10 @@ class ColumnDecoder:
             meaning: known.versions.find_tuples(index, meaning) for meaning in RelationTuples._fields[1:]
         }
         errors = dict(index.errors)
+        # The last width is for the version -1 of an unknown relation.
+        widths = np.array([*(len(relation.columns) for relation in known.values), -1], np.int64)
         for tuples in found.values():
-            errors.update(_first_misfit(index, known, tuples))
+            errors.update(_first_misfit(index, known.values, widths, tuples))
         return index, known, found, errors
 
 
@@ -215,16 +217,16 @@ _IS_TRUNCATE: Final = tag_mask("truncate")
 
 
 def _first_misfit(
-    index: MessageIndex, known: BatchVersions[Relation], tuples: TupleLocations
+    index: MessageIndex, relations: Sequence[Relation], widths: Numbers, tuples: TupleLocations
 ) -> dict[int, DecodeError]:
     """Return row and error of the first tuple that does not fit its relation, as a dict; {} if none."""
-    wrong = known.widths[tuples.versions] != tuples.widths
+    wrong = widths[tuples.versions] != tuples.widths
     if not wrong.any():
         return {}
     row, version = (int(numbers[wrong.argmax()]) for numbers in (tuples.rows, tuples.versions))
     (message,) = index.messages([row])
     oid = _roles.meaning_of(message, "relation")
-    return {row: change_error(message, oid, None if version < 0 else known.relations[version])}
+    return {row: change_error(message, oid, None if version < 0 else relations[version])}
 
 
 def _array(data: pa.Array | pa.ChunkedArray) -> pa.Array:

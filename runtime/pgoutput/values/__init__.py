@@ -29,11 +29,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from pgoutput.values.binary_from_text import encode_binary, to_binary
+from pgoutput.values.binary_from_cells import encode_binary, to_binary
 from pgoutput.values.builtin_types import base_types
+from pgoutput.values.forms.floats import format_float4, format_float8
 from pgoutput.values.literals import quote_array_element
 from pgoutput.values.python_from_cells import to_python
-from pgoutput.values.text_from_binary.floats import format_float4, format_float8
 from pgoutput.values.text_from_cells import Rescued, decode_binary, to_text
 
 if TYPE_CHECKING:

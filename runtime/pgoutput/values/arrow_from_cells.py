@@ -12,8 +12,8 @@ from pgoutput.messages import Cell
 from pgoutput.values.arrow_from_binary import convert_directly
 from pgoutput.values.arrow_types import arrow_type
 from pgoutput.values.builtin_types import array_delimiter
+from pgoutput.values.forms.datetimes import SECOND
 from pgoutput.values.literals import parse_array
-from pgoutput.values.text_from_binary.datetimes import SECOND
 from pgoutput.values.text_from_cells import Rescued, read_cells, require_sequence
 from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
 

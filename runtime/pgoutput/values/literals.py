@@ -17,19 +17,21 @@ _QUOTED_IN_ARRAY: Final = {
 _QUOTED_IN_RANGE: Final = re.compile(rf'[{_SPACE}"\\()\[\],]|^\Z')
 _QUOTED_IN_RECORD: Final = re.compile(rf'[{_SPACE}"\\(),]|^\Z')
 _SPECIAL: Final = re.compile(r'["\\]')
+_QUOTED: Final = r'"(?P<quoted>(?:[^"\\]|\\.)*)"'
 _ELEMENT: Final = {
-    delimiter: re.compile(rf'"((?:[^"\\]|\\.)*)"|([^"\\{{}}{delimiter}]|\\.)+', re.DOTALL)
+    delimiter: re.compile(rf'{_QUOTED}|(?P<plain>(?:[^"\\{{}}{delimiter}]|\\.)+)', re.DOTALL)
     for delimiter in _DELIMITERS
+}
+_TOKEN: Final = {
+    delimiter: re.compile(rf"(?P<sign>[{{}}{delimiter}])|{element.pattern}", re.DOTALL)
+    for delimiter, element in _ELEMENT.items()
+}
+_ONE_DIMENSION: Final = {
+    delimiter: re.compile(rf"\{{((?:{element.pattern})({delimiter}(?!\}})|(?=\}}\Z)))*\}}", re.DOTALL)
+    for delimiter, element in _ELEMENT.items()
 }
 _BOUNDS: Final = re.compile(r"((?:\[-?[0-9]{1,10}:-?[0-9]{1,10}\])+)=")
 _BOUND_PAIR: Final = re.compile(r"(-?[0-9]+):(-?[0-9]+)")
-_TOKENS: Final = {
-    delimiter: re.compile(
-        rf'(?P<sign>[{{}}{delimiter}])|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>(?:[^"\\{{}}{delimiter}]|\\.)+)',
-        re.DOTALL,
-    )
-    for delimiter in _DELIMITERS
-}
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _MAX_DIMENSIONS: Final = 6
 """Largest number of dimensions of an array (MAXDIM)."""
@@ -67,25 +69,9 @@ def parse_array(text: str, delimiter: str = ",") -> list[str | None] | None:
         The elements' texts, None for NULL. None instead of a list if the text is not a one-dimensional array
         with lower bound 1: it has several dimensions, explicit bounds (`[2:4]={…}`), or is not an array.
     """
-    if not (text.startswith("{") and text.endswith("}")):
+    if not _ONE_DIMENSION[delimiter].fullmatch(text):
         return None
-    if text == "{}":
-        return []
-    items: list[str | None] = []
-    pos = 1
-    while True:
-        match = _ELEMENT[delimiter].match(text, pos)
-        if match is None:
-            return None
-        raw = match[0] if match[1] is None else match[1]
-        quoted = match[1] is not None
-        items.append(None if raw.upper() == "NULL" and not quoted else _ESCAPED.sub(r"\1", raw))
-        pos = match.end()
-        if pos == len(text) - 1:
-            return items
-        if not text.startswith(delimiter, pos, -1):
-            return None
-        pos += 1
+    return [_element_text(quoted, plain) for quoted, plain in _ELEMENT[delimiter].findall(text)]
 
 
 class ArrayLiteral(msgspec.Struct, frozen=True):
@@ -125,7 +111,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
     counts: list[int] = []  # number of items in each open brace
     expects_item = True  # an element or an opening brace must follow, not a delimiter or a closing brace
     while pos < len(text):
-        match = _TOKENS[delimiter].match(text, pos)
+        match = _TOKEN[delimiter].match(text, pos)
         if match is None:
             break
         pos, sign = match.end(), match["sign"]
@@ -144,7 +130,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
                 sizes = sizes or [-1] * len(counts)
                 if len(counts) != len(sizes):
                     break
-                elements.append(_element_text(match))
+                elements.append(_element_text(match["quoted"], match["plain"]))
             elif not _close_brace(counts, sizes):
                 break
             expects_item = False
@@ -164,7 +150,9 @@ def _close_brace(counts: list[int], sizes: list[int]) -> bool:
     return True
 
 
-def _element_text(match: re.Match[str]) -> str | None:
-    if match["plain"] is None:
-        return _ESCAPED.sub(r"\1", match["quoted"])
-    return None if match["plain"].upper() == "NULL" else _ESCAPED.sub(r"\1", match["plain"])
+def _element_text(quoted: str | None, plain: str | None) -> str | None:
+    """Return an element's text, which is given either in quotes or plain (then it is not empty)."""
+    if plain and plain.upper() == "NULL":
+        return None
+    text = plain or quoted or ""
+    return _ESCAPED.sub(r"\1", text) if "\\" in text else text

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from pgoutput import catalog
 from pgoutput.messages import Cell
-from pgoutput.values.binary_from_text.datetimes import interval_in
 from pgoutput.values.builtin_types import array_delimiter
+from pgoutput.values.forms.datetimes import interval_in
 from pgoutput.values.literals import parse_array_literal
 from pgoutput.values.text_from_cells import decode_binary
 from pgoutput.wire import UNCHANGED

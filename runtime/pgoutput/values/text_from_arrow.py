@@ -13,8 +13,8 @@ from pgoutput import catalog
 from pgoutput._arrays import data_buffer, from_buffers, value_offsets
 from pgoutput.values.arrow_types import arrow_type
 from pgoutput.values.builtin_types import array_delimiter, describe_type
-from pgoutput.values.text_from_binary import datetimes
-from pgoutput.values.text_from_binary.floats import format_float4, format_float8
+from pgoutput.values.forms import datetimes
+from pgoutput.values.forms.floats import format_float4, format_float8
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _DAY: Final = 86_400_000_000

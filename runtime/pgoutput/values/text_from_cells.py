@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from pgoutput.messages import Cell
 from pgoutput.values.builtin_types import describe_type
-from pgoutput.values.text_from_binary import INVALID_VALUE_ERRORS, output_function
+from pgoutput.values.forms import output_function
+from pgoutput.values.forms.parsing import INVALID_VALUE_ERRORS
 from pgoutput.wire import UNCHANGED, is_utf8, shown_text
 
 Rescued: TypeAlias = dict[int, str | None]

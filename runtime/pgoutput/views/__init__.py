@@ -118,7 +118,7 @@ class ChangesView:
     """
 
     def __init__(self, segment: SegmentReader, task: Task, wanted: RelationFilter) -> None:
-        self._changes = CommittedChangesReader(segment, whole=task.whole, commits=task.commits, wanted=wanted)
+        self._changes = CommittedChangesReader(segment, task, wanted)
         self._snapshot = segment.metadata.kind == "snapshot"
         self._incomplete = {table.oid: table.reason for table in segment.metadata.incomplete}
 
@@ -132,8 +132,7 @@ class ChangesView:
         Raises:
             RecordingError: A message is invalid or out of place.
         """
-        committed = self._changes.read(batch["position"], batch["data"])
-        return self._rows(committed, snapshot=self._snapshot)
+        return self._rows(self._changes.read(batch), snapshot=self._snapshot)
 
     def _rows(self, committed: CommittedBatch, *, snapshot: bool) -> pa.RecordBatch:
         return changes_batch(committed, snapshot=snapshot, incomplete=self._incomplete)

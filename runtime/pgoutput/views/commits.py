@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from pgoutput import _roles
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index import MessageIndex, tag_mask
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """The commit of a transaction."""
-
-    xid: int
-    lsn: int
-    """Commit LSN."""
-    time: int
-    """Commit time, in microseconds since 2000-01-01 00:00 UTC."""
-    rolled_back: frozenset[int] = frozenset()
-    """Xids of the subtransactions that were rolled back while the transaction was streamed."""
+from pgoutput.recording import Metadata
+from pgoutput.views.tasks import Commit, Task
 
 
 class CommitColumns(NamedTuple):
@@ -61,18 +50,13 @@ class CommitTracker:
     """Tracks, batch by batch, which transaction the messages of a segment belong to.
 
     Args:
-        parts: Begin positions of the transactions that have a `TransactionPart` in the segment's metadata.
-        commits: By begin position, the commits of those transactions in `parts` whose changes to read.
-        begun: By xid, the begin positions of those transactions in `parts` that began before the segment.
-        whole: Whether to read the changes of transactions that are not in `parts`: those wholly inside the
-            segment, neither streamed nor prepared.
+        metadata: Metadata of the segment.
+        task: The task for the segment; names the transactions to read.
     """
 
-    def __init__(
-        self, parts: Sequence[int], commits: Mapping[int, Commit], begun: Mapping[int, int], *, whole: bool
-    ) -> None:
-        begins = sorted(parts)
-        ordered = [commits.get(begin, _NONE) for begin in begins] + [_NONE]
+    def __init__(self, metadata: Metadata, task: Task) -> None:
+        begins = sorted(part.begin for part in metadata.parts)
+        ordered = [task.commits.get(begin, _NONE) for begin in begins] + [_NONE]
         self._begins = np.array([*begins, _NEVER], np.int64)
         self._commits = CommitColumns(
             np.array([commit is not _NONE for commit in ordered], np.bool_),
@@ -83,8 +67,11 @@ class CommitTracker:
         )
         rolled_back = [part << 32 | xid for part, commit in enumerate(ordered) for xid in commit.rolled_back]
         self._rolled_back = np.array(rolled_back, np.int64)
-        self._begun = dict(begun)
-        self._whole = whole
+        # The keyframe opens transactions that began before the segment; their xid identifies them there.
+        self._begun = {
+            part.xid: part.begin for part in metadata.parts if part.begin < metadata.first_position
+        }
+        self._whole = task.whole
         self._last = self._commits.take(slice(-1, None))
 
     def advance(self, index: MessageIndex, positions: Numbers) -> tuple[CommitColumns, Numbers]:

@@ -7,8 +7,9 @@ commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,8 +28,9 @@ from pgoutput._index import (
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.recording import SegmentReader
 from pgoutput.views.change_cells import Changes, used_schemas
-from pgoutput.views.commits import Commit, CommitColumns, CommitTracker
+from pgoutput.views.commits import CommitColumns, CommitTracker
 from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, schema_of
+from pgoutput.views.tasks import Task
 
 
 class CommittedBatch(NamedTuple):
@@ -48,27 +50,14 @@ class CommittedChangesReader:
 
     Args:
         segment: The segment.
-        whole: Whether to read transactions that are wholly inside the segment, neither streamed nor prepared.
-        commits: Commits of the other transactions to read (streamed, prepared, or not wholly inside the
-            segment), by the position where the transaction begins.
+        task: The task for this segment; names the transactions to read.
         wanted: Called with a relation's schema; returns whether to read the relation's changes.
     """
 
-    def __init__(
-        self,
-        segment: SegmentReader,
-        *,
-        whole: bool,
-        commits: Mapping[int, Commit],
-        wanted: RelationFilter = lambda schema: True,
-    ) -> None:
-        metadata = segment.metadata
-        parts = [part.begin for part in metadata.parts]
-        # The keyframe opens transactions that began before the segment; their xid identifies them there.
-        begun = {part.xid: part.begin for part in metadata.parts if part.begin < metadata.first_position}
+    def __init__(self, segment: SegmentReader, task: Task, wanted: RelationFilter) -> None:
         self._segment = segment
         self._decoder = segment.decoder()
-        self._commits = CommitTracker(parts, commits, begun, whole=whole)
+        self._commits = CommitTracker(segment.metadata, task)
 
         def schema_if_wanted(relation: messages.Relation) -> RelationSchema | None:
             schema = schema_of(relation)
@@ -76,33 +65,33 @@ class CommittedChangesReader:
 
         self._tracker = SchemaTracker(schema_if_wanted)
 
-    def read(self, positions: pa.Array, data: pa.Array) -> CommittedBatch:
+    def read(self, batch: pa.RecordBatch) -> CommittedBatch:
         """Return the committed changes of a batch of messages.
 
         Each call continues where the batch of the previous call ended.
 
         Args:
-            positions: Positions of the messages; NULL in the keyframe.
-            data: The messages.
+            batch: Messages in the columns of `pgoutput.recording.SCHEMA`.
 
         Raises:
             RecordingError: A message is invalid or out of place.
         """
-        index = index_messages(data, self._decoder)
+        index = index_messages(batch["data"], self._decoder)
+        positions = batch["position"]
         numbers = np.asarray(positions.fill_null(-1) if positions.null_count else positions)
         commits, commit = self._commits.advance(index, numbers)
         known = self._tracker.advance(index)
         rows = np.flatnonzero(IS_CHANGE[index.tags] & commits.wanted[commit] & (numbers >= 0))
         rows, oids = split_changes(index, self._commits.not_rolled_back(index, rows, commits, commit))
         versions = known.versions.find(oids, rows + 1)
-        unknown = _UnknownRelations(rows[versions < 0], oids[versions < 0])
+        unknown = rows[versions < 0], oids[versions < 0]
         wanted = np.array([*(schema is not None for schema in known.values), False], np.bool_)[versions]
         if not wanted.all():
             rows, versions = rows[wanted], versions[wanted]
         changes = Changes(index, rows, *used_schemas(known.values, versions))
         committed = CommittedBatch(changes, numbers[rows], commits, commit[rows])
-        if errors := list(_first_errors(committed, unknown)):
-            row, error = min(errors, key=_row)
+        if errors := list(_first_errors(committed, *unknown)):
+            row, error = min(errors, key=itemgetter(0))
             raise self._segment.error_at(positions[row].as_py(), error)
         return committed
 
@@ -133,19 +122,20 @@ def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]
     return np.repeat(rows, counts), repeated
 
 
-class _UnknownRelations(NamedTuple):
-    """Changes of relations that no Relation message has described: rows and relation OIDs."""
+def _first_errors(
+    committed: CommittedBatch, unknown: Numbers, unknown_oids: Numbers
+) -> Iterator[tuple[int, DecodeError]]:
+    """Yield row and error of the first message with each kind of error.
 
-    rows: Numbers
-    oids: Numbers
-
-
-def _first_errors(committed: CommittedBatch, unknown: _UnknownRelations) -> Iterator[tuple[int, DecodeError]]:
-    """Yield row and error of the first message with each kind of error."""
+    Args:
+        committed: The changes.
+        unknown: Rows of changes of relations that no Relation message has described.
+        unknown_oids: The relation OIDs of these changes.
+    """
     changes = committed.changes
     index = changes.index
     yield from ((row, index.errors[row]) for row in sorted(index.errors)[:1])
-    for row, oid in zip(unknown.rows[:1].tolist(), unknown.oids[:1].tolist(), strict=True):
+    for row, oid in zip(unknown[:1].tolist(), unknown_oids[:1].tolist(), strict=True):
         yield row, change_error(index.messages([row])[0], oid, None)
     for change in np.flatnonzero(misfits(index, changes.rows, changes.widths))[:1].tolist():
         row, relation = int(changes.rows[change]), changes.schemas[changes.schema[change]].relation
@@ -153,10 +143,6 @@ def _first_errors(committed: CommittedBatch, unknown: _UnknownRelations) -> Iter
     far = committed.commits.lsns < 0
     for row in changes.rows[far[committed.commit]][:1].tolist() if far.any() else ():
         yield row, StreamError.at(index.messages([row])[0], "its commit has an LSN of 2**63 or more")
-
-
-def _row(found: tuple[int, DecodeError]) -> int:
-    return found[0]
 
 
 IS_CHANGE: Final = tag_mask(*_roles.CHANGES)

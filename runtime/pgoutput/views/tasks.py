@@ -17,15 +17,24 @@ import msgspec
 from pgoutput import _roles
 from pgoutput.errors import RecordingError
 from pgoutput.recording import Recording
-from pgoutput.views.commits import Commit
 
-_COMMITS: Final = frozenset(
-    kind.__name__ for kind in _roles.classes("commit", "commit_streamed", "commit_prepared")
-)
+_COMMITS: Final = frozenset(kind.__name__ for kind in _roles.classes(*_roles.COMMITS))
 """Values of `TransactionEnd.type` that are commits."""
 
 _GROUP_BYTES: Final = 128 << 20
 """Target size of a group of tasks, in bytes: the default of spark.sql.files.maxPartitionBytes."""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The commit of a transaction."""
+
+    xid: int
+    lsn: int
+    """Commit LSN."""
+    time: int
+    """Commit time, in microseconds since 2000-01-01 00:00 UTC."""
+    rolled_back: frozenset[int] = frozenset()
+    """Xids of the subtransactions that were rolled back while the transaction was streamed."""
 
 
 class Task(msgspec.Struct, frozen=True):

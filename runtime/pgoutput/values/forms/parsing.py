@@ -1,13 +1,11 @@
-"""A bounds-checked reader of one value's bytes.
-
-Lengths in the bytes may be wrong; memory use does not depend on these lengths.
-"""
+"""Read the binary form of a value within its bounds, and match the text form with a regular expression."""
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pgoutput.wire import read_string
 
@@ -21,11 +19,29 @@ become lone surrogates (PEP 383).
 INVALID_VALUE_ERRORS: Final = (ValueError, IndexError, struct.error)
 """Exceptions that an `OutputFunction` raises for bytes that are not a value of its type."""
 
+InputFunction: TypeAlias = Callable[[str], bytes]
+"""A function from a value's text form to its binary form.
+
+It raises ValueError, OverflowError or struct.error if the text is not a value of the type.
+"""
+
+
+class Form(NamedTuple):
+    """The functions that convert the values of a type between binary form and text form."""
+
+    output: OutputFunction
+    input: InputFunction | None = None
+    """None if binary values of the type cannot be made from text."""
+
+
 _LENGTH: Final = struct.Struct(">i")
 
 
 class Reader:
-    """A read position in the bytes of a value."""
+    """A read position in the bytes of a value.
+
+    Lengths in the bytes may be wrong; memory use does not depend on these lengths.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -87,3 +103,20 @@ class Reader:
         """
         if self.remaining:
             raise ValueError(f"{self.remaining} bytes too many")
+
+
+def match_whole(pattern: re.Pattern[str], text: str, example: str) -> re.Match[str]:
+    """Return the match of the whole text with a pattern.
+
+    Args:
+        pattern: The pattern.
+        text: A value's text.
+        example: An example of a valid text, for the error message.
+
+    Raises:
+        ValueError: The pattern does not match the whole text.
+    """
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(f"a text such as {example} is expected")
+    return match

@@ -9,7 +9,7 @@ import struct
 from functools import partial
 from typing import Final
 
-from pgoutput.values.text_from_binary.reader import OutputFunction, Reader
+from pgoutput.values.forms.parsing import Form, Reader
 
 _NDISTINCT: Final = 0xA352BFA4
 _DEPENDENCIES: Final = 0xB4549A2C
@@ -47,10 +47,12 @@ def _format_statistics(data: bytes, magic: int, head: str, last: str, number: st
     return "{" + ", ".join(items) + "}"
 
 
-STATISTICS: Final[dict[str, OutputFunction]] = {
-    "pg_ndistinct_send": partial(_format_statistics, magic=_NDISTINCT, head="dI", last=", ", number="%d"),
-    "pg_dependencies_send": partial(
-        _format_statistics, magic=_DEPENDENCIES, head="dH", last=" => ", number="%f"
+STATISTICS: Final = {
+    "pg_ndistinct_send": Form(
+        partial(_format_statistics, magic=_NDISTINCT, head="dI", last=", ", number="%d")
+    ),
+    "pg_dependencies_send": Form(
+        partial(_format_statistics, magic=_DEPENDENCIES, head="dH", last=" => ", number="%f")
     ),
 }
-"""Output functions, by name of the send function (statext_ndistinct_serialize and others)."""
+"""Conversions, by name of the send function (statext_ndistinct_serialize and others)."""
