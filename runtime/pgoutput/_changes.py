@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from pgoutput._roles import tuples
+from pgoutput._text import qualified_name
 from pgoutput.errors import StreamError
 from pgoutput.messages import Message, Relation
-from pgoutput.wire import shown_text
-
-
-def qualified_name(relation: Relation) -> str:
-    """Return the name of a relation as `public.orders`."""
-    return f"{shown_text(relation.namespace) or 'pg_catalog'}.{shown_text(relation.name)}"
 
 
 def missing_relation(oid: int) -> str:
@@ -20,10 +15,10 @@ def missing_relation(oid: int) -> str:
 
 def wrong_width(message: Message, relation: Relation) -> tuple[str, str] | None:
     """Return (path, reason) for the first tuple that has not one cell for each column; None if all have."""
-    width = len(relation.columns)
+    width, name = len(relation.columns), qualified_name(relation.namespace, relation.name)
     for path, cells in tuples(message):
         if len(cells) != width:
-            return path, f"{path} has {len(cells)} columns, but {qualified_name(relation)} has {width}"
+            return path, f"{path} has {len(cells)} columns, but {name} has {width}"
     return None
 
 

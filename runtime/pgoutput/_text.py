@@ -1,6 +1,8 @@
-"""Format the text of an error on one line."""
+"""Texts for errors: an error on one line, and the name of a relation."""
 
 from __future__ import annotations
+
+from pgoutput.wire import shown_text
 
 
 def one_line(error: Exception | str) -> str:
@@ -10,3 +12,8 @@ def one_line(error: Exception | str) -> str:
     """
     text = " ".join(str(error).split()).rstrip(".")
     return text if text or isinstance(error, str) else type(error).__name__
+
+
+def qualified_name(namespace: str, name: str) -> str:
+    """Return the name of a relation as `public.orders`; an empty namespace means pg_catalog."""
+    return f"{shown_text(namespace) or 'pg_catalog'}.{shown_text(name)}"

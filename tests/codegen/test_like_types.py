@@ -82,6 +82,21 @@ def test_scenarios_views_and_replicas_have_columns_of_the_type(unreleased: Path)
     )
 
 
+def test_replicas_cast_to_the_type_as_to_the_type_with_the_same_forms(unreleased: Path) -> None:
+    run_python(
+        unreleased,
+        """
+        import pyarrow as pa
+        from pgoutput import catalog
+        from pgoutput.replica.schema.conversion import _text_cast
+
+        for name, text in (("varchar", "true"), ("label", "true"), ("json", "t")):
+            cast = _text_cast(pa.bool_(), pa.string(), catalog.BY_NAME[name].oid)
+            assert cast("t") == text, (name, cast("t"))
+        """,
+    )
+
+
 def test_spark_schemas_have_the_type(unreleased: Path) -> None:
     run_python(
         unreleased,

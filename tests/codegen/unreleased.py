@@ -56,6 +56,22 @@ ROWNUM = """\
     like: int8
 """
 
+LABEL = """\
+  label:
+    oid: 8604
+    array_oid: 8605
+    server: 20+
+    doc: A label.
+    text: The characters as they are.
+    binary: The characters in the client encoding.
+    output: labelout
+    send: labelsend
+    modifier: length
+    arrow: string
+    spark: StringType
+    like: varchar
+"""
+
 
 def add_unreleased_version(spec: SpecCopy) -> None:
     """Add version 5 to a spec: a field of Commit, a value of an enum, and bits of two sets of flags."""
@@ -67,5 +83,5 @@ def add_unreleased_version(spec: SpecCopy) -> None:
 
 
 def add_types(spec: SpecCopy) -> None:
-    """Add to a spec two built-in types that have the text and binary formats of other types."""
-    spec.add("types:", OID8 + ROWNUM, "types.yaml")
+    """Add to a spec three built-in types that have the text and binary formats of other types."""
+    spec.add("types:", OID8 + ROWNUM + LABEL, "types.yaml")

@@ -7,6 +7,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from pgoutput._stored_stream import DecodedRecord
+from pgoutput._text import qualified_name
 from pgoutput.cli.printing import printable
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import Cell, Message, Relation, TupleData
@@ -33,7 +34,7 @@ def _fields(message: Message, decoder: StreamDecoder) -> list[str]:
     relation = decoder.relations.get(fields.get("relation_oid", -1))
     if relation is None:
         return [f"{key}={_shortened(value)}" for key, value in fields.items() if key != "type"]
-    texts = [f"{relation.namespace or 'pg_catalog'}.{relation.name}"]
+    texts = [qualified_name(relation.namespace, relation.name)]
     if fields.get("xid") is not None:
         texts.append(f"xid={fields['xid']}")
     for name in ("key", "old", "new"):

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from pgoutput._text import qualified_name
 from pgoutput.errors import RecordingError
 from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
@@ -220,7 +221,7 @@ class Folder:
 
     def incomplete_error(self, incomplete: Iterable[IncompleteTable]) -> RecordingError:
         """Return the error to raise in strict mode for incomplete tables of the recording."""
-        tables = "; ".join(f"{one.namespace or 'pg_catalog'}.{one.name}: {one.reason}" for one in incomplete)
+        tables = "; ".join(f"{qualified_name(one.namespace, one.name)}: {one.reason}" for one in incomplete)
         return RecordingError(
             f"{self.path}: the recording lacks rows of some tables ({tables}): record them anew in another "
             "folder with a snapshot, or go on without --strict"

@@ -16,6 +16,7 @@ from typing import Final, LiteralString
 import msgspec
 from psycopg import sql
 
+from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
 from pgoutput.recorder.connection import Connection, Row
@@ -40,7 +41,7 @@ class PublishedTable(msgspec.Struct):
     @property
     def name(self) -> str:
         """Name of the table with its schema."""
-        return f"{self.relation.namespace or 'pg_catalog'}.{self.relation.name}"
+        return qualified_name(self.relation.namespace, self.relation.name)
 
 
 _PUBLISHED: Final[dict[int, LiteralString]] = {

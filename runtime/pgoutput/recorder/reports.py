@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from pgoutput._text import qualified_name
 from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.events import (
     Connected,
@@ -61,7 +62,7 @@ class Reporter:
 
     def _report_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
         for one in tables:
-            name = f"{one.namespace or 'pg_catalog'}.{one.name}"
+            name = qualified_name(one.namespace, one.name)
             self.report(TableIncomplete(table=name, lsn=format_lsn(one.lsn), reason=one.reason))
 
     def session_begins(self, start: PreparedSession) -> None:

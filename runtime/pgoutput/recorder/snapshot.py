@@ -34,7 +34,7 @@ from pgoutput.recording import (
     segment_name,
 )
 from pgoutput.stream import encode_for
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, shown_text
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
 
 _WORKERS: Final = 4
 """Largest number of tables that are copied in parallel."""
@@ -209,9 +209,7 @@ class TableCopy:
 
     def _report_rows(self, table: PublishedTable, rows: int) -> None:
         self._report(
-            Snapshotted(
-                table=shown_text(table.name), rows=rows, tables_done=self._tables_done, tables=self._tables
-            )
+            Snapshotted(table=table.name, rows=rows, tables_done=self._tables_done, tables=self._tables)
         )
 
 

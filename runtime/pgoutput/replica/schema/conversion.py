@@ -28,10 +28,16 @@ from pgoutput.replica.schema.layout import TableLayout, delta_names
 from pgoutput.values import Rescued, default_type, format_float8, from_arrow, quote_array_element, to_arrow
 from pgoutput.views import RESCUED_TYPE
 
-_NUMERIC: Final = catalog.BY_NAME["numeric"].oid
-_CHAR: Final = catalog.BY_NAME["bpchar"].oid
-_STRINGS: Final = {catalog.BY_NAME[name].oid for name in ("text", "varchar", "bpchar")}
-_TIMESTAMPS: Final = {catalog.BY_NAME[name].oid for name in ("timestamp", "timestamptz")}
+
+def _oids(*names: str) -> frozenset[int]:
+    """Return the OIDs of the types with these names, and of the types with the same forms (`like`)."""
+    return frozenset(oid for oid, forms in catalog.FORMS.items() if forms.name in names)
+
+
+_NUMERIC: Final = _oids("numeric")
+_CHAR: Final = _oids("bpchar")
+_STRINGS: Final = _oids("text", "varchar", "bpchar")
+_TIMESTAMPS: Final = _oids("timestamp", "timestamptz")
 _EPOCH: Final = datetime(2000, 1, 1)
 _EXACT: Final = Context(prec=200_000)
 _NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
@@ -103,11 +109,11 @@ def _text_adjustment(old: Column, new: Column) -> Callable[[str], str] | None:
     oid, modifier = new.type_oid, new.type_modifier
     if (old.type_oid, old.type_modifier) == (oid, modifier):
         return None
-    if oid == _CHAR and (length := string_length(modifier)) > 0:
+    if oid in _CHAR and (length := string_length(modifier)) > 0:
         return lambda text: text.rstrip(" ").ljust(length)
-    if old.type_oid == _CHAR and oid in _STRINGS - {_CHAR}:
+    if old.type_oid in _CHAR and oid in _STRINGS - _CHAR:
         return lambda text: text.rstrip(" ")
-    if oid == _NUMERIC and (numeric := numeric_precision(modifier)) is not None:
+    if oid in _NUMERIC and (numeric := numeric_precision(modifier)) is not None:
         return lambda text: _round(text, numeric[1], ROUND_HALF_UP, _EXACT.prec)
     if oid in _TIMESTAMPS and 0 <= modifier < 6:
         return lambda text: _with_precision(text, modifier)
@@ -152,7 +158,7 @@ def _cast_to_text(array: pa.Array, new: pa.DataType, type_oid: int) -> list[str 
         items = iter(_cast_to_text(array.flatten(), new_element, element.oid))
         lengths = pc.list_value_length(array).to_pylist()
         return [None if length is None else _array_text(islice(items, length)) for length in lengths]
-    if pa.types.is_floating(old) and type_oid == _NUMERIC:
+    if pa.types.is_floating(old) and type_oid in _NUMERIC:
         digits = 15 if pa.types.is_float64(old) else 6  # float8_numeric, float4_numeric
         texts = [None if value is None else _format_float(digits, value) for value in array.to_pylist()]
     else:
@@ -182,7 +188,7 @@ def _text_cast(old: pa.DataType, new: pa.DataType, type_oid: int) -> Callable[[s
         return lambda text: "1" if text == "t" else "0"
     if pa.types.is_boolean(old) and type_oid in _STRINGS:
         return lambda text: "true" if text == "t" else "false"
-    if pa.types.is_floating(old) and pa.types.is_string(new) and type_oid == _NUMERIC:
+    if pa.types.is_floating(old) and pa.types.is_string(new) and type_oid in _NUMERIC:
         return lambda text: text if text in _NOT_FINITE else f"{Decimal(text) + 0:f}"  # numeric has no -0
     scale = new.scale if pa.types.is_decimal(new) else 0
     is_exact = pa.types.is_decimal(old) or pa.types.is_string(old)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pgoutput import messages as m
-from pgoutput._changes import qualified_name, wrong_width
+from pgoutput._changes import wrong_width
 from pgoutput._roles import ROW_FIELDS, classes, field_name, getters, tuples
+from pgoutput._text import qualified_name
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import Breach, Rule
@@ -98,10 +99,8 @@ def _missing_identity(state: StreamState, message: Message) -> Breach | None:
     relation = known.relation
     if relation.replica_identity == ReplicaIdentity.FULL or known.keys:
         return None
-    return (
-        "relation_oid",
-        f"{qualified_name(relation)} has no replica identity, so its rows cannot be updated or deleted",
-    )
+    name = qualified_name(relation.namespace, relation.name)
+    return "relation_oid", f"{name} has no replica identity, so its rows cannot be updated or deleted"
 
 
 def _old_missing(state: StreamState, message: Message) -> Breach | None:
