@@ -303,7 +303,7 @@ def test_status_updates_are_sent_while_the_recorder_waits_for_the_disk(
     with at_work(tmp_path, sender_timeout=0.9) as lab:
         last = fill(lab)
         heard = len(lab.heard)
-        wait_until(lambda: len(lab.heard) > heard + 1, 3)
+        wait_until(lambda: len(lab.heard) > heard + 1)
         assert set(lab.heard) == {100}
         blocked.set()
         wait_until(lambda: lab.heard[-1] == last + 100)

@@ -163,7 +163,7 @@ def test_no_transaction_is_lost_when_connections_drop_while_the_scenario_grows(t
     orders = db.tables["public.orders"]
     options = {"proto_version": 1}
     with (
-        StandIn(db, faults=Faults(drop_after=200), sender_timeout=1.0) as server,
+        StandIn(db, faults=Faults(drop_after=200), sender_timeout=10.0) as server,
         recording(server, tmp_path, options) as wait_until_acknowledged,
     ):
         for round_ in range(3, 12):
