@@ -35,7 +35,7 @@ def test_a_table_added_later_is_incomplete_on_every_run(table: Lab) -> None:
     table.run("CREATE TABLE late (id int)", "INSERT INTO late SELECT generate_series(1, 9)")
     table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (10), (11)")
     for _ in range(2):
-        told = [one for one in table.record(snapshot=True) if isinstance(one, TableIncomplete)]
+        told = [one for one in table.record() if isinstance(one, TableIncomplete)]
         assert [one.table for one in told] == ["public.late"]
         assert told[0].reason.endswith("earlier rows are missing")
     assert list(reasons(table.segments())) == ["late"]
@@ -46,7 +46,7 @@ def test_a_table_added_later_is_incomplete_on_every_run(table: Lab) -> None:
 
 def test_a_table_added_while_recording_is_incomplete_in_its_first_segment(table: Lab) -> None:
     table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
-    with table.recording(snapshot=True) as recording:
+    with table.recording() as recording:
         recording.wait(Connected)
         table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (2)")
         recording.wait(Stored)

@@ -163,7 +163,7 @@ class Lab:
 
     def _run(self) -> None:
         try:
-            self.session.run(None, lambda: self.over, lambda: None)
+            self.session.run(None, lambda: self.over, lambda: False)
         except BaseException as failure:
             self.failure = failure
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pgoutput.recorder import request_snapshot
 from pgoutput.replica import Difference, replica_tables
 from pgoutput.replica.chunks import Column
 from pgoutput.replica.schema.differences import altered_columns
@@ -88,6 +89,34 @@ def test_alter_table_that_may_change_existing_rows_is_reported(
     (again,) = apply(with_key(lab, "3").to_batches(), target, "query", 2, history=history)
     assert again.may_differ == ()
     assert DeltaTable(tables["t"].place).version() == version + 1
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_later_snapshot_of_a_table_removes_the_reasons(history: bool, lab: Lab, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    lab.run("CREATE TABLE t (k int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("INSERT INTO t SELECT i, 'early' FROM generate_series(1, 3) i")
+    lab.record()
+    lab.run("INSERT INTO t VALUES (4, 'v')", "ALTER TABLE t ADD COLUMN w int DEFAULT 7")
+    lab.run("UPDATE t SET v = 'changed' WHERE k = 2")
+    lab.record()
+    before = sorted_changes(recorded_changes(lab.folder))
+    apply(before.to_batches(), target, "query", 0, history=history)
+    (table,) = replica_tables(target).values()
+    assert [one.reason.partition(":")[0] for one in table.may_differ] == [
+        "recorded without a snapshot",
+        ADDED.format("w"),
+    ]
+    request_snapshot(lab.folder, ["public.t"])
+    lab.record()
+    added = sorted_changes(recorded_changes(lab.folder)).slice(before.num_rows)
+    assert added["operation"].to_pylist() == ["Truncate", *["Snapshot"] * 4]
+    apply(added.to_batches(), target, "query", 1, history=history)
+    (table,) = replica_tables(target).values()
+    assert table.may_differ == ()
+    rows = DeltaTable(table.place).to_pyarrow_table().to_pylist()
+    current = {(one["k"], one["v"], one["w"]) for one in rows if one.get("__END_AT") is None}
+    assert current == set(lab.rows("SELECT k, v, w FROM t"))
 
 
 def with_key(lab: Lab, key: str) -> pa.Table:

@@ -267,6 +267,29 @@ def replicate(
 
 
 @app.command()
+def snapshot(
+    recording: Annotated[
+        Path,
+        typer.Option("--recording", help="The folder that `pgoutput record` writes.", show_default=False),
+    ],
+    table: Annotated[
+        list[str],
+        typer.Option(
+            "--table", help="A published table, such as public.orders; repeatable.", show_default=False
+        ),
+    ],
+) -> None:
+    """Add the rows of tables to a recording, while `pgoutput record` runs.
+
+    The running recorder copies the tables; otherwise the next recorder does. The command waits until the rows
+    are stored. Ctrl-C ends the command, but not the copying.
+    """
+    from pgoutput.cli import snapshots
+
+    snapshots.snapshot(recording, table)
+
+
+@app.command()
 def check(
     files: Annotated[
         list[Path] | None,

@@ -64,6 +64,8 @@ def check_stream(console: Console, stream: StoredStream, json: bool) -> bool:
             checker = Checker(session.options.proto_version)
         if session.starts:
             checker.reconnect(session.options, without=session.disabled_rules)
+        else:
+            checker.leave_out(session.disabled_rules)
         for record in session.records:
             if record.channel == "sent":
                 continue
@@ -116,15 +118,14 @@ def _sessions(stream: StoredStream) -> Iterator[_Session]:
 
     assert isinstance(stream, RecordingReader)
     session: int | None = None
+    session_rules: frozenset[str] = frozenset()
     for path in stream.paths:
         metadata = read_metadata(path)
         source = metadata.source
         keyframe = session is None and metadata.keyframe > 0
-        disabled_rules: Collection[str] = ()
-        if metadata.kind == "snapshot":
-            disabled_rules = SNAPSHOT
-        elif keyframe or metadata.session > 1:
-            disabled_rules = RESUMED
+        if metadata.session != session:
+            session_rules = RESUMED if keyframe or metadata.session > 1 else frozenset()
+        disabled_rules = SNAPSHOT if metadata.kind == "snapshot" else session_rules
         options = _options(source, source.options, bool(source.publications))
         with RecordingReader(path) as segment:
             records = (record for record in segment.records() if record.number is not None or keyframe)

@@ -27,7 +27,9 @@ from pgoutput.recorder import (
     Snapshotted,
     Stopped,
     Stored,
+    TableComplete,
     TableIncomplete,
+    TableNotCopied,
     Waiting,
 )
 from pgoutput.wire import parse_lsn
@@ -161,6 +163,8 @@ _LINES: Final[dict[type[Event], _Line]] = {
         "always",
     ),
     TableIncomplete: _Line("incomplete: {0.table}: {0.reason}".format, "always"),
+    TableComplete: _Line("complete: {0.table}: its rows as of {0.lsn} were added".format, "always"),
+    TableNotCopied: _Line("{0.table}: its rows cannot be copied: {0.reason}".format, "always"),
     PublicationAltered: _Line(
         lambda event: f"the publication {event.publication} was altered: {'; '.join(event.changes)}", "always"
     ),

@@ -19,11 +19,14 @@ from pgoutput.recorder.events import (
     Snapshotted,
     Stopped,
     Stored,
+    TableComplete,
     TableIncomplete,
+    TableNotCopied,
     Waiting,
 )
 from pgoutput.recorder.options import RecorderOptions
 from pgoutput.recorder.recorder import Recorder
+from pgoutput.recorder.snapshot_requests import is_requested, request_snapshot
 
 __all__ = [
     "Connected",
@@ -38,6 +41,10 @@ __all__ = [
     "Snapshotted",
     "Stopped",
     "Stored",
+    "TableComplete",
     "TableIncomplete",
+    "TableNotCopied",
     "Waiting",
+    "is_requested",
+    "request_snapshot",
 ]

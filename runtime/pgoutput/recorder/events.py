@@ -130,6 +130,24 @@ class TableIncomplete(Event, frozen=True, kw_only=True):
     """Text that describes why rows or changes are missing."""
 
 
+class TableComplete(Event, frozen=True, kw_only=True):
+    """All rows of a table were copied and stored while the recorder ran. The table is complete now."""
+
+    table: str
+    """Name of the table, with its schema."""
+    lsn: str
+    """The copied rows contain the transactions that committed before this LSN."""
+
+
+class TableNotCopied(Event, frozen=True, kw_only=True):
+    """The rows of a table cannot be copied. The next session of the recorder tries again."""
+
+    table: str
+    """Name of the table, with its schema."""
+    reason: str
+    """Text that describes the error."""
+
+
 class PublicationAltered(Event, frozen=True, kw_only=True):
     """A recorded publication was altered."""
 

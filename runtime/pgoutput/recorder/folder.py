@@ -33,6 +33,7 @@ from pgoutput.recording import (
 
 _CATALOG_FILE: Final = "_published.json"
 _PARTIAL_SNAPSHOT: Final = f".{SNAPSHOT}.partial"
+_COPIES: Final = ".tables.partial"
 
 _T = TypeVar("_T")
 
@@ -261,6 +262,11 @@ class Folder:
             lsn=last.end_lsn,
             prepared=last.prepared,
         )
+
+    @property
+    def copies(self) -> Path:
+        """Path of the folder for rows of tables that are copied while the stream is recorded."""
+        return self.path / _COPIES
 
     def create_partial_snapshot(self) -> Path:
         """Create an empty folder for the segments of an unfinished snapshot; return the folder's path."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from pgoutput.errors import ReplicationError
 from pgoutput.messages import Streaming
+from pgoutput.recorder.catalog import Catalog
+from pgoutput.recording import IncompleteTable
 from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
 
 
@@ -90,10 +93,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failover: bool
     """Whether the slot must have the flag failover, so that standbys keep the slot."""
     snapshot: bool
-    """Whether to begin a new recording with a snapshot."""
+    """Whether to begin a new recording with a snapshot, and to copy the rows of incomplete tables later."""
     strict: bool
     """Whether an incomplete table ends the recorder with an error."""
     segment_bytes: int
     """Total size of messages at which a segment ends, in bytes."""
     segment_seconds: float
     """Age in seconds at which a segment ends; later if it has only unfinished transactions."""
+
+    def refused(self, incomplete: Iterable[IncompleteTable], catalog: Catalog) -> list[IncompleteTable]:
+        """Return the incomplete tables that a strict recorder refuses.
+
+        With `snapshot`, the rows of incomplete tables are copied if the tables are published.
+        """
+        return [one for one in incomplete if not (self.snapshot and one.oid in catalog.tables)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -107,7 +107,7 @@ class Session:
         """Number of transactions that have begun and not ended."""
         return self._writer.state.in_flight
 
-    def run(self, until: int | None, stop: Callable[[], bool], tick: Callable[[], None]) -> None:
+    def run(self, until: int | None, stop: Callable[[], bool], tick: Callable[[], bool]) -> None:
         """Record until everything up to an LSN is stored and acknowledged, or until `stop` returns True.
 
         If the connection is lost, all messages received before are stored nevertheless.
@@ -115,7 +115,7 @@ class Session:
         Args:
             until: The LSN; None for no end.
             stop: Returns whether to stop.
-            tick: Called several times a second.
+            tick: Called several times a second; returns whether rows of tables are still being copied.
 
         Raises:
             ConnectionLost: The connection was lost.
@@ -125,9 +125,10 @@ class Session:
         """
         with self._writer_thread:
             try:
-                while not (stop() or self._has_reached(until)):
-                    self._step(is_hurried=until is not None)
-                    tick()
+                is_copying = tick()
+                while not (stop() or (self._has_reached(until) and not is_copying)):
+                    self._step(is_hurried=is_copying or until is not None)
+                    is_copying = tick()
             except ReplicationError:
                 if self._resent.settled:  # otherwise the messages may be another server's
                     self._store_received()
@@ -146,6 +147,32 @@ class Session:
         is written.
         """
         self._writer.announce()
+
+    def has_received(self, lsn: int) -> bool:
+        """Return whether all transactions that committed before an LSN are received, and none is open."""
+        return self._received_lsn >= lsn and not self._writer.state.inside and self._resent.settled
+
+    def insert(self, messages: Callable[[int], Iterable[pa.BinaryArray]]) -> None:
+        """Store transactions with copied rows, in snapshot segments between two transactions of the stream.
+
+        When the method returns, the transactions are stored. The server's messages wait meanwhile.
+
+        Args:
+            messages: Returns the messages, from the LSN that their transactions must have. Called when
+                everything received before is stored.
+
+        Raises:
+            OSError: A segment cannot be written.
+        """
+        self._store_received()
+        self._writer.kind = "snapshot"
+        for data in messages(self._writer.state.end_lsn):
+            lsns = repeated_int64(self._writer.state.end_lsn, len(data), pa.int64())
+            received = repeated_int64(time.time_ns() // 1000, len(data), _TIME)
+            self._writer.write_batch(lsns, received, data)
+            self._keep_alive()
+        self._store_received()
+        self._writer.kind = "stream"
 
     def _step(self, *, is_hurried: bool) -> None:
         """Receive messages, end a segment that is due, and send a status update that is due.

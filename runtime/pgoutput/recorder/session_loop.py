@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.events import TableComplete, TableNotCopied
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.reports import Reporter
@@ -16,7 +18,10 @@ from pgoutput.recorder.server_errors import UndefinedObject
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
+from pgoutput.recorder.snapshot_requests import SnapshotRequests
+from pgoutput.recorder.table_snapshots import TableSnapshots, transactions_of
 from pgoutput.recording import Metadata, PublicationChange, Remarks
+from pgoutput.wire import format_lsn
 
 _CATALOG_SECONDS: Final = 5.0
 """Largest number of seconds that the end of a segment waits for a reading of the catalogs."""
@@ -51,6 +56,16 @@ class SessionLoop:
         self._watch = CatalogWatch(
             connection.pinned_dsn, settings.publications, start.catalog, start.timelines
         )
+        self._snapshots = TableSnapshots(
+            connection.pinned_dsn,
+            start.source,
+            folder.copies,
+            reporter.report,
+            settings.segment_bytes,
+        )
+        self._requests = SnapshotRequests(folder.directory)
+        self._storing: frozenset[int] = frozenset()
+        """OIDs of the tables whose copied rows are being stored."""
 
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> None:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
@@ -69,16 +84,19 @@ class SessionLoop:
         """
         assert self._folder.state is not None
         self._reporter.report_known_incomplete(self._folder.state.incomplete)
-        with self._watch:
+        with self._watch, self._snapshots:
             session = self._begin()
             on_stream()
             if self._has_unannounced_changes():
                 session.announce()
 
-            def tick() -> None:
+            def tick() -> bool:
                 if self._save_catalog_updates():
                     session.announce()
                 self._reporter.report_progress(session, self._watch.wal_lsn)
+                self._request_snapshots()
+                self._store_snapshots(session)
+                return self._snapshots.is_copying
 
             try:
                 session.run(until, stop, tick)
@@ -139,7 +157,47 @@ class SessionLoop:
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
         self._announced.extend(changes)
-        return Remarks(state.incomplete, changes)
+        return Remarks(tuple(one for one in state.incomplete if one.oid not in self._storing), changes)
+
+    def _request_snapshots(self) -> None:
+        """Have tables copied that a user asks for, and with a snapshot all incomplete tables."""
+        state, catalog = self._folder.state, self._folder.catalog
+        assert state is not None
+        assert catalog is not None
+        published = catalog.tables.keys()
+        if self._settings.snapshot:
+            self._snapshots.request(one.oid for one in state.incomplete if one.oid in published)
+        self._snapshots.request(self._requests.read(catalog))
+        while not self._snapshots.failures.empty():
+            oids, reason = self._snapshots.failures.get()
+            for name in self._names(oids):
+                self._reporter.report(TableNotCopied(table=name, reason=reason))
+            self._requests.finish(oids, reason)
+            if self._settings.strict:
+                raise self._folder.incomplete_error(state.incomplete)
+
+    def _names(self, oids: Iterable[int]) -> list[str]:
+        assert self._folder.catalog is not None
+        tables = self._folder.catalog.tables
+        return [qualified_name(tables[oid].namespace, tables[oid].name) for oid in oids if oid in tables]
+
+    def _store_snapshots(self, session: Session) -> None:
+        """Store copied tables if the stream has reached their rows."""
+        copied = self._snapshots.copied
+        if copied is None or not session.has_received(copied.lsn):
+            return
+        self._storing = copied.oids
+        path, source = self._folder.path, self._start.source
+        session.insert(lambda lsn: transactions_of(copied, path, lsn, source))
+        self._folder.update(
+            incomplete=lambda state: tuple(one for one in state.incomplete if one.oid not in copied.oids)
+        )
+        self._storing = frozenset()
+        session.announce()
+        self._snapshots.stored()
+        self._requests.finish(copied.oids)
+        for name in self._names(copied.oids):
+            self._reporter.report(TableComplete(table=name, lsn=format_lsn(copied.lsn)))
 
     def _save_catalog_updates(self) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
@@ -148,6 +206,6 @@ class SessionLoop:
         for catalog, changes in updates:
             self._folder.save_changes(catalog, changes)
             self._reporter.report_changes(changes)
-            if self._settings.strict and changes.incomplete:
-                raise self._folder.incomplete_error(changes.incomplete)
+            if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
+                raise self._folder.incomplete_error(refused)
         return any(changes.publications or changes.incomplete for _, changes in updates)

@@ -142,8 +142,8 @@ class SessionStarter:
             folder.update(timelines=timelines, server_start=str(server_start))
             self._save_catalog_changes(catalog)
             assert folder.state is not None
-            if settings.strict and folder.state.incomplete:
-                raise folder.incomplete_error(folder.state.incomplete)
+            if settings.strict and (refused := settings.refused(folder.state.incomplete, catalog)):
+                raise folder.incomplete_error(refused)
             start = folder.next_start(confirmed_lsn)
             resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
             resent = ResentCommitCheck(recorded)
@@ -359,8 +359,10 @@ class SessionStarter:
         after_lsn, is_partial = confirmed_lsn, False
         for path in reversed(list_segments(self._folder.path) if self._folder.last_segment() else []):
             metadata = read_metadata(path)
-            if metadata.kind == "snapshot" or metadata.end_lsn <= confirmed_lsn:
+            if metadata.end_lsn <= confirmed_lsn:
                 break
+            if metadata.kind == "snapshot":  # the server has not sent it
+                continue
             if any(getattr(metadata.source, name) != getattr(source, name) for name in _SELECTING_FIELDS):
                 after_lsn, is_partial = metadata.end_lsn, True
                 break

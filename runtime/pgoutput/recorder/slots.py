@@ -125,6 +125,28 @@ def create_slot(
     return parse_lsn(str(rows[0][1])), rows[0][2]
 
 
+def create_temporary_slot(connection: Connection, stop: Callable[[], bool]) -> tuple[int, str]:
+    """Create a slot that ends with the connection, and export a snapshot; return the point and the snapshot.
+
+    Args:
+        connection: Replication connection to the server.
+        stop: Returns whether to stop waiting.
+
+    Returns:
+        The slot's consistent point, and the name of the exported snapshot of the database as of that point.
+
+    Raises:
+        Interrupted: `stop` returned True before the slot was created.
+        ReplicationError: The server has no free slot.
+    """
+    is_new = connection.server_version >= 150_000
+    options = "(SNAPSHOT 'export')" if is_new else "EXPORT_SNAPSHOT"
+    name = f"pgoutput_{connection.backend_pid}"
+    command = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {options}"
+    row = connection.query(command, stop=stop)[0]
+    return parse_lsn(str(row[1])), str(row[2])
+
+
 def drop_slot(connection: Connection, name: str) -> None:
     """Drop a slot if it exists."""
     if find_slot(connection, name) is not None:

@@ -56,14 +56,24 @@ class TableCopy:
         folder: Folder for the segments.
         snapshot: Name of the exported snapshot.
         lsn: Consistent point of the slot, where the stream begins.
+        oids: OIDs of the tables to copy; None for all published tables.
     """
 
-    def __init__(self, dsn: str, source: Source, folder: Path, snapshot: str, lsn: int) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        source: Source,
+        folder: Path,
+        snapshot: str,
+        lsn: int,
+        oids: frozenset[int] | None = None,
+    ) -> None:
         self._dsn = dsn
         self._source = source
         self._directory = Directory(folder)
         self._snapshot = snapshot
         self._lsn = lsn
+        self._oids = oids
         self._lock = threading.Lock()
         self._segments = 0
         self._tables_done = 0
@@ -134,7 +144,8 @@ class TableCopy:
 
     def _published(self, connection: Connection) -> list[PublishedTable]:
         binary = self._source.options.get("binary") == "on"
-        return published_tables(connection, self._source.publications, binary=binary)
+        tables = published_tables(connection, self._source.publications, binary=binary)
+        return [one for one in tables if self._oids is None or one.relation.oid in self._oids]
 
     def _work(self, pending: Iterator[PublishedTable]) -> None:
         """Copy tables from `pending` until no table is left."""

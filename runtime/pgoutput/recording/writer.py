@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -86,6 +86,7 @@ class SegmentWriter:
 
     Attributes:
         state: State of the stream after the messages written so far.
+        kind: Kind of the segment being written: `snapshot` for rows that the recorder has copied.
 
     Args:
         folder: Folder of the segments. With a `Directory`, segments are written to the opened folder, even if
@@ -127,6 +128,7 @@ class SegmentWriter:
         self._remarks = remarks
         self._segment_bytes = segment_bytes
         self._batch_limit = min(_BATCH_BYTES, segment_bytes)
+        self.kind: Literal["stream", "snapshot"] = "stream"
         self._file: _OpenSegment | None = None
         self._batches: list[pa.RecordBatch] = []
         """Messages that are not yet written to the segment's file."""
@@ -216,7 +218,7 @@ class SegmentWriter:
             return
         remarks = self._remarks([version.relation["oid"] for version in state.relations])
         metadata = Metadata(
-            kind="stream",
+            kind=self.kind,
             number=self._number,
             session=self._session,
             source=self._source,

@@ -121,7 +121,7 @@ def change_columns(changes: Changes) -> dict[str, pa.Array]:
 def common_columns(changes: Changes) -> dict[str, pa.Array]:
     """Return those columns of `COMMON_COLUMNS` that do not depend on the commit, by column name."""
     return {
-        "operation": _OPERATIONS.take(pa.array(_OPERATION_NUMBERS[changes.index.tags[changes.rows]])),
+        "operation": _operations(changes, _OPERATIONS),
         "relation": _schema_column(changes, "relation"),
         "key_columns": _schema_column(changes, "key_columns"),
     }
@@ -133,7 +133,7 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
     Args:
         committed: The changes.
         snapshot: Whether the changes are rows of a snapshot. If so, `operation` is returned too, with the
-            value Snapshot.
+            value Snapshot in place of Insert.
     """
     # Compared in microseconds since 2000: out-of-range times since 1970 may need more than 64 bits.
     first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))
@@ -151,8 +151,12 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
         "sequence": pa.StructArray.from_arrays([lsns, positions], fields=list(_SEQUENCE)),
     }
     if snapshot:
-        columns["operation"] = pa.repeat(pa.scalar("Snapshot"), len(positions))
+        columns["operation"] = _operations(committed.changes, _COPIED_OPERATIONS)
     return columns
+
+
+def _operations(changes: Changes, names: pa.StringArray) -> pa.StringArray:
+    return names.take(pa.array(_OPERATION_NUMBERS[changes.index.tags[changes.rows]]))
 
 
 def _schema_column(changes: Changes, name: str) -> pa.Array:
@@ -190,6 +194,8 @@ def _maps(changes: Changes, cells: CellLists) -> pa.MapArray:
 
 
 _OPERATIONS: Final = pa.array([role.capitalize() for role in _roles.CHANGES])
+_COPIED_OPERATIONS: Final = pa.array([one.replace("Insert", "Snapshot") for one in _OPERATIONS.to_pylist()])
+"""Names of operations in snapshot segments."""
 
 _OPERATION_NUMBERS: Final = np.zeros(256, np.int64)
 """Index in `_OPERATIONS` for each value of a message's first byte."""

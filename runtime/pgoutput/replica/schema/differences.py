@@ -51,7 +51,8 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
         The reasons that the properties did not contain before.
     """
     stored = table.metadata().configuration
-    known = decode_differences(stored.get(MAY_DIFFER))
+    # After a Truncate, all rows of the table are in the recording.
+    known = () if chunk.truncates else decode_differences(stored.get(MAY_DIFFER))
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
     is_known = bool(layout.columns) or not layout.values
@@ -60,7 +61,7 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
     properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
-    if new:
+    if new or (chunk.truncates and MAY_DIFFER in stored):
         properties[MAY_DIFFER] = msgspec.json.encode([*known, *new]).decode()
     if properties.items() - stored.items():
         table.alter.set_table_properties(properties, raise_if_not_exists=False)

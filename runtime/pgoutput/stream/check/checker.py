@@ -80,6 +80,17 @@ class Checker:
         self._connect(options, without)
         self._state.connect(options)
 
+    def leave_out(self, without: Collection[str]) -> None:
+        """Check the messages that follow without some rules, and with all others.
+
+        Args:
+            without: Names of rules that are not checked.
+
+        Raises:
+            ValueError: A rule is unknown.
+        """
+        self._select_rules(self._state.options, without)
+
     def feed(self, data: Buffer | Message) -> Violation | None:
         """Check the next message and return its first violation, or None if no rule is violated.
 
@@ -118,12 +129,15 @@ class Checker:
         return self.feed(outer)
 
     def _connect(self, options: CheckOptions, without: Collection[str]) -> None:
-        unknown = set(without) - {rule.name for rule in RULES}
-        if unknown:
-            raise ValueError(f"there is no rule {', '.join(sorted(unknown))}")
         self._decoder = StreamDecoder(
             options.proto_version, streaming=options.streaming, two_phase=options.two_phase
         )
+        self._select_rules(options, without)
+
+    def _select_rules(self, options: CheckOptions, without: Collection[str]) -> None:
+        unknown = set(without) - {rule.name for rule in RULES}
+        if unknown:
+            raise ValueError(f"there is no rule {', '.join(sorted(unknown))}")
         kept = [
             rule for rule in RULES if rule.name not in without and (rule.when is None or rule.when(options))
         ]

@@ -1,0 +1,30 @@
+"""The command `pgoutput snapshot`: asks a recorder to add the rows of tables to its recording."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from pgoutput.cli.printing import complain
+from pgoutput.recorder import is_requested, request_snapshot
+
+_TICK: Final = 0.2
+"""Seconds between two looks at the request."""
+
+
+def snapshot(recording: Path, tables: Sequence[str]) -> None:
+    """Ask the recorder of a recording to add the rows of tables, and wait until they are stored.
+
+    Raises:
+        RecordingError: The folder is not a recording of a server, or the recorder cannot copy the tables.
+        OSError: The request cannot be written.
+    """
+    request = request_snapshot(recording, tables)
+    with Console(stderr=True, highlight=False).status("the recorder copies the tables"):
+        while is_requested(request):
+            time.sleep(_TICK)
+    complain(f"the rows of {', '.join(tables)} are stored in {recording}")

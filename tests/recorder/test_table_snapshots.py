@@ -1,0 +1,153 @@
+"""Rows of single tables are added to a recording while the recorder runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from pgoutput.errors import RecordingError
+from pgoutput.recorder import (
+    Connected,
+    Event,
+    TableComplete,
+    TableIncomplete,
+    TableNotCopied,
+    is_requested,
+    request_snapshot,
+)
+from pgoutput.recorder.snapshot import TableCopy
+from pgoutput.recording import find_inconsistencies
+from tests.recorder.lab import Lab
+
+
+@pytest.fixture
+def table(lab: Lab) -> Lab:
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "CREATE PUBLICATION p FOR TABLE t")
+    return lab
+
+
+def complete(events: list[Event]) -> list[str]:
+    """Return the names of the tables whose rows were added to the recording."""
+    return [one.table for one in events if isinstance(one, TableComplete)]
+
+
+def assert_readable(table: Lab) -> None:
+    """Check that the recording has all rows, no gap, no illegal message, and no incomplete table."""
+    for command in ("check", "segments"):
+        subprocess.run([sys.executable, "-m", "pgoutput.cli", command, table.folder], check=True)
+    segments = table.segments()
+    assert segments[-1].incomplete == ()
+    assert list(find_inconsistencies(segments)) == []
+    table.assert_equal()
+
+
+def test_a_table_added_while_recording_has_all_its_rows(table: Lab) -> None:
+    table.run("CREATE TABLE late (id int)", "INSERT INTO late SELECT generate_series(1, 9)")
+    with table.recording(snapshot=True) as recording:
+        recording.wait(Connected)
+        table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (10), (11)")
+        assert recording.wait(TableIncomplete).table == "public.late"
+        assert recording.wait(TableComplete).table == "public.late"
+    table.run("INSERT INTO late VALUES (12)", "INSERT INTO t VALUES (1)")
+    table.record(snapshot=True)
+    assert_readable(table)
+
+
+def test_the_next_run_copies_a_table_added_between_two_runs(table: Lab) -> None:
+    table.record(snapshot=True)
+    table.run("CREATE TABLE late (id int)", "INSERT INTO late SELECT generate_series(1, 9)")
+    table.run("ALTER PUBLICATION p ADD TABLE late", "INSERT INTO late VALUES (10), (11)")
+    assert complete(table.record(snapshot=True, strict=True)) == ["public.late"]
+    assert complete(table.record(snapshot=True, strict=True)) == []
+    assert_readable(table)
+
+
+def test_changes_recorded_while_rows_are_copied_are_applied_once(table: Lab, monkeypatch: Any) -> None:
+    """All kinds of transactions change the table between the exported snapshot and the end of the copy."""
+    table.run(
+        "CREATE TABLE late (id int PRIMARY KEY, v text)",
+        "ALTER TABLE late REPLICA IDENTITY FULL",
+        "INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(1, 100) i",
+    )
+    copying, changed = threading.Event(), threading.Event()
+    run = TableCopy.run
+
+    def run_while_changed(*arguments: Any) -> Any:
+        copying.set()
+        changed.wait()
+        return run(*arguments)
+
+    with table.recording(snapshot=True) as recording:
+        recording.wait(Connected)
+        monkeypatch.setattr(TableCopy, "run", run_while_changed)
+        writer = table.connect()
+        table.run("ALTER PUBLICATION p ADD TABLE late")
+        assert copying.wait(60)
+        writer.execute("BEGIN; UPDATE late SET v = v || 'open' WHERE id = 100")
+        table.run(
+            "INSERT INTO late SELECT i, repeat('y', 3000) FROM generate_series(101, 130) i",
+            "UPDATE late SET v = 'z' WHERE id < 10",
+            "DELETE FROM late WHERE id < 100 AND id % 7 = 0",
+            "INSERT INTO t SELECT generate_series(1, 20)",
+            "BEGIN; INSERT INTO late VALUES (2000, 'no'); ROLLBACK",
+            "BEGIN; SAVEPOINT s; DELETE FROM late WHERE id = 5; ROLLBACK TO s; "
+            "UPDATE late SET id = -3 WHERE id = 3; COMMIT",
+        )
+        changed.set()
+        recording.wait(TableComplete)
+        writer.execute("COMMIT")
+        writer.close()
+    table.record(snapshot=True)
+    assert_readable(table)
+
+
+def test_a_request_takes_tables_anew(table: Lab) -> None:
+    table.run("INSERT INTO t SELECT generate_series(1, 5)")
+    with table.recording() as recording:
+        assert recording.wait(TableIncomplete).table == "public.t"
+        for count in (1, 2):
+            request_snapshot(table.folder, ["public.t"])
+            recording.wait(TableComplete, count)
+    table.record()
+    assert [one.kind for one in table.segments()].count("snapshot") == 2
+    assert_readable(table)
+    assert not list(table.folder.glob("_snapshot-*"))
+
+
+def test_a_request_waits_for_the_next_recorder(table: Lab) -> None:
+    table.run("INSERT INTO t SELECT generate_series(1, 5)")
+    table.record()
+    request = request_snapshot(table.folder, ["public.t"])
+    assert is_requested(request)
+    table.record()
+    assert not is_requested(request)
+    assert_readable(table)
+
+
+def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
+    table.record()
+    request = request_snapshot(table.folder, ["public.t", "public.u"])
+    table.record()
+    with pytest.raises(RecordingError, match=r"^no publication has the table public\.u$"):
+        is_requested(request)
+    assert not is_requested(request)
+
+
+def test_a_table_that_cannot_be_read_is_reported(table: Lab) -> None:
+    table.run("CREATE ROLE reader REPLICATION LOGIN")
+    table.record()
+    request = request_snapshot(table.folder, ["public.t"])
+    events = table.record(dsn=f"{table.dsn} user=reader")
+    assert [one.table for one in events if isinstance(one, TableNotCopied)] == ["public.t"]
+    with pytest.raises(RecordingError, match="permission denied for table t"):
+        is_requested(request)
+
+
+def test_a_folder_that_is_no_recording_is_refused(table: Lab) -> None:
+    table.folder.mkdir()
+    with pytest.raises(RecordingError, match="no recording of a server"):
+        request_snapshot(table.folder, ["public.t"])
