@@ -151,3 +151,22 @@ def test_a_folder_that_is_no_recording_is_refused(table: Lab) -> None:
     table.folder.mkdir()
     with pytest.raises(RecordingError, match="no recording of a server"):
         request_snapshot(table.folder, ["public.t"])
+
+
+def test_a_table_that_is_dropped_before_it_is_copied_does_not_stop_the_recorder(
+    table: Lab, monkeypatch: Any
+) -> None:
+    table.run("INSERT INTO t SELECT generate_series(1, 5)", "CREATE TABLE late (id int)")
+    table.run("ALTER PUBLICATION p ADD TABLE late")
+    table.record()
+    request = request_snapshot(table.folder, ["public.t", "public.late"])
+    run = TableCopy.run
+
+    def run_after_drop(*arguments: Any) -> Any:
+        table.run("DROP TABLE IF EXISTS late")
+        return run(*arguments)
+
+    monkeypatch.setattr(TableCopy, "run", run_after_drop)
+    assert "public.t" in complete(table.record())
+    assert not is_requested(request)
+    assert_readable(table)

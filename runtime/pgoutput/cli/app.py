@@ -164,7 +164,10 @@ def record(
     ] = False,
     snapshot: Annotated[
         bool,
-        typer.Option("--snapshot", help="Create the slot, and begin with a copy of the published tables."),
+        typer.Option(
+            "--snapshot",
+            help="Create the slot, and copy the published tables; later also tables that are added.",
+        ),
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")

@@ -46,7 +46,8 @@ class Recorder:
         options: Options of the stream.
         create_slot: Whether to create the slot of a new recording if it does not exist.
         failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
-        snapshot: Whether to begin a new recording with a copy of the published tables.
+        snapshot: Whether to begin a new recording with a copy of the published tables, and to copy the rows
+            of tables that are published later.
         strict: Whether an incomplete table ends the recorder with an error.
         segment_bytes: Total size of messages at which a segment ends, in bytes.
         segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.

@@ -195,7 +195,7 @@ class SessionLoop:
         self._storing = frozenset()
         session.announce()
         self._snapshots.stored()
-        self._requests.finish(copied.oids)
+        self._requests.finish(copied.requested)
         for name in self._names(copied.oids):
             self._reporter.report(TableComplete(table=name, lsn=format_lsn(copied.lsn)))
 

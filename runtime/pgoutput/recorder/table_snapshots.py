@@ -51,6 +51,9 @@ _ATTEMPTS: Final = 5
 _RETRY_SECONDS: Final = 1.0
 """Seconds between two attempts if the connection is lost."""
 
+_STORED_SECONDS: Final = 0.1
+"""Seconds between two checks whether copied rows are stored."""
+
 _INSERTS: Final = sorted(tags("insert"))
 """First bytes of the messages with copied rows."""
 
@@ -60,8 +63,10 @@ class CopiedTables(msgspec.Struct, frozen=True):
 
     folder: Path
     """Folder of the segments with the copied rows."""
+    requested: frozenset[int]
+    """OIDs of the tables that were requested."""
     oids: frozenset[int]
-    """OIDs of the tables."""
+    """OIDs of the tables that were copied: the requested tables that are published."""
     lsn: int
     """Transactions with a commit LSN before this one are contained in the rows."""
 
@@ -92,7 +97,6 @@ class TableSnapshots:
         """OIDs of the tables that could not be copied."""
         self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
         self._copied: CopiedTables | None = None
-        self._is_taken = Flag()
         self._stop = Flag()
         self._thread = Thread(target=self._run, name="pgoutput-tables", daemon=True)
 
@@ -104,7 +108,6 @@ class TableSnapshots:
         """Stop copying, and remove rows that are not part of the recording."""
         self._stop.set()
         self._requests.put(None)
-        self._is_taken.set()
         self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -127,14 +130,12 @@ class TableSnapshots:
     def stored(self) -> None:
         """Note that the tables in `copied` are part of the recording; the next group can be copied."""
         assert self._copied is not None
-        self._requested -= self._copied.oids
+        self._requested -= self._copied.requested
         self._copied = None
-        self._is_taken.set()
 
     def _run(self) -> None:
         while (oids := self._requests.get()) is not None and not self._stop.is_set():
             try:
-                self._is_taken.clear()
                 self._copied = self._copy(oids)
             except (Interrupted, ConnectionLost):  # the tables are requested again
                 self._stop.wait(_RETRY_SECONDS)
@@ -143,7 +144,8 @@ class TableSnapshots:
                 self._failed |= oids
                 self.failures.put((oids, one_line(error)))
             else:
-                self._is_taken.wait()
+                while self._copied is not None and not self._stop.wait(_STORED_SECONDS):
+                    pass
 
     def _copy(self, oids: frozenset[int]) -> CopiedTables:
         for attempts_left in reversed(range(_ATTEMPTS)):
@@ -167,7 +169,7 @@ class TableSnapshots:
             # The connection has ended, and with it the slot, which would retain WAL while tables are copied.
             copy = TableCopy(self._dsn, self._source, self._folder, snapshot, lsn, oids)
             copied = copy.run(self._report, self._stop.is_set, self._segment_bytes)
-        return CopiedTables(self._folder, copied, lsn)
+        return CopiedTables(self._folder, oids, copied, lsn)
 
 
 def transactions_of(
