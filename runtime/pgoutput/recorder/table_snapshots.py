@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from threading import Event as Flag
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any, Final
 
 import msgspec
@@ -50,9 +50,6 @@ _ATTEMPTS: Final = 5
 
 _RETRY_SECONDS: Final = 1.0
 """Seconds between two attempts if the connection is lost."""
-
-_STORED_SECONDS: Final = 0.1
-"""Seconds between two checks whether copied rows are stored."""
 
 _INSERTS: Final = sorted(tags("insert"))
 """First bytes of the messages with copied rows."""
@@ -97,6 +94,8 @@ class TableSnapshots:
         """OIDs of the tables that could not be copied."""
         self.failures: SimpleQueue[tuple[frozenset[int], str]] = SimpleQueue()
         self._copied: CopiedTables | None = None
+        self._stored = Semaphore(0)
+        """Released when `copied` is stored, or never will be."""
         self._stop = Flag()
         self._thread = Thread(target=self._run, name="pgoutput-tables", daemon=True)
 
@@ -107,6 +106,7 @@ class TableSnapshots:
     def __exit__(self, *exception: object) -> None:
         """Stop copying, and remove rows that are not part of the recording."""
         self._stop.set()
+        self._stored.release()
         self._requests.put(None)
         self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -132,6 +132,7 @@ class TableSnapshots:
         assert self._copied is not None
         self._requested -= self._copied.requested
         self._copied = None
+        self._stored.release()
 
     def _run(self) -> None:
         while (oids := self._requests.get()) is not None and not self._stop.is_set():
@@ -144,8 +145,7 @@ class TableSnapshots:
                 self._failed |= oids
                 self.failures.put((oids, one_line(error)))
             else:
-                while self._copied is not None and not self._stop.wait(_STORED_SECONDS):
-                    pass
+                self._stored.acquire()
 
     def _copy(self, oids: frozenset[int]) -> CopiedTables:
         for attempts_left in reversed(range(_ATTEMPTS)):
