@@ -10,11 +10,9 @@ import time
 from datetime import UTC, datetime
 from random import Random
 from threading import Event
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-import psycopg
-
-Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+from tests.crash.writers import Connection
 
 SCHEMA: Final = "moving"
 TABLES: Final = 12

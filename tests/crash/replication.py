@@ -1,51 +1,69 @@
-"""Crash test of a replica: recorder and Spark are killed repeatedly while many tables change.
+"""Crash test of recorder, table snapshots and replica: random actions while many tables change.
 
-`python -m tests.crash.replication --tables 200 --minutes 10 --seed 1`
+`python -m tests.crash.replication --tables 200 --seconds 1800 --seed 1`
+
+Recorder, replica and server are killed, tables join and leave the publication, and snapshots of tables are
+requested. In the end each published table of the replica must equal the server's table. After a failure the
+folder with the recording, the replica and the log of actions is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
-from threading import Event, Thread
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from examples import shop
-from pgoutput.recorder import RecorderOptions
-from pgoutput.recording import find_segments, locate
-from pgoutput.spark import replica_tables
+from pgoutput.errors import RecordingError
+from pgoutput.recorder import is_requested, request_snapshot
+from pgoutput.recording import Recording
+from pgoutput.replica import replica_tables
 from tests.crash.recorder import PUBLICATION
+from tests.crash.run import draw_options
 from tests.crash.shapes import Tables
-from tests.server import Server
+from tests.server import WHEEL_VERSION, Server
 from tests.truth import TrueTable, equals_typed
 
-ROOT = Path(__file__).parents[2]
-REPLICATE = sys.executable, "-m", "pgoutput.cli", "replicate"
+ROOT: Final = Path(__file__).parents[2]
 
-SEGMENTS = str(4 << 20), "1"
+Engine: TypeAlias = Literal["spark", "direct"]
+
+ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
+    "spark": ("pgoutput.cli", "replicate"),
+    "direct": ("tests.crash.apply",),
+}
+"""Module and first arguments of the program that keeps the replica."""
+
+SEGMENTS: Final = str(1 << 20), "0.5"
 """Size and age at which the recorder ends a segment, as command line arguments: bytes and seconds."""
 
-PATIENCE = 900
-"""Seconds that the recorder, and then Spark, may take to catch up after the workload has ended."""
+PATIENCE: Final = 900
+"""Seconds that the recorder, and then the replica, may take to catch up after the workload has ended."""
+
+PAUSES: Final = 0.0, 0.05, 0.5, 3.0
+"""Seconds between two statements or processes of one action; one of these values is chosen at random."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """Result of a crash test of a replica."""
 
-    kills: dict[str, int]
-    """Number of kills, by name of the killed process: recorder, spark or java."""
+    actions: dict[str, int]
+    """Number of actions, by name."""
     steps: int
     """Number of steps that all writers of the workload have run."""
     segments: int
@@ -56,51 +74,75 @@ class Outcome(msgspec.Struct, frozen=True):
     seconds: float
 
     def __str__(self) -> str:
-        kills = ", ".join(f"{name} {times} times" for name, times in sorted(self.kills.items()))
+        actions = ", ".join(f"{name} {times} times" for name, times in sorted(self.actions.items()))
         return (
-            f"killed: {kills}; {self.steps:,} steps of writers, {self.segments:,} segments,"
-            f" {self.seconds:.0f} s\n"
+            f"{actions}; {self.steps:,} steps of writers, {self.segments:,} segments, {self.seconds:.0f} s\n"
             f"{self.tables} tables with {self.rows:,} rows, {len(self.different)} of them different"
         )
 
 
-class Process:
-    """A program that can be started repeatedly.
+class Program:
+    """A program that can be started repeatedly; a context manager whose exit kills the program.
 
     Args:
-        name: Name of the program in the outcome and in error messages.
-        command: Command line.
-        log: File for the output of the program.
+        name: Name of the program in error messages, and of its log.
+        command: Module and arguments.
+        folder: Folder for the log.
     """
 
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
-        self.name = name
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self._name = name
         self._command = command
-        self._log = log
+        self._log = folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
 
-    @contextmanager
-    def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the program until the end of the `with` block; then kill the process and its descendants."""
-        with (
-            self._log.open("ab") as log,
-            subprocess.Popen(
-                [*self._command, *more],
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def start(self, *more: str) -> None:
+        """Start the program with further arguments; kill it before if it runs."""
+        self.kill()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *self._command, *more],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
                 start_new_session=True,
-            ) as process,
-        ):
-            try:
-                yield process
-            finally:
-                _kill_all(process.pid)
+            )
+
+    def kill(self) -> None:
+        """Kill the program and its descendants, also descendants in other process groups."""
+        if self._process is not None:
+            for pid in [self._process.pid, *_descendants(self._process.pid)]:
+                _kill(pid)
+            with self._process as process:
+                process.wait()
+            self._process = None
+
+    def kill_java(self) -> None:
+        """Kill the Java process that the program has started, if any."""
+        assert self._process is not None
+        for pid in _descendants(self._process.pid):
+            if _process_name(pid) == "java":
+                _kill(pid)
+
+    def check(self) -> bool:
+        """Return whether the program runs; raise AssertionError if it was not killed and has ended."""
+        assert self._process is not None
+        code = self._process.poll()
+        assert code in (None, -signal.SIGKILL), f"{self._name} has ended with code {code}: {self.output}"
+        return code is None
 
     def finish(self, *more: str) -> None:
         """Run the program until it exits; raise AssertionError unless its exit code is 0."""
-        with self.started(*more) as process:
-            assert process.wait(PATIENCE) == 0, self.output
+        self.start(*more)
+        assert self._process is not None
+        assert self._process.wait(PATIENCE) == 0, f"{self._name} failed: {self.output}"
 
     @property
     def output(self) -> str:
@@ -108,134 +150,303 @@ class Process:
         return self._log.read_text(errors="replace")[-4000:]
 
 
-class Killer:
-    """A thread that starts and kills a program repeatedly; a context manager.
+class Request(msgspec.Struct, frozen=True):
+    """A request for snapshots of tables that may be unfinished."""
+
+    path: Path
+    tables: list[str]
+    began: float
+    """Time of the request, by time.monotonic()."""
+
+
+class Run:
+    """One run of the crash test; a context manager whose exit stops the server and kills all programs.
 
     Attributes:
-        kills: Number of kills, by name of the killed process.
+        random: Random numbers that decide which actions run.
+        server: The server.
+        work: The tables, and the writers that change them.
+        recorder: The recorder. It may kill itself at a random file operation.
+        replica: The program that keeps the replica.
+        published: Names of the tables that are published.
+        actions: Number of actions that have run, by name.
+        recording: Folder of the recording.
+        target: Folder of the replica.
 
     Args:
-        process: The program.
-        random: Random numbers that decide how long the program runs each time.
-        between: Shortest and longest time from start to kill, in seconds.
+        folder: Folder for recording, replica and logs.
+        tables: Number of tables. Half of them are published at first.
+        seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
+        engine: The program that keeps the replica.
     """
 
-    def __init__(self, process: Process, random: Random, between: tuple[float, float]) -> None:
-        self.kills: Counter[str] = Counter()
-        self._process, self._random, self._between = process, random, between
-        self._stop = Event()
-        self._failure: BaseException | None = None
-        self._thread = Thread(target=self._run)
+    def __init__(self, folder: Path, tables: int, seed: int, engine: Engine) -> None:
+        self.random = Random(seed)
+        self.actions: Counter[str] = Counter()
+        self.recording, self.target = folder / "recording", folder / "replica"
+        self._folder = folder
+        self._began = time.monotonic()
+        self._requests: list[Request] = []
+        self._left: dict[str, float] = {}
+        """Times by time.monotonic() at which tables left the publication, by name."""
+        self._first = self.random.sample(list(ACTIONS), len(ACTIONS))
+        """Actions that have not run yet. Each action runs once before any runs again."""
+        self._stack = ExitStack()
+        self.server = self._stack.enter_context(Server())
+        self.work = Tables(self.server.dsn, tables, seed)
+        self.published = set(self.work.names[: tables // 2])
+        options = msgspec.json.encode(draw_options(WHEEL_VERSION, self.random)).decode()
+        history = ["--history"] if self.random.random() < 0.3 else []
+        self.log(f"seed {seed}, {engine}, {options} {' '.join(history)}")
+        recorder = ["tests.crash.recorder", self.server.dsn, str(self.recording), options, PUBLICATION, ""]
+        places = [f"--segments={self.recording}", f"--target={self.target}"]
+        self.recorder = self._stack.enter_context(Program("recorder", recorder, folder))
+        self.replica = self._stack.enter_context(
+            Program("replica", [*ENGINES[engine], *places, *history], folder)
+        )
 
-    def __enter__(self) -> Killer:
-        self._thread.start()
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        self._stack.close()
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                with self._process.started() as running:
-                    self._stop.wait(self._random.uniform(*self._between))
-                    assert running.poll() is None, f"{self._process.name} ended: {self._process.output}"
-                    if not self._stop.is_set():
-                        self.kills[self._kill(running.pid)] += 1
-        except BaseException as failure:
-            self._failure = failure
+    def run(self, seconds: float) -> None:
+        """Run random actions for a time, then let recorder and replica catch up."""
+        with self.server.connect() as connection:
+            self.work.create(connection, sorted(self.published))
+        # The slot is there before schemas change: see tests.crash.workload.
+        self.recorder.finish("now", "0", *SEGMENTS)
+        with self.work:
+            self.start_recorder()
+            self.replica.start("--follow")
+            end = time.monotonic() + seconds
+            while self._first or time.monotonic() < end:
+                time.sleep(self.random.uniform(0, 2))
+                self._act()
+        with self.server.connect() as connection:
+            self.work.touch(connection)
+        self.log("catching up")
+        self.recorder.finish("now", "0", *SEGMENTS)
+        self._check_requests()
+        assert not self._requests, f"the recorder has not stored {self._requests}: {self.recorder.output}"
+        self.replica.finish()
 
-    def _kill(self, pid: int) -> str:
-        """Kill the process, or the Java process that it has started; return the killed process's name."""
-        others = [child for child in _descendants(pid) if _name(child) == "java"]
-        if others and self._random.random() < 0.5:
-            os.kill(others[0], signal.SIGKILL)
-            time.sleep(1)  # the process may try to continue without Java
-            return "java"
-        os.kill(pid, signal.SIGKILL)
-        return self._process.name
+    def start_recorder(self) -> None:
+        """Start the recorder, which may kill itself later."""
+        die_at = self.random.randint(1, 400) if self.random.random() < 0.3 else 0
+        self.recorder.start("", str(die_at), *SEGMENTS)
+
+    def publish(self, clause: str, name: str) -> None:
+        """Add a table to the publication, or drop a table from it; `clause` is ADD or DROP."""
+        table = self.work.published[name] if clause == "ADD" else name
+        self.log(f"{clause} TABLE {table}")
+        with self.server.connect() as connection:
+            connection.execute(f"ALTER PUBLICATION {PUBLICATION} {clause} TABLE {table}".encode())
+        if clause == "ADD":
+            self.published.add(name)
+        else:
+            self.published.remove(name)
+            self._left[name] = time.monotonic()
+
+    def request(self, tables: list[str]) -> None:
+        """Request snapshots of tables."""
+        path = request_snapshot(self.recording, [f"public.{name}" for name in tables])
+        self._requests.append(Request(path, tables, time.monotonic()))
+
+    def pause(self) -> None:
+        """Wait for a random time."""
+        time.sleep(self.random.choice(PAUSES))
+
+    def log(self, text: str) -> None:
+        """Print a line with the time since the beginning, also to the log of actions."""
+        line = f"{time.monotonic() - self._began:8.2f} {text}"
+        print(line, flush=True)
+        with (self._folder / "actions.log").open("a") as log:
+            log.write(f"{line}\n")
+
+    def _act(self) -> None:
+        self.work.check()
+        self.replica.check()
+        if not self.recorder.check():
+            self.log("the recorder has killed itself")
+            self.start_recorder()
+        self._check_requests()
+        if self._first:
+            action = self._first.pop()
+        else:
+            (action,) = self.random.choices(list(ACTIONS), list(ACTIONS.values()))
+        self.log(action.__name__)
+        action(self)
+        self.actions[action.__name__] += 1
+
+    def _check_requests(self) -> None:
+        """Forget finished requests. A request may only be refused for a table that was not published."""
+        unfinished = []
+        for one in self._requests:
+            try:
+                if is_requested(one.path):
+                    unfinished.append(one)
+                else:
+                    self.log(f"{one.tables} requested {time.monotonic() - one.began:.1f} s ago, now stored")
+            except RecordingError as error:
+                self.log(f"{one.tables}: {error}")
+                if not any(
+                    self._left.get(name, 0.0) > one.began or name not in self.published for name in one.tables
+                ):
+                    raise
+        self._requests = unfinished
 
 
-def replicate(folder: Path, tables: int, seconds: float, seed: int, *, longest: float = 100) -> Outcome:
-    """Run the crash test of a replica; return its outcome.
+# Actions
+
+
+def kill_recorder(run: Run) -> None:
+    run.recorder.kill()
+    run.pause()
+    run.start_recorder()
+
+
+def kill_replica(run: Run) -> None:
+    if run.random.random() < 0.5:
+        run.replica.kill_java()
+        time.sleep(1)  # the process may try to continue without Java
+    run.replica.kill()
+    run.replica.start("--follow")
+
+
+def crash_server(run: Run) -> None:
+    run.server.crash()
+    run.pause()
+    run.server.start()
+
+
+def restart_server(run: Run) -> None:
+    run.server.stop()
+    run.pause()
+    run.server.start()
+
+
+def join(run: Run) -> None:
+    if others := sorted(set(run.work.names) - run.published):
+        run.publish("ADD", run.random.choice(others))
+
+
+def leave(run: Run) -> None:
+    if len(run.published) > len(run.work.names) // 4:
+        run.publish("DROP", run.random.choice(sorted(run.published)))
+
+
+def leave_and_join(run: Run) -> None:
+    name = run.random.choice(sorted(run.published))
+    run.publish("DROP", name)
+    run.pause()
+    run.publish("ADD", name)
+
+
+def snapshot(run: Run) -> None:
+    tables = run.random.sample(sorted(run.published), min(run.random.randint(1, 3), len(run.published)))
+    run.request(tables)
+
+
+ACTIONS: Final[dict[Callable[[Run], None], int]] = {
+    kill_recorder: 15,
+    kill_replica: 3,
+    crash_server: 3,
+    restart_server: 2,
+    join: 15,
+    leave: 12,
+    leave_and_join: 10,
+    snapshot: 15,
+}
+"""Relative frequency of each action."""
+
+
+# Comparison
+
+
+def true_tables(server: Server) -> list[TrueTable]:
+    """Return the published tables of the server, with the published rows and columns."""
+    with server.connect() as connection:
+        connection.execute("SET extra_float_digits = 3")
+        tables = connection.execute(
+            "SELECT relid::int8, n.nspname || '.' || relname, array_agg(attname::text ORDER BY attnum),"
+            " format('SELECT %%s FROM %%s WHERE %%s', string_agg(quote_ident(attname), ', ' ORDER BY attnum),"
+            " relid::regclass, coalesce(pg_get_expr(qual, relid), 'true'))"
+            " FROM pg_get_publication_tables(%s) JOIN pg_class c ON c.oid = relid"
+            " JOIN pg_namespace n ON n.oid = relnamespace"
+            " JOIN pg_attribute ON attrelid = relid AND attnum = ANY (attrs) GROUP BY 1, 2, relid, qual",
+            [PUBLICATION],
+        ).fetchall()
+        return [
+            TrueTable(oid, name, tuple(columns), _rows(connection.pgconn, query))
+            for oid, name, columns, query in tables
+        ]
+
+
+def _rows(connection: Any, query: str) -> list[tuple[str | None, ...]]:
+    """Return the rows of a query, with values in text format."""
+    result = connection.exec_(query.encode())
+    values = ([result.get_value(row, n) for n in range(result.nfields)] for row in range(result.ntuples))
+    return [tuple(None if value is None else value.decode() for value in row) for row in values]
+
+
+def different(recording: Path, target: Path, truth: list[TrueTable]) -> Iterator[str]:
+    """Yield name and difference, as one text, of each replica table that differs from the server's table."""
+    last = Recording(recording).last
+    incomplete = {one.oid: one.reason for one in last.incomplete} if last else {}
+    places = replica_tables(str(target))
+    for table in truth:
+        if table.oid in incomplete:
+            yield f"{table.name} is incomplete: {incomplete[table.oid]}"
+        if table.oid not in places:
+            yield f"{table.name} is missing"
+            continue
+        rows = current_rows(places[table.oid].place, table.columns)
+        if (names := set(rows.column_names) - {"_rescued_data"}) != {*table.columns}:
+            yield f"{table.name} has other columns: {names ^ {*table.columns}}"
+        elif not equals_typed(table, rows):
+            at = table.columns.index("id")
+            there = Counter(str(row[at]) for row in table.rows)
+            here = Counter(str(one) for one in rows["id"].to_pylist())
+            yield (
+                f"{table.name}: {len(table.rows)} rows there, {rows.num_rows} here; "
+                f"lacks {list(there - here)[:5]}, has {list(here - there)[:5]}"
+            )
+
+
+def current_rows(place: str, columns: Iterable[str]) -> pa.Table:
+    """Return the rows of a replica table; with history, the current versions without dropped columns."""
+    rows = DeltaTable(place).to_pyarrow_table()
+    if "__END_AT" not in rows.column_names:
+        return rows
+    names = [name for name in (*columns, "_rescued_data") if name in rows.column_names]
+    return rows.filter(pc.is_null(rows["__END_AT"])).select(names)
+
+
+def replicate(folder: Path, tables: int, seconds: float, seed: int, *, engine: Engine = "spark") -> Outcome:
+    """Run the crash test; return its outcome.
 
     Args:
         folder: Folder in which the recording and the replica are created.
         tables: Number of tables.
-        seconds: Duration of the workload, in seconds.
+        seconds: Duration of the random actions, in seconds.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
-        longest: Longest time from a start of Spark to its kill, in seconds.
+        engine: The program that keeps the replica.
     """
     began = time.monotonic()
-    random = Random(seed)
-    recording, target = folder / "recording", folder / "replica"
-    options = msgspec.json.encode(RecorderOptions(two_phase=True)).decode()
-    with Server() as server:
-        recorder = Process(
-            "recorder",
-            [
-                sys.executable,
-                "-m",
-                "tests.crash.recorder",
-                server.dsn,
-                str(recording),
-                options,
-                PUBLICATION,
-                "",
-            ],
-            folder / "recorder.log",
+    with Run(folder, tables, seed, engine) as run:
+        run.run(seconds)
+        expected = true_tables(run.server)
+        return Outcome(
+            actions=dict(run.actions),
+            steps=run.work.steps,
+            segments=len(Recording(run.recording).numbers),
+            tables=len(expected),
+            rows=sum(len(table.rows) for table in expected),
+            different=tuple(different(run.recording, run.target, expected)),
+            seconds=time.monotonic() - began,
         )
-        spark = Process(
-            "spark",
-            [*REPLICATE, "--segments", str(recording), "--target", str(target)],
-            folder / "spark.log",
-        )
-        work = Tables(server.dsn, tables, seed)
-        work.create()
-        recorder.finish(
-            "now", "0", *SEGMENTS
-        )  # the slot is there before schemas change: see tests.crash.workload
-        following = Process(spark.name, [*spark._command, "--follow"], spark._log)
-        with (
-            work,
-            Killer(_recording(recorder), random, (1, longest / 4)) as one,
-            Killer(following, random, (longest / 3, longest)) as other,
-        ):
-            time.sleep(seconds)
-        recorder.finish("now", "0", *SEGMENTS)
-        spark.finish()
-        expected = shop.true_tables(server)
-    return Outcome(
-        kills=one.kills + other.kills,
-        steps=work.steps,
-        segments=len(find_segments(locate(recording))),
-        tables=len(expected),
-        rows=sum(len(table.rows) for table in expected),
-        different=tuple(different(target, expected)),
-        seconds=time.monotonic() - began,
-    )
-
-
-def different(target: Path, truth: list[TrueTable]) -> Iterator[str]:
-    """Yield name and difference, as one text, of each replica table that differs from the server's table."""
-    places = replica_tables(str(target))
-    for table in truth:
-        if table.oid not in places:
-            yield f"{table.name} is missing"
-            continue
-        rows = DeltaTable(places[table.oid].place).to_pyarrow_table()
-        if (names := set(rows.column_names) - {"_rescued_data"}) != {*table.columns}:
-            yield f"{table.name} has other columns: {names ^ {*table.columns}}"
-        elif not equals_typed(table, rows):
-            yield f"{table.name}: {len(table.rows)} rows there, {rows.num_rows} here"
-
-
-def _recording(process: Process) -> Process:
-    """Return the recorder as a program that runs until it is killed."""
-    return Process(process.name, [*process._command, "", "0", *SEGMENTS], process._log)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -254,35 +465,37 @@ def _descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def _name(pid: int) -> str:
+def _process_name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
 
 
-def _kill_all(pid: int) -> None:
-    """Kill a process and its descendants, also descendants in other process groups."""
-    for one in [pid, *_descendants(pid)]:
-        try:
-            os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--engine", choices=ENGINES, default="spark")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
-    print(f"seed {arguments.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="pgoutput-replica-") as folder:
-        outcome = replicate(Path(folder), arguments.tables, 60 * arguments.minutes, arguments.seed)
-    print(outcome)
-    if outcome.different:
-        raise SystemExit("\n".join(["FAILED", *outcome.different]))
+    folder = Path(tempfile.mkdtemp(prefix="pgoutput-replica-"))
+    try:
+        outcome = replicate(
+            folder, arguments.tables, arguments.seconds, arguments.seed, engine=arguments.engine
+        )
+        print(outcome)
+        assert not outcome.different, "\n".join(outcome.different)
+    except BaseException:
+        print(f"FAILED with seed {arguments.seed}; see {folder}")
+        raise
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def crash(
             crashes=run.crashes,
             failovers=run.failovers,
             alterations=len(workload.altered),
-            steps=workload.transactions,
+            steps=workload.steps,
             reconnects=workload.reconnects,
             seconds=time.monotonic() - began,
             comparison=compare(run.folder, run.server, workload.altered),

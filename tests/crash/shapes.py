@@ -1,51 +1,100 @@
-"""A workload with many tables whose rows are changed and whose columns are added, dropped and retyped."""
+"""A workload with many tables of several shapes, whose rows are changed and whose columns are altered."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from random import Random
-from threading import Event, Thread
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
-import psycopg
 from psycopg import sql
 
 from tests.crash.recorder import PUBLICATION
-
-logging.getLogger("psycopg").setLevel(logging.ERROR)
-
-Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
+from tests.crash.writers import Connection, Writers
 
 WRITERS: Final = 3
 ROWS: Final = 20
 BIG: Final = "(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 100))"
 
+TYPES: Final = (
+    "CREATE DOMAIN label AS text",
+    "CREATE DOMAIN price AS numeric(10, 2)",
+    "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')",
+)
+
+
+class Shape(NamedTuple):
+    """How a table is created and published. Each table has the columns id, note, amount and big."""
+
+    create: str
+    """SQL statements that create the table."""
+    published: str = "{name}"
+    """The table in ALTER PUBLICATION … ADD TABLE, with column list and row filter."""
+    copies: int = 1
+    """Number of equal rows that each insert adds."""
+
+
+_COLUMNS = "note text, amount numeric(10, 2), big text STORAGE EXTERNAL"
+
+SHAPES: Final = (
+    Shape(f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS})"),
+    Shape(f"CREATE TABLE {{name}} (id int8, {_COLUMNS}, PRIMARY KEY (note, id))"),
+    Shape(
+        f"CREATE TABLE {{name}} (id int8, {_COLUMNS}); ALTER TABLE {{name}} REPLICA IDENTITY FULL", copies=2
+    ),
+    Shape(
+        f"CREATE TABLE {{name}} (id int8 NOT NULL UNIQUE, {_COLUMNS});"
+        "ALTER TABLE {name} REPLICA IDENTITY USING INDEX {name}_id_key"
+    ),
+    Shape(
+        f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS}) PARTITION BY HASH (id);"
+        "CREATE TABLE {name}_0 PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
+        "CREATE TABLE {name}_1 PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
+    ),
+    Shape(f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS})", "{name} WHERE (id > 0)"),
+    Shape(f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS})", "{name} (id, note, big)"),
+    Shape(
+        """CREATE TABLE {name} (
+            id int8 PRIMARY KEY, note label, amount price, big text STORAGE EXTERNAL,
+            twice int8 GENERATED ALWAYS AS (id * 2) STORED,
+            mood mood DEFAULT (enum_range(NULL::mood))[1 + floor(random() * 3)::int],
+            number float8 DEFAULT ('{{NaN, -0, Infinity, 1e-300}}'::float8[])[1 + floor(random() * 4)::int],
+            bytes bytea DEFAULT decode(md5(random()::text), 'hex'),
+            document jsonb DEFAULT jsonb_build_object('a', ARRAY[random()::text, NULL]),
+            at timestamptz DEFAULT clock_timestamp(),
+            lasts interval DEFAULT make_interval(secs => random() * 1e6),
+            range int4range DEFAULT int4range(1, 1 + floor(random() * 9)::int),
+            words text[] DEFAULT ARRAY['x', NULL, '']
+        )"""
+    ),
+)
+"""Shapes of the tables; a table's number decides its shape."""
+
 VALUES: Final = {
     "text": "'text ' || id",
-    "int4": "id % 1000",
-    "int8": "id * 1000000007",
-    "numeric(8, 2)": "id % 1000 / 7.0",
-    "numeric(12, 4)": "id % 1000 / 7.0",
-    "timestamptz": "now()",
-    "bool": "id % 2 = 0",
+    "integer": "id % 1000",
+    "bigint": "id * 1000000007",
+    "numeric(8,2)": "id % 1000 / 7.0",
+    "numeric(12,4)": "id % 1000 / 7.0",
+    "timestamp with time zone": "now()",
+    "boolean": "id % 2 = 0",
     "text[]": "ARRAY[note, NULL, '']",
     "jsonb": "jsonb_build_object('id', id)",
     "date": "CASE id % 5 WHEN 0 THEN 'infinity' ELSE current_date END",
     "uuid": "md5(id::text)::uuid",
 }
-"""SQL expressions for the values of an added column, by the column's type."""
+"""SQL expressions for the values of an added column, by the column's type as format_type writes it."""
 
-WIDER: Final = {"int4": "int8", "numeric(8, 2)": "numeric(12, 4)", "int8": "text", "uuid": "text"}
+WIDER: Final = {"integer": "bigint", "numeric(8,2)": "numeric(12,4)", "bigint": "text", "uuid": "text"}
 """Type to which a column is retyped, by its old type."""
 
 
-class Tables:
+class Tables(Writers):
     """Tables, and threads that write to the tables; a context manager whose exit ends the threads.
 
     Attributes:
-        steps: Number of steps that all writers have run; 0 until the context has ended.
+        names: Names of the tables.
+        published: For each table, by name, how ALTER PUBLICATION … ADD TABLE publishes the table.
 
     Args:
         dsn: DSN of the server.
@@ -54,58 +103,41 @@ class Tables:
     """
 
     def __init__(self, dsn: str, count: int, seed: int) -> None:
-        self.steps = 0
-        self._dsn = dsn
-        self._stop = Event()
-        self._failures: list[BaseException] = []
+        shapes = {f"t{number:03}": SHAPES[number % len(SHAPES)] for number in range(count)}
+        self.names = list(shapes)
+        self.published = {name: shape.published.format(name=name) for name, shape in shapes.items()}
         # Each writer has its own tables, so that writers do not wait for each other.
-        self._writers = [
-            Writer(range(first, count, WRITERS), Random(f"{seed} {first}")) for first in range(WRITERS)
+        self._own = [
+            Writer(number, {name: shapes[name] for name in self.names[number::WRITERS]}, f"{seed} {number}")
+            for number in range(WRITERS)
         ]
-        self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
+        super().__init__(dsn, self._own)
 
-    def create(self) -> None:
-        """Create the tables, with some rows, and a publication of all tables."""
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            for writer in self._writers:
-                writer.create(connection)
-            connection.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+    def create(self, connection: Connection, published: list[str]) -> None:
+        """Create the tables, with some rows, and a publication of the tables whose names are given."""
+        for statement in TYPES:
+            _run(connection, statement)
+        for writer in self._own:
+            writer.create(connection)
+        tables = ", ".join(self.published[name] for name in published)
+        via_root = "WITH (publish_via_partition_root = true)"
+        _run(connection, f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {tables} {via_root}")
 
-    def __enter__(self) -> Tables:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        if self._failures:
-            raise self._failures[0]
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
-            for writer in self._writers:
-                writer.settle(connection)
-                self.steps += writer.steps
-
-    def _run(self, writer: Writer) -> None:
-        try:
-            with psycopg.connect(self._dsn, autocommit=True, prepare_threshold=None) as connection:
-                while not self._stop.is_set():
-                    writer.step(connection)
-        except BaseException as failure:
-            self._failures.append(failure)
+    def touch(self, connection: Connection) -> None:
+        """Insert into each table, so that the stream describes the latest columns of each table."""
+        for writer in self._own:
+            writer.touch(connection)
 
 
 class Writer:
     """A writer that changes the rows and columns of its own tables in random steps."""
 
-    def __init__(self, numbers: range, random: Random) -> None:
+    def __init__(self, number: int, shapes: dict[str, Shape], seed: str) -> None:
         self.steps = 0
-        self._random = random
-        self._names = [f"t{number:03}" for number in numbers]
-        self._full = {name for number, name in zip(numbers, self._names, strict=True) if number % 10 == 9}
-        """Names of the tables that have REPLICA IDENTITY FULL and no key."""
-        self._columns: dict[str, dict[str, str]] = {name: {} for name in self._names}
+        self._number = number
+        self._shapes = shapes
+        self._names = list(shapes)
+        self._random = Random(seed)
         self._last = ROWS
         self._actions: dict[Callable[[Connection, str], None], int] = {
             self._insert: 25,
@@ -124,44 +156,46 @@ class Writer:
 
     def create(self, connection: Connection) -> None:
         """Create the tables that only this writer changes."""
-        for name in self._names:
-            key = "" if name in self._full else " PRIMARY KEY"
-            _run(
-                connection, f"CREATE TABLE {name} (id int8{key}, note text, amount numeric(10, 2), big text)"
-            )
-            _run(connection, f"ALTER TABLE {name} ALTER big SET STORAGE EXTERNAL")
-            if name in self._full:
-                _run(connection, f"ALTER TABLE {name} REPLICA IDENTITY FULL")
-            _run(
-                connection,
-                f"INSERT INTO {name} SELECT g, 'first', g, {BIG} FROM generate_series(1, {ROWS}) g",
-            )
+        for name, shape in self._shapes.items():
+            for statement in shape.create.format(name=name).split(";"):
+                _run(connection, statement)
+            self._insert_rows(connection, name, range(1, ROWS + 1))
 
     def step(self, connection: Connection) -> None:
         """Change one table at random: its rows in one or several transactions, or its columns."""
+        self.steps += 1
         (action,) = self._random.choices(list(self._actions), list(self._actions.values()))
         action(connection, self._random.choice(self._names))
-        self.steps += 1
         time.sleep(self._random.uniform(0, 0.03))
 
     def settle(self, connection: Connection) -> None:
-        """Insert into each table, so that the stream describes the latest columns of each table."""
+        """Commit or roll back the prepared transactions that this writer has left."""
+        gids = connection.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s", [f"{self._number} %"]
+        )
+        for (gid,) in gids.fetchall():
+            self._finish(connection, gid)
+
+    def touch(self, connection: Connection) -> None:
+        """Insert into each of the writer's tables."""
         for name in self._names:
             self._insert(connection, name)
 
     def _insert(self, connection: Connection, name: str) -> None:
-        self._last += 1
-        number = self._random.randint(1, 5)
-        first, self._last = self._last, self._last + number
+        first, self._last = self._last + 1, self._last + self._random.randint(1, 5)
+        self._insert_rows(connection, name, range(first, self._last + 1))
+
+    def _insert_rows(self, connection: Connection, name: str, ids: range) -> None:
         _run(
             connection,
             f"INSERT INTO {name} (id, note, amount, big)"
             f" SELECT g, 'new', g % 100, CASE g % 3 WHEN 0 THEN {BIG} END"
-            f" FROM generate_series({first}, {self._last}) g",
+            f" FROM generate_series({ids[0]}, {ids[-1]}) g, generate_series(1, {self._shapes[name].copies})",
         )
 
     def _update(self, connection: Connection, name: str) -> None:
-        new = "".join(f", {column} = {VALUES[type_]}" for column, type_ in self._columns[name].items())
+        columns = self._added_columns(connection, name).items()
+        new = "".join(f", {column} = {VALUES[type_]}" for column, type_ in columns)
         _run(connection, f"UPDATE {name} SET note = 'updated {self.steps}'{new} WHERE {self._some()}")
 
     def _unchanged(self, connection: Connection, name: str) -> None:
@@ -187,13 +221,16 @@ class Writer:
             self._update(connection, name)
 
     def _prepared(self, connection: Connection, name: str) -> None:
-        gid = f"{name} {self.steps}"
+        gid = f"{self._number} {self.steps}"
         _run(connection, "BEGIN")
         self._insert(connection, name)
         self._unchanged(connection, name)
         _run(connection, f"PREPARE TRANSACTION '{gid}'")
         if self._random.random() < 0.5:
-            self._insert(connection, self._random.choice([one for one in self._names if one != name]))
+            self._insert(connection, self._random.choice(self._names))
+        self._finish(connection, gid)
+
+    def _finish(self, connection: Connection, gid: str) -> None:
         _run(connection, f"{self._random.choice(['COMMIT', 'COMMIT', 'ROLLBACK'])} PREPARED '{gid}'")
 
     def _big(self, connection: Connection, name: str) -> None:
@@ -212,26 +249,30 @@ class Writer:
         self._insert(connection, name)
 
     def _add(self, connection: Connection, name: str) -> None:
-        column, type_ = f"c{self.steps}", self._random.choice(list(VALUES))
-        _run(connection, f"ALTER TABLE {name} ADD COLUMN {column} {type_}")
-        self._columns[name][column] = type_
+        type_ = self._random.choice(list(VALUES))
+        _run(connection, f"ALTER TABLE {name} ADD COLUMN c{self.steps} {type_}")
 
     def _drop(self, connection: Connection, name: str) -> None:
-        if self._columns[name]:
-            column = self._random.choice(list(self._columns[name]))
-            _run(connection, f"ALTER TABLE {name} DROP COLUMN {column}")
-            del self._columns[name][column]
+        if columns := self._added_columns(connection, name):
+            _run(connection, f"ALTER TABLE {name} DROP COLUMN {self._random.choice(list(columns))}")
 
     def _widen(self, connection: Connection, name: str) -> None:
-        for column, type_ in self._columns[name].items():
-            if type_ in WIDER:
-                wider = WIDER[type_]
+        for column, type_ in self._added_columns(connection, name).items():
+            if wider := WIDER.get(type_):
                 _run(
                     connection,
                     f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {wider} USING {column}::{wider}",
                 )
-                self._columns[name][column] = wider
                 return
+
+    def _added_columns(self, connection: Connection, name: str) -> dict[str, str]:
+        """Return the types of the columns that were added to a table, by column name."""
+        columns = connection.execute(
+            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = %s::regclass AND attname ~ '^c\\d' AND NOT attisdropped ORDER BY attnum",
+            [name],
+        )
+        return dict(columns.fetchall())
 
     def _some(self) -> str:
         """Return an SQL condition that selects about a seventh of a table's rows."""

@@ -25,7 +25,7 @@ from pgoutput.errors import DecodeError, PgoutputError
 from pgoutput.recorder import Connected, Recorder, RecorderOptions, Stored
 from pgoutput.recording import RecordingReader, find_inconsistencies, list_segments, read_metadata
 from pgoutput.standin import Faults, RecordedSource, StandIn
-from tests.crash.replication import replicate
+from tests.crash.replication import Engine, replicate
 from tests.crash.run import crash
 from tests.recorder.lab import Lab
 from tests.server import WHEEL_VERSION, Server
@@ -59,9 +59,10 @@ def crash_round(random: Random, folder: Path) -> str:
 
 
 def replica_round(random: Random, folder: Path) -> str:
-    """Run the crash test of a replica, in which recorder and Spark are killed."""
-    seconds, tables = random.choice([25, 60]), random.randint(5, 30)
-    outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), longest=seconds - 1)
+    """Run the crash test of a replica, in which recorder, replica and server are killed."""
+    seconds, tables = random.choice([25, 60]), random.randint(8, 30)
+    engine: Engine = random.choice(["spark", "direct"])
+    outcome = replicate(folder, tables, seconds, random.randrange(1 << 30), engine=engine)
     assert not outcome.different, outcome
     return str(outcome)
 

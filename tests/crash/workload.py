@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
-from threading import Event, Thread
-from typing import Any, Final, LiteralString, TypeAlias
+from threading import Event
+from typing import Final, LiteralString
 
 import psycopg
 
 from tests.crash import publisher
 from tests.crash.publisher import Publisher
 from tests.crash.recorder import PUBLICATION
-
-logging.getLogger("psycopg").setLevel(
-    logging.ERROR
-)  # it warns about lost connections, which are intended here
-
-Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+from tests.crash.writers import Connection, Writers
 
 WRITERS: Final = 3
 ACCOUNTS: Final = 300
@@ -65,15 +59,13 @@ def prepare(connection: Connection, version: int, rows: int) -> None:
     connection.execute("INSERT INTO shapes SELECT g, g FROM generate_series(1, 50) g")
 
 
-class Workload:
+class Workload(Writers):
     """Threads that write to a server; a context manager whose exit ends threads and prepared transactions.
 
     Attributes:
-        dsn: DSN of the server. After a failover, set it to the DSN of the new primary.
         altering: An event that is set after the slot was created, to allow changes of schemas. If a server
             creates a slot during TRUNCATE or ALTER TABLE, it may be unable to decode later changes (18.4:
             "could not map filenumber … to relation OID", at every attempt).
-        reconnects: Number of times that a writer has reconnected.
 
     Args:
         dsn: DSN of the server.
@@ -84,59 +76,17 @@ class Workload:
     """
 
     def __init__(self, dsn: str, version: int, seed: int, *, retyping: bool = True) -> None:
-        self.dsn = dsn
-        self.reconnects = 0
         self.altering = Event()
-        self._stop = Event()
-        self._failures: list[BaseException] = []
         self._architect = Architect(version, Random(f"{seed} architect"), self.altering, retyping)
         self._publisher = Publisher(version, Random(f"{seed} publisher"), self.altering)
-        self._writers: list[Writer | Architect | Publisher] = [
-            *(Writer(number, version, Random(f"{seed} {number}")) for number in range(1, WRITERS + 1)),
-            self._architect,
-            self._publisher,
-        ]
-        self._threads = [Thread(target=self._run, args=[writer]) for writer in self._writers]
-
-    @property
-    def transactions(self) -> int:
-        """Number of transactions that the writers have attempted."""
-        return sum(writer.steps for writer in self._writers)
+        numbers = range(1, WRITERS + 1)
+        writers = [Writer(number, version, Random(f"{seed} {number}")) for number in numbers]
+        super().__init__(dsn, [*writers, self._architect, self._publisher])
 
     @property
     def altered(self) -> dict[str, list[str]]:
         """Alterations of a table's publication, or "created" for a new table, by qualified table name."""
         return self._publisher.altered | {table: ["created"] for table in self._architect.added}
-
-    def __enter__(self) -> Workload:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        if self._failures:
-            raise self._failures[0]
-        if exception[0] is None:
-            with psycopg.connect(self.dsn, autocommit=True) as connection:
-                for writer in self._writers:
-                    writer.settle(connection)
-
-    def _run(self, writer: Writer | Architect | Publisher) -> None:
-        while not self._stop.is_set():
-            try:
-                with psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None) as connection:
-                    writer.settle(connection)
-                    while not self._stop.is_set():
-                        writer.step(connection)
-            except psycopg.OperationalError:  # a restart, or a deadlock
-                self.reconnects += 1
-                self._stop.wait(0.05)
-            except BaseException as failure:
-                self._failures.append(failure)
-                return
 
 
 class Writer:

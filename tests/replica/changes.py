@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import CHANGES, ChangesView, plan_changes, read
+from pgoutput.views import CHANGES, ChangesView, Task, plan_changes, read
 from tests.recording.recordings import sent, source, write
 
 
@@ -21,9 +21,14 @@ def captured_changes(folder: Path, name: str, cut: int | None = None) -> pa.Tabl
 
 
 def recorded_changes(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the committed changes of a recording, as Arrow batches with the schema `CHANGES`."""
+    """Return the committed changes of a recording, as Arrow batches with the schema `CHANGES`."""
     recording = Recording(folder)
-    for task in plan_changes(recording, recording.numbers):
+    return changes_of_tasks(plan_changes(recording, recording.numbers))
+
+
+def changes_of_tasks(tasks: Iterable[Task]) -> Iterator[pa.RecordBatch]:
+    """Yield the changes that tasks read, as Arrow batches with the schema `CHANGES`."""
+    for task in tasks:
         with SegmentReader(task.place) as segment:
             yield from read(segment, ChangesView(segment, task, lambda shape: True))
 
