@@ -92,8 +92,8 @@ torture: $(READY) ## Random rounds of all faults for MINUTES=60, also on the ser
 	@PGOUTPUT_SERVERS=$(or $(PGOUTPUT_SERVERS),$(wildcard $(CURDIR)/.servers)) .venv/bin/python -m tests.crash.torture \
 	    --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
-replica: $(READY) ## Replicate 200 tables for SECONDS=1800, kill all programs, alter the publication, compare; SEED=1
-	@.venv/bin/python -m tests.crash.replication --seconds $(or $(SECONDS),1800) $(if $(SEED),--seed $(SEED))
+replica: $(READY) ## Replicate 200 tables for MINUTES=30, kill all programs, alter the publication, and compare; SEED=1
+	@.venv/bin/python -m tests.crash.replication --seconds $$((60 * $(or $(MINUTES),30))) $(if $(SEED),--seed $(SEED))
 
 oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams
 	@.venv/bin/python -m tests.synth.compare

@@ -4,7 +4,7 @@
 
 Recorder, replica and server are killed, tables join and leave the publication, and snapshots of tables are
 requested. In the end each published table of the replica must equal the server's table. After a failure the
-folder with the recording, the replica and the log of actions is kept.
+folder with the recording, the replica, the server's rows and the log of actions is kept.
 """
 
 from __future__ import annotations
@@ -438,6 +438,7 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, engine: E
     with Run(folder, tables, seed, engine) as run:
         run.run(seconds)
         expected = true_tables(run.server)
+        (folder / "truth.json").write_bytes(msgspec.json.encode(expected))
         return Outcome(
             actions=dict(run.actions),
             steps=run.work.steps,
