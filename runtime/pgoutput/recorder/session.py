@@ -158,7 +158,7 @@ class Session:
         When the method returns, the transactions are stored. The server's messages wait meanwhile.
 
         Args:
-            messages: Returns the messages, from the LSN that their transactions must have. Called when
+            messages: Returns the messages, from the end LSN of the last recorded transaction. Called when
                 everything received before is stored.
 
         Raises:

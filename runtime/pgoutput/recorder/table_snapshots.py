@@ -180,13 +180,17 @@ def transactions_of(
     Args:
         copied: The tables. All transactions with a commit LSN below `copied.lsn` are recorded.
         recording: Folder of the recording.
-        lsn: LSN of the transactions: the end LSN of the last recorded transaction.
+        lsn: End LSN of the last recorded transaction.
         source: Source of the stream.
     """
     version = source.proto_version
     now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
-    begin = build("begin", version, lsn=lsn, time=now)
-    commit = build("commit", version, lsn=lsn, end_lsn=lsn, time=now)
+    # Later transactions have higher commit LSNs, also one whose commit record begins at the end LSN: it may
+    # have been streamed before, and readers order the changes of equal commit LSNs by position.
+    end_lsn = max(lsn, copied.lsn)
+    commit_lsn = end_lsn - 1
+    begin = build("begin", version, lsn=commit_lsn, time=now)
+    commit = build("commit", version, lsn=commit_lsn, end_lsn=end_lsn, time=now)
     segments: dict[int, list[Metadata]] = {}
     for path in list_segments(copied.folder):
         metadata = read_metadata(path)
