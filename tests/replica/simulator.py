@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +38,7 @@ class SimulatedServer:
         self.position = 0
         self.lsn = 100
         self.changes: list[dict[str, Any]] = []
+        self._is_snapshot = False
         self.states: dict[int, tuple[list[str], list[Row]]] = {}
         """Column names and rows of the table after each change, by the change's position."""
 
@@ -65,6 +68,21 @@ class SimulatedServer:
 
     def commit(self) -> None:
         self.lsn += 10
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Send a snapshot of the table: a truncate, the rows, and the changes made in the `with` block."""
+        self.commit()
+        first = self.position + 1
+        self._is_snapshot = True
+        self._send("Truncate")
+        for row in self.rows:
+            self._send("Insert", after=row)
+        yield
+        self._is_snapshot = False
+        for position in range(first, self.position + 1):  # all rows are replaced at once
+            self.states[position] = self.states[self.position]
+        self.commit()
 
     def add_column(self, name: str, type_: str) -> None:
         self.columns[name] = type_
@@ -109,11 +127,11 @@ class SimulatedServer:
         }
         self.changes.append(
             {
-                "operation": operation,
+                "operation": "Snapshot" if self._is_snapshot and operation == "Insert" else operation,
                 "relation": {"oid": self.oid, "namespace": "public", "name": self.name},
                 "commit_lsn": self.lsn,
                 "commit_time": self.lsn,
-                "xid": self.lsn,
+                "xid": 0 if self._is_snapshot else self.lsn,
                 "position": self.position,
                 "sequence": {"commit_lsn": self.lsn, "position": self.position},
                 "key_columns": list(self.key),

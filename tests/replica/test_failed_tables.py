@@ -30,7 +30,7 @@ from pgoutput.replica import (
 )
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.failed_tables import read_missed_batches, remove_missed_batch
-from pgoutput.replica.rows import commit as chunk_commit
+from pgoutput.replica.rows import chunk_writer
 from pgoutput.replica.rows.merge import merge_changes
 from tests.recording.recordings import PARALLEL, record
 from tests.replica.changes import recorded_changes, sorted_changes
@@ -156,7 +156,7 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
     setup.apply(setup.send(m.Insert(1, ("7", "v"))))
     batch = setup.send(m.Update(1, ("7", "w")), m.Update(2, ("1", "w")))
     with monkeypatch.context() as patch:
-        patch.setattr(chunk_commit, "merge_changes", failing_merge)
+        patch.setattr(chunk_writer, "merge_changes", failing_merge)
         applied = setup.apply(batch)
     assert applied["a"].error == "public.a: ArithmeticError: unexpected"
     assert applied["b"].changes == {"Update": 1}

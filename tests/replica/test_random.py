@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ NEXT_TYPE = {"int4": "int8", "int8": "text"}
 """Type to which a column can be retyped without changing the text of its values, by old type."""
 
 
+KINDS = ("insert", "update", "delete", "truncate", "add", "drop", "rename", "retype", "commit")
+"""Kinds of random changes."""
+
+
 class Killed(BaseException):
     """Raised to simulate a crash of the process that applies changes."""
 
@@ -46,7 +51,10 @@ def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, id
     with tempfile.TemporaryDirectory() as folder:
         for batch in range(data.draw(st.integers(1, 4), label="batches")):
             for _ in range(data.draw(st.integers(1, 12), label="changes")):
-                change(server, data, identity)
+                if data.draw(st.integers(0, 9), label="snapshot") == 9:
+                    send_snapshot(server, data, identity)
+                else:
+                    change(server, data, identity)
             changes = server.take()
             if changes.num_rows:
                 run(Path(folder), changes, batch, data, history)
@@ -59,12 +67,26 @@ def test_a_replica_follows_random_changes(data: st.DataObject, history: bool, id
         assert equals_typed(server.truth, rescued_last(found))
 
 
-def change(server: SimulatedServer, data: st.DataObject, identity: str) -> None:
+def send_snapshot(server: SimulatedServer, data: st.DataObject, identity: str) -> None:
+    """Make some changes that are not sent; then send a snapshot, and changes as a part of it."""
+    sent = len(server.changes), server.position, dict(server.states)
+    for _ in range(data.draw(st.integers(0, 4), label="lost")):
+        change(server, data, identity, ["insert", "update", "delete"])
+    del server.changes[sent[0] :]
+    server.position, server.states = sent[1:]
+    with server.snapshot():
+        for _ in range(data.draw(st.integers(0, 4), label="changes")):
+            change(server, data, identity, ["insert", "update", "delete", "truncate", "add", "retype"])
+
+
+def change(
+    server: SimulatedServer, data: st.DataObject, identity: str, allowed: Container[str] = KINDS
+) -> None:
     """Make a random change to the simulated server that a real server would allow."""
     kinds = ["insert", "insert", "truncate", "add", "drop", "retype", "commit"]
     if server.rows and identity != "none":
         kinds += ["update"] * 6 + ["delete"] * 2 + ["rename"]
-    kind = data.draw(st.sampled_from(kinds), label="change")
+    kind = data.draw(st.sampled_from([one for one in kinds if one in allowed]), label="change")
     names = list(server.columns)
     others = [name for name in names if name != "k"]
     if kind == "commit":

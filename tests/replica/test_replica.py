@@ -297,7 +297,7 @@ def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path
     (first,) = split_changes(server.take().to_batches())
     late = TableWriter(locate(tmp_path), first, "query", history=False)
     apply(first.changes.to_batches(), tmp_path, "query", 0)
-    late.apply(first, 0)
+    late.apply(iter([first]), 0)
     assert table_of(tmp_path).to_pyarrow_table().num_rows == 1
     server.insert("2", "a", "b")
     assert follows(tmp_path, server, 1)
@@ -305,7 +305,7 @@ def test_concurrent_writers_apply_changes_once(server: SimulatedServer, tmp_path
     (third,) = split_changes(server.take().to_batches())
     late = TableWriter(locate(tmp_path), third, "query", history=False)
     assert table_of(tmp_path).optimize.compact()["numFilesRemoved"] == 2
-    late.apply(third, 2 << CHUNK_BITS)
+    late.apply(iter([third]), 2 << CHUNK_BITS)
     found = table_of(tmp_path).to_pyarrow_table()
     assert equals_typed(server.truth, rescued_last(found))
 

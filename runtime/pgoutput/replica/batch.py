@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, groupby
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -16,9 +17,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
-from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, split_changes
+from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
+from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.registry import open_table
-from pgoutput.replica.rows import ChunkCommit
+from pgoutput.replica.rows import ChunkWriter, Replacement
 from pgoutput.replica.schema import (
     Difference,
     follow_schema,
@@ -28,7 +30,9 @@ from pgoutput.replica.schema import (
 )
 
 CHUNK_BITS: Final = 20
-"""Number of a txnVersion's low bits, for the chunk's number. Higher bits hold the micro-batch's number."""
+"""Number of a txnVersion's low bits, for the commit's number. Higher bits hold the micro-batch's number."""
+
+T = TypeVar("T")
 
 _ATTEMPTS: Final = 5
 
@@ -63,7 +67,8 @@ def apply_changes(
 
     Applying a micro-batch again changes nothing, because each commit has a Delta transaction identifier:
     txnAppId is the query, txnVersion increases with each commit. If a table fails, it keeps the state of its
-    last commit, and the other tables are not affected.
+    last commit, and the other tables are not affected. A snapshot that replaces the rows of a table is one
+    commit, whatever its size.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
@@ -73,9 +78,9 @@ def apply_changes(
         recording: UUID of the recording; empty if the changes do not come from a recording.
         history: Whether to keep all versions of rows (SCD type 2).
         failed: Errors of the failed tables, by relation OID. Changes of these relations are not applied.
-        max_rows: Maximum number of changes in a commit.
-        max_bytes: Maximum size of a commit's values, in bytes of text. A larger single change is applied in a
-            commit of its own.
+        max_rows: Maximum number of changes in a chunk.
+        max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
+            its own.
 
     Yields:
         One result for each relation that the changes belong to.
@@ -99,15 +104,15 @@ def _apply_chunks(
     history: bool,
     error: str,
 ) -> TableResult:
-    """Apply a micro-batch's changes of one relation in one commit for each chunk, until there is an error."""
+    """Apply a micro-batch's changes of one relation, commit by commit, until there is an error."""
     first = next(chunks)
     writer: TableWriter | None = None
     counts: Counter[str] = Counter()
     may_differ: list[Difference] = []
-    for number, chunk in enumerate(chain([first], chunks)):
+    for number, commit in group_chunks(_count_changes(chain([first], chunks), counts)):
         if error:
             break
-        name = f"{chunk.namespace}.{chunk.name}"
+        name = f"{first.namespace}.{first.name}"
         try:
             if number >> CHUNK_BITS:
                 raise ReplicaError(
@@ -115,18 +120,24 @@ def _apply_chunks(
                     "Begin anew, with an empty target and smaller batches"
                 )
             if writer is None:
-                writer = TableWriter(target, chunk, query, recording, history=history)
-            may_differ += writer.apply(chunk, batch << CHUNK_BITS | number)
+                writer = TableWriter(target, first, query, recording, history=history)
+            may_differ += writer.apply(commit, batch << CHUNK_BITS | number)
         except ReplicaError as failure:
             error = one_line(failure)
         except (DeltaError, OSError, pa.ArrowException) as failure:
             error = f"{name}: {one_line(failure)}"
         except Exception as failure:  # an unexpected error of one table must not stop the other tables either
             error = f"{name}: {type(failure).__name__}: {one_line(failure)}"
-        for count in pc.value_counts(chunk.changes["operation"]).to_pylist():
-            counts[count["values"]] += count["counts"]
     applied = {} if error else dict(counts)  # a retry applies and counts the whole batch again
     return TableResult(first.oid, first.namespace, first.name, applied, tuple(may_differ), error)
+
+
+def _count_changes(chunks: Iterable[Chunk], counts: Counter[str]) -> Iterator[Chunk]:
+    """Yield the chunks; add the number of their changes to `counts`, by operation."""
+    for chunk in chunks:
+        for count in pc.value_counts(chunk.changes["operation"]).to_pylist():
+            counts[count["values"]] += count["counts"]
+        yield chunk
 
 
 class TableWriter:
@@ -153,33 +164,73 @@ class TableWriter:
         layout = make_layout(chunk.columns, history=history)
         self._table = open_table(target, chunk, layout.schema, recording)
 
-    def apply(self, chunk: Chunk, version: int) -> list[Difference]:
-        """Apply the changes of a chunk in one commit, unless the table has this or a later txnVersion.
+    def apply(self, chunks: Iterator[Chunk], version: int) -> list[Difference]:
+        """Apply chunks in one commit, unless the table has this or a later txnVersion.
 
         Returns:
-            Reasons why the table may differ from its source, without reasons known before this chunk.
+            Reasons why the table may differ from its source, without reasons known before these chunks.
 
         Args:
-            chunk: The chunk.
-            version: The txnVersion of the commit, greater than the txnVersion of the previous chunk.
+            chunks: One chunk, or the chunks of a snapshot that begins with a truncate.
+            version: The txnVersion of the commit, greater than the txnVersion of the previous commit.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent.
             deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
         """
+        if self._has(version):
+            return []
+        first = next(chunks)
+        if first.truncates and (first.snapshot is not None or not self._history):
+            return self._replace_rows(first, chunks, version)
+        return self._change_rows(first, version)
+
+    def _change_rows(self, chunk: Chunk, version: int) -> list[Difference]:
+        """Apply a chunk to the rows of the table."""
         differences: list[Difference] = []
-        for attempt in range(1, _ATTEMPTS + 1):
+
+        def change() -> None:
+            layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
+            files = DataFiles(self._table, layout.schema)
+            differences.extend(update_properties(self._table, files, layout, chunk))
+            layout = follow_schema(self._table, layout, chunk, history=self._history)
+            files = DataFiles(self._table, layout.schema)
+            added, removed = ChunkWriter(files, layout, chunk).write()
+            files.commit(added, removed, self._table.schema(), Transaction(self._query, version))
+
+        self._commit(change, version)
+        return differences
+
+    def _replace_rows(self, first: Chunk, others: Iterator[Chunk], version: int) -> list[Difference]:
+        """Replace all rows of the table by the rows that chunks add."""
+        old = read_layout(self._table, f"{first.namespace}.{first.name}") if self._history else None
+        replacement = Replacement(self._table, old, first)
+        differences: list[Difference] = []
+        for chunk in chain([first], others):
+            update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
+            differences += self._commit(update, version) or []
+            replacement.add(chunk)
+        self._commit(lambda: replacement.commit(Transaction(self._query, version)), version)
+        return differences
+
+    def _commit(self, commit: Callable[[], T], version: int) -> T | None:
+        """Return the result of a function that commits; call it again after a conflict with another commit.
+
+        If the table has the commit with this txnVersion, do nothing and return None.
+        """
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            if self._has(version):
+                return None
             try:
-                done = self._table.transaction_version(self._query)
-                if done is None or version > done:
-                    layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
-                    differences += update_properties(self._table, layout, chunk)
-                    layout = follow_schema(self._table, layout, chunk, history=self._history)
-                    ChunkCommit(self._table, layout, chunk).run(Transaction(self._query, version))
-                return differences
+                return commit()
             except CommitFailedError:
                 # Another program has compacted the table, or a task of a killed Spark session still runs.
-                if attempt == _ATTEMPTS:
+                if not attempts_left:
                     raise
                 self._table.update_incremental()
         raise AssertionError("unreachable")
+
+    def _has(self, version: int) -> bool:
+        """Return whether the table has the commit with this txnVersion."""
+        done = self._table.transaction_version(self._query)
+        return done is not None and version <= done

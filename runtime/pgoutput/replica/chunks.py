@@ -1,4 +1,7 @@
-"""Split the changes of a micro-batch into chunks. Each chunk is applied to a Delta table in one commit.
+"""Split the changes of a micro-batch into chunks, and group the chunks by commit of the Delta table.
+
+Each chunk is applied in a commit of its own, except the chunks of a snapshot that replaces a table's rows:
+these are applied in one commit.
 
 The boundaries of chunks depend only on the changes, not on the Arrow batches in which the changes arrive. So
 a micro-batch that is applied again after a crash is split into the same chunks.
@@ -7,7 +10,7 @@ a micro-batch that is applied again after a crash is split into the same chunks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from typing import Final
 
 import msgspec
@@ -16,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MAX_ROWS: Final = 100_000
-"""Default maximum number of changes in a chunk, which becomes one commit."""
+"""Default maximum number of changes in a chunk."""
 MAX_BYTES: Final = 64 << 20
 """Default maximum size of a chunk's values, in bytes of text. A larger change becomes a chunk alone."""
 
@@ -33,7 +36,7 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Successive changes of one relation with unchanged columns, which are applied in one commit.
+    """Successive changes of one relation with unchanged columns.
 
     A truncate is always the first change of its chunk.
     """
@@ -46,11 +49,39 @@ class Chunk(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: pa.Table
     """The changes, as rows of the view `changes`."""
+    snapshot: int | None = None
+    """Commit LSN of the snapshot that the changes belong to; None for changes of the stream."""
 
     @property
     def truncates(self) -> bool:
         """Whether the chunk begins with a truncate."""
         return bool(self.changes["operation"][0].as_py() == "Truncate")
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether all changes are rows of a snapshot; a truncate may come first."""
+        operations = self.changes["operation"].slice(1 if self.truncates else 0)
+        return bool(pc.all(pc.equal(operations, "Snapshot"), min_count=0).as_py())
+
+
+def group_chunks(chunks: Iterable[Chunk]) -> Iterator[tuple[int, Iterator[Chunk]]]:
+    """Group the chunks of a relation by commit; yield each commit's number, from 0, and its chunks.
+
+    The chunks of a snapshot that begins with a truncate are one commit, so that no reader of the Delta table
+    sees a part of the rows. Each other chunk is a commit of its own.
+    """
+    commits = count()
+    number = 0
+    replaced_by: int | None = None
+
+    def number_commit(chunk: Chunk) -> int:
+        nonlocal number, replaced_by
+        if chunk.snapshot is None or chunk.snapshot != replaced_by:
+            number = next(commits)
+            replaced_by = chunk.snapshot if chunk.truncates else None
+        return number
+
+    return groupby(chunks, number_commit)
 
 
 def split_changes(
@@ -59,7 +90,7 @@ def split_changes(
     """Split changes into chunks, each with changes of one relation.
 
     A chunk ends where the next change has another relation, other columns or another replica identity, before
-    a truncate, between rows of a snapshot and other changes, and where the chunk has its maximum size.
+    a truncate, between a snapshot and other changes, and where the chunk has its maximum size.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
@@ -90,16 +121,18 @@ def split_changes(
 def _split_runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
     """Split an Arrow batch of changes wherever a chunk has to end for another reason than its size.
 
-    Yield with each part its kind: the OID of the relation, whether the rows come from a snapshot, the columns
-    and the replica identity. A truncate begins a part even if the kind stays the same.
+    Yield with each part its kind: the OID of the relation, the commit LSN of the snapshot (None outside
+    snapshots), the columns and the replica identity. A truncate begins a part even if the kind stays the
+    same.
     """
     oids = batch["relation"].field("oid").to_pylist()
     operations = batch["operation"].to_pylist()
+    snapshots = _snapshot_lsns(batch).to_pylist()
     truncates = 0
     marks = []
-    for oid, operation in zip(oids, operations, strict=True):
+    for oid, operation, snapshot in zip(oids, operations, snapshots, strict=True):
         truncates += operation == "Truncate"
-        marks.append((oid, operation == "Snapshot", truncates))
+        marks.append((oid, snapshot, truncates))
     first = 0
     for mark, same in groupby(marks):
         length = len(list(same))
@@ -107,6 +140,11 @@ def _split_runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.
             columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
             yield (*mark[:2], columns, *keys), rows
         first += length
+
+
+def _snapshot_lsns(changes: pa.RecordBatch | pa.Table) -> pa.Array:
+    """Return the commit LSN of each change that belongs to a snapshot; NULL for the others."""
+    return pc.if_else(pc.equal(changes["xid"], 0), changes["commit_lsn"], None)
 
 
 def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -143,4 +181,5 @@ def _make_chunk(parts: list[pa.RecordBatch]) -> Chunk:
     types = _COLUMNS.decode(changes["columns"][0].as_py())
     columns = tuple(Column(name, *type_) for name, type_ in types.items())
     keys = tuple(changes["key_columns"][0].as_py())
-    return Chunk(relation["oid"], relation["namespace"], relation["name"], columns, keys, changes)
+    snapshot = _snapshot_lsns(changes.slice(0, 1))[0].as_py()
+    return Chunk(relation["oid"], relation["namespace"], relation["name"], columns, keys, changes, snapshot)

@@ -45,12 +45,25 @@ class DataFile(msgspec.Struct, frozen=True):
     """Path of the file, relative to the folder of the Delta table."""
     size: int
     """Size of the file, in bytes."""
+    rows: int
+    """Number of rows of the file."""
     min_values: Mapping[str, Any]
     """Least value of each column in the file, by column name; only columns with statistics."""
     max_values: Mapping[str, Any]
     """Greatest value of each column in the file, by column name; only columns with statistics."""
     null_counts: Mapping[str, Any]
     """Number of NULLs of each column in the file, by column name; only columns with statistics."""
+
+    @property
+    def statistics(self) -> str:
+        """Row count and statistics as JSON of the Delta log ("Per-file Statistics" in its protocol)."""
+        found = {
+            "numRecords": self.rows,
+            "minValues": self.min_values,
+            "maxValues": self.max_values,
+            "nullCount": self.null_counts,
+        }
+        return msgspec.json.encode(found).decode()
 
 
 class DataFiles:
@@ -71,7 +84,12 @@ class DataFiles:
         if self._files is None:
             actions = pa.table(self._table.get_add_actions())
             self._files = [
-                DataFile(one["path"], one["size_bytes"], *(one.get(name) or {} for name in _STATISTICS))
+                DataFile(
+                    one["path"],
+                    one["size_bytes"],
+                    one["num_records"] or 0,
+                    *(one.get(name) or {} for name in _STATISTICS),
+                )
                 for one in actions.to_pylist()
             ]
         return iter(self._files)
@@ -113,21 +131,11 @@ class DataFiles:
                 "Put it back, or begin anew, with an empty target"
             ) from None
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> list[AddAction]:
-        """Write rows to new data files; return the actions by which `commit` adds them to the table."""
-        added: list[AddAction] = []
-        writer: _FileWriter | None = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if writer is None:
-                writer = _FileWriter(self._store, self.schema)
-            if writer.write(batch) > FILE_BYTES:
-                added.append(writer.close())
-                writer = None
-        if writer is not None:
-            added.append(writer.close())
-        return added
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        """Write rows to new data files, which `commit` adds to the table; return these files."""
+        writer = _FilesWriter(self._store, self.schema)
+        writer.write(batches)
+        return writer.close()
 
     def small_files(self) -> list[DataFile]:
         """Return the small data files if there are too many of them; the next commit combines these files."""
@@ -136,7 +144,7 @@ class DataFiles:
 
     def commit(
         self,
-        added: list[AddAction],
+        added: Iterable[DataFile],
         removed: Iterable[DataFile] | None,
         schema: Schema,
         transaction: Transaction | None,
@@ -153,9 +161,10 @@ class DataFiles:
             deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
         """
         now = int(time.time() * 1000)
+        new = [AddAction(file.path, file.size, {}, now, True, file.statistics) for file in added]
         gone = [RemoveAction(file.path, True, now, file.size, {}) for file in removed or ()]
         self._table.create_write_transaction(
-            [*added, *gone],
+            [*new, *gone],
             "overwrite" if removed is None else "append",
             schema,
             # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
@@ -164,6 +173,66 @@ class DataFiles:
             ),
         )
         self._table.update_incremental()
+
+
+class StagedFiles(DataFiles):
+    """Data files that no commit has added to a Delta table yet; at first there are none.
+
+    Args:
+        table: The Delta table.
+        schema: The columns of the data files.
+    """
+
+    def __init__(self, table: DeltaTable, schema: pa.Schema) -> None:
+        super().__init__(table, schema)
+        self._staged: list[DataFile] = []
+        self._writer = _FilesWriter(self._store, schema)
+
+    def __iter__(self) -> Iterator[DataFile]:
+        self._staged += self._writer.close()
+        return iter(self._staged)
+
+    def append(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows to the last data file, and to further data files when it is complete."""
+        self._writer.write(batches)
+
+    def replace(self, added: Iterable[DataFile], removed: Iterable[DataFile]) -> None:
+        """Add data files, and delete data files that are not needed any more."""
+        gone = {file.path for file in removed}
+        self._staged = [*(file for file in self if file.path not in gone), *added]
+        for path in gone:
+            self._store.delete_file(path)
+
+
+class _FilesWriter:
+    """A writer of data files that are each complete when they have `FILE_BYTES`."""
+
+    def __init__(self, store: fs.FileSystem, schema: pa.Schema) -> None:
+        self._store = store
+        self._schema = schema
+        self._files: list[DataFile] = []
+        self._writer: _FileWriter | None = None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows, to the last file as long as it is not complete."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if self._writer is None:
+                self._writer = _FileWriter(self._store, self._schema)
+            if self._writer.write(batch) > FILE_BYTES:
+                self._end_file()
+
+    def close(self) -> list[DataFile]:
+        """Complete the last file; return the files that were written since the last call."""
+        self._end_file()
+        files, self._files = self._files, []
+        return files
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._files.append(self._writer.close())
+            self._writer = None
 
 
 class _FileWriter:
@@ -186,14 +255,14 @@ class _FileWriter:
             self._flush()
         return int(self._sink.tell())
 
-    def close(self) -> AddAction:
-        """Complete the file; return the action that adds the file to the Delta table."""
+    def close(self) -> DataFile:
+        """Complete the file, and return it."""
         self._flush()
         self._writer.close()
         size = self._sink.tell()
         self._sink.close()
-        statistics = _statistics(self._schema, *self._metadata)
-        return AddAction(self._path, size, {}, int(time.time() * 1000), True, statistics)
+        (metadata,) = self._metadata
+        return DataFile(self._path, size, metadata.num_rows, *_statistics(self._schema, metadata))
 
     def _flush(self) -> None:
         if self._rows:
@@ -202,11 +271,10 @@ class _FileWriter:
             self._bytes = 0
 
 
-def _statistics(schema: pa.Schema, metadata: pq.FileMetaData) -> str:
-    """Return the statistics of a data file as JSON of the Delta log ("Per-file Statistics" in its protocol).
+def _statistics(schema: pa.Schema, metadata: pq.FileMetaData) -> tuple[dict[str, Any], ...]:
+    """Return the least values, the greatest values and the NULL counts of a data file, by column name.
 
-    These are the number of NULLs of each column that is not nested, and the least and greatest value of each
-    column of integers or dates.
+    Nested columns have no statistics. Only integers and dates have a least and a greatest value.
     """
     nulls, least, greatest = {}, {}, {}
     for number in range(metadata.num_columns):
@@ -220,5 +288,4 @@ def _statistics(schema: pa.Schema, metadata: pq.FileMetaData) -> str:
         if known and (pa.types.is_integer(type_) or pa.types.is_date(type_)):
             least[column.path] = min(group.min for group in known)
             greatest[column.path] = max(group.max for group in known)
-    found = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
-    return msgspec.json.encode(found).decode()
+    return least, greatest, nulls

@@ -4,11 +4,14 @@
 - `lookup`: find the rows of the table that have the keys of the changes.
 - `merge`: decide which rows the changes add and which rows they remove or end.
 - `builder`: build the rows that the changes add.
-- `commit`: apply a chunk of changes to the table in one commit.
+- `chunk_writer`: write the data files that a chunk of changes adds to the table.
+- `replacement`: write the data files of a table whose rows are all replaced.
+- `digests`: compare the rows of two sets of data files by digests.
 """
 
 from __future__ import annotations
 
-from pgoutput.replica.rows.commit import ChunkCommit
+from pgoutput.replica.rows.chunk_writer import ChunkWriter
+from pgoutput.replica.rows.replacement import Replacement
 
-__all__ = ["ChunkCommit"]
+__all__ = ["ChunkWriter", "Replacement"]

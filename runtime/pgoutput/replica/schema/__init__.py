@@ -9,17 +9,21 @@
 
 from __future__ import annotations
 
+from pgoutput.replica.schema.conversion import convert_batch
 from pgoutput.replica.schema.differences import Difference, decode_differences, update_properties
-from pgoutput.replica.schema.evolution import follow_schema
+from pgoutput.replica.schema.evolution import enable_timestamps_without_time_zone, follow_schema, keeps_files
 from pgoutput.replica.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
 
 __all__ = [
     "MOMENT",
     "Difference",
     "TableLayout",
+    "convert_batch",
     "decode_differences",
     "delta_names",
+    "enable_timestamps_without_time_zone",
     "follow_schema",
+    "keeps_files",
     "make_layout",
     "read_layout",
     "update_properties",

@@ -36,7 +36,9 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
     return msgspec.json.decode(text, type=tuple[Difference, ...]) if text else ()
 
 
-def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> list[Difference]:
+def update_properties(
+    table: DeltaTable, files: DataFiles, layout: TableLayout, chunk: Chunk
+) -> list[Difference]:
     """Store the relation's name, and reasons why the table may differ from its source, in table properties.
 
     The properties are committed before the changes, so a crash loses no reason, and only if they differ from
@@ -44,7 +46,8 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
 
     Args:
         table: The table.
-        layout: The layout of the table, before the chunk is applied.
+        files: The data files that the chunk is applied to.
+        layout: The layout of the data files, before the chunk is applied.
         chunk: The changes that are about to be applied.
 
     Returns:
@@ -57,7 +60,7 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
     is_known = bool(layout.columns) or not layout.values
     altered = altered_columns(layout.columns if is_known else None, chunk.columns)
-    if altered and not chunk.truncates and _has_rows(table, layout):
+    if altered and not chunk.truncates and _has_rows(files, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
     properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
@@ -69,9 +72,8 @@ def update_properties(table: DeltaTable, layout: TableLayout, chunk: Chunk) -> l
     return new
 
 
-def _has_rows(table: DeltaTable, layout: TableLayout) -> bool:
-    """Return whether the Delta table has current rows; with history, rows whose `__END_AT` is NULL."""
-    files = DataFiles(table, layout.schema)
+def _has_rows(files: DataFiles, layout: TableLayout) -> bool:
+    """Return whether data files have current rows; with history, rows whose `__END_AT` is NULL."""
     if layout.end is None:
         return any(batch.num_rows for file in files for batch in files.read(file, []))
     return any(batch[layout.end].null_count for file in files for batch in files.read(file, [layout.end]))

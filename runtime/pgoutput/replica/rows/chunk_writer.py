@@ -1,4 +1,4 @@
-"""Apply a chunk of changes to a Delta table in one commit."""
+"""Write the data files that a chunk of changes adds to a Delta table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Transaction
 
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.chunks import Chunk
@@ -19,20 +18,19 @@ from pgoutput.replica.rows.merge import Key, MergeResult, merge_changes
 from pgoutput.replica.schema import MOMENT, TableLayout, delta_names
 
 
-class ChunkCommit:
-    """The commit of a chunk of changes: look up rows of the Delta table, merge changes, write data files.
+class ChunkWriter:
+    """A writer of a chunk of changes: looks up rows of the table, merges changes, writes data files.
 
     Args:
-        table: The Delta table.
-        layout: The layout of the Delta table, which already has the columns of the chunk.
+        files: The data files of the table.
+        layout: The layout of the table, which already has the columns of the chunk.
         chunk: The changes.
     """
 
-    def __init__(self, table: DeltaTable, layout: TableLayout, chunk: Chunk) -> None:
-        self._table = table
+    def __init__(self, files: DataFiles, layout: TableLayout, chunk: Chunk) -> None:
         self._layout = layout
         self._chunk = chunk
-        self._files = DataFiles(table, layout.schema)
+        self._files = files
         names = [column.name for column in chunk.columns]
         changes = chunk.changes
         old = columns_of_maps(changes["before"].combine_chunks(), names)
@@ -53,14 +51,41 @@ class ChunkCommit:
             old if sent else new for sent, old, new in zip(has_old, old_keys, new_keys, strict=True)
         ]
 
-    def run(self, transaction: Transaction) -> None:
-        """Apply the changes to the Delta table in one commit with the given Delta transaction identifier.
+    def write(self) -> tuple[list[DataFile], list[DataFile]]:
+        """Write the added rows, and the remaining rows of data files that lose rows.
+
+        Returns:
+            The new data files, and the data files that they replace.
 
         Raises:
             ReplicaError: A row has to be found by a key column whose value was never sent, or a data file
                 does not exist any more.
-            deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
         """
+        found, merged = self._merge()
+        if self._chunk.truncates and self._layout.end is not None:
+            replaced = list(self._files)
+            remaining = (batch for file in replaced for batch in self._end_versions(file))
+        else:
+            removed: dict[str, list[int]] = {}
+            for row in merged.ended:
+                if row < 0:
+                    file, number = found.locations[-1 - row]
+                    removed.setdefault(file.path, []).append(number)
+            small = {file.path for file in self._files.small_files()}
+            replaced = [file for file in self._files if file.path in removed or file.path in small]
+            remaining = (
+                batch
+                for file in replaced
+                for batch in _without(self._files.read(file), removed.get(file.path, ()))
+            )
+        return self._files.write(chain(self._added_rows(merged, found), remaining)), replaced
+
+    def copied_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a chunk that has only rows of a snapshot; they replace no row of the table."""
+        found, merged = self._merge()
+        return self._added_rows(merged, found)
+
+    def _merge(self) -> tuple[LookupResult, MergeResult]:
         found = self._look_up()
         merged = merge_changes(
             found.rows_by_key,
@@ -72,20 +97,16 @@ class ChunkCommit:
             if self._unique
             else found.take_partial_match,
         )
-        removed: dict[str, list[int]] = {}
-        for row in merged.ended:
-            if row < 0:
-                file, number = found.locations[-1 - row]
-                removed.setdefault(file.path, []).append(number)
-        self._commit(self._added_rows(merged, found), removed, transaction)
+        return found, merged
 
     def _look_up(self) -> LookupResult:
         """Look up the rows that changes may update or delete, with the columns that updates may copy."""
         chunk, layout = self._chunk, self._layout
         keys: dict[Key, None] = {}
         can_match = bool(chunk.keys) or not self._unique
-        if can_match and not chunk.truncates and "Snapshot" not in self._operations:
-            keys = dict.fromkeys(chain(self._old_keys, self._new_keys))
+        if can_match and not chunk.truncates:
+            changes = zip(self._operations, self._old_keys, self._new_keys, strict=True)
+            keys = {key: None for operation, *both in changes if operation != "Snapshot" for key in both}
         if layout.end is not None:
             columns = set(layout.schema.names)
         else:
@@ -109,13 +130,13 @@ class ChunkCommit:
             )
 
     def _added_rows(self, merged: MergeResult, found: LookupResult) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the commit adds: new rows and, with history, row versions that get an end."""
+        """Yield the rows that the chunk adds: new rows and, with history, row versions that get an end."""
         layout = self._layout
         schema = layout.schema
         rows = merged.current if layout.end is None else merged.begun
         arrays = RowBuilder(layout, self._chunk.columns, self._new, merged, found.rows).build(rows)
         if layout.start is not None and layout.end is not None:
-            moments = _read_moments(self._chunk.changes)
+            moments = read_moments(self._chunk.changes)
             arrays[layout.start] = moments.take(pa.array(rows, pa.int64()))
             arrays[layout.end] = moments.take(pa.array([merged.ended.get(row) for row in rows], pa.int64()))
             closed = {-1 - row: change for row, change in merged.ended.items() if row < 0}
@@ -133,41 +154,11 @@ class ChunkCommit:
             [arrays[name].cast(schema.field(name).type) for name in schema.names], schema=schema
         )
 
-    def _commit(
-        self, added: Iterator[pa.RecordBatch], removed: dict[str, list[int]], transaction: Transaction
-    ) -> None:
-        """Write the added rows, and the remaining rows of data files that lose rows; commit the new files.
-
-        Args:
-            added: The rows that the commit adds.
-            removed: Numbers of the rows that the commit removes, by path of the data file; the first row of a
-                file is 0.
-            transaction: The Delta transaction identifier of the commit.
-        """
-        replaced: list[DataFile] | None
-        if self._chunk.truncates and self._layout.end is None:
-            replaced, remaining = None, iter(())  # all files of the table are replaced
-        elif self._chunk.truncates:
-            replaced = list(self._files)
-            remaining = (batch for file in replaced for batch in self._end_versions(file))
-        else:
-            small = {file.path for file in self._files.small_files()}
-            replaced = [file for file in self._files if file.path in removed or file.path in small]
-            remaining = (
-                batch
-                for file in replaced
-                for batch in _without(self._files.read(file), removed.get(file.path, ()))
-            )
-        files = self._files.write(chain(added, remaining))
-        # A commit without files is made too: a retry without its transaction identifier would alter the
-        # columns again.
-        self._files.commit(files, replaced, self._table.schema(), transaction)
-
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file; row versions without an end get the TRUNCATE as their `__END_AT`."""
         assert self._layout.end is not None
         column = self._layout.schema.get_field_index(self._layout.end)
-        moment = _read_moments(self._chunk.changes)[0]
+        moment = read_moments(self._chunk.changes)[0]
         for batch in self._files.read(file):
             ends = batch[self._layout.end]
             filled = pc.if_else(ends.is_valid(), ends, moment)
@@ -180,7 +171,7 @@ def _read_keys(columns: Sequence[ColumnCells], rows: int) -> list[Key]:
     return list(zip(*(cells.texts.to_pylist() for cells in columns), strict=True))
 
 
-def _read_moments(changes: pa.Table) -> pa.StructArray:
+def read_moments(changes: pa.Table) -> pa.StructArray:
     """Return `sequence` and `commit_time` of each change, as structs of the type of `__START_AT`."""
     columns = [changes[field.name].combine_chunks().cast(field.type) for field in MOMENT]
     return pa.StructArray.from_arrays(columns, fields=list(MOMENT))

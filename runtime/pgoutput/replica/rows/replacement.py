@@ -1,0 +1,114 @@
+"""Replace all rows of a Delta table in one commit.
+
+The new rows are first written to data files that no commit names: chunk by chunk, in bounded memory. Without
+history, one commit then replaces all data files of the table by these files. With history, one commit ends
+and begins the row versions in which the table differs from these files.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable, Schema, Transaction
+
+from pgoutput.replica.chunks import Chunk
+from pgoutput.replica.data_files import DataFiles, StagedFiles
+from pgoutput.replica.rows.chunk_writer import ChunkWriter, read_moments
+from pgoutput.replica.rows.versions import write_versions
+from pgoutput.replica.schema import (
+    TableLayout,
+    convert_batch,
+    enable_timestamps_without_time_zone,
+    follow_schema,
+    keeps_files,
+    make_layout,
+    read_layout,
+)
+
+
+class Replacement:
+    """The rows that replace all rows of a Delta table, in data files that no commit names.
+
+    If the replacement is not committed, VACUUM removes its data files from the table's folder.
+
+    Args:
+        table: The table.
+        old: The layout of the table; without history None, because no row of the table is kept.
+        chunk: The first chunk. It begins with a truncate.
+    """
+
+    def __init__(self, table: DeltaTable, old: TableLayout | None, chunk: Chunk) -> None:
+        self._table = table
+        self._name = f"{chunk.namespace}.{chunk.name}"
+        self._history = old is not None
+        self._target = make_layout(chunk.columns, history=self._history, old=old)
+        self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
+        self._schema_changes = [_without_changes(chunk)]
+        self.layout = _without_moments(self._target)
+        """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
+        self.files = StagedFiles(table, self.layout.schema)
+        """The data files."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Apply the changes of a chunk to the rows of the data files.
+
+        Raises:
+            ReplicaError: A row has to be found by a key column whose value was never sent.
+        """
+        if chunk.columns != self.layout.columns:
+            self._follow_schema(chunk)
+        if chunk.truncates:
+            self.files.replace((), list(self.files))
+        writer = ChunkWriter(self.files, self.layout, chunk)
+        if chunk.is_copied:
+            self.files.append(writer.copied_rows())
+        else:
+            self.files.replace(*writer.write())
+
+    def commit(self, transaction: Transaction) -> None:
+        """Replace the rows of the table in one commit with the given Delta transaction identifier.
+
+        Raises:
+            deltalake.exceptions.DeltaError: A concurrent commit has changed the table. Another call commits
+                the same data files.
+        """
+        if self._history:
+            self._commit_versions(transaction)
+        else:
+            schema = self.layout.schema
+            enable_timestamps_without_time_zone(self._table, schema)
+            DataFiles(self._table, schema).commit(self.files, None, Schema.from_arrow(schema), transaction)
+
+    def _follow_schema(self, chunk: Chunk) -> None:
+        """Give the data files the columns of a chunk."""
+        self._schema_changes.append(_without_changes(chunk))
+        self._target = make_layout(chunk.columns, history=self._history, old=self._target)
+        old, self.layout = self.layout, _without_moments(self._target)
+        source, self.files = self.files, StagedFiles(self._table, self.layout.schema)
+        if keeps_files(old, self.layout, chunk):
+            self.files.replace(source, ())
+            return
+        batches = (batch for file in source for batch in source.read(file))
+        self.files.append(convert_batch(batch, old, self.layout, chunk.columns) for batch in batches)
+        source.replace((), list(source))
+
+    def _commit_versions(self, transaction: Transaction) -> None:
+        """End and begin row versions of a table with history."""
+        layout = read_layout(self._table, self._name)
+        while self._schema_changes:
+            layout = follow_schema(self._table, layout, self._schema_changes[0], history=True)
+            del self._schema_changes[0]
+        current = DataFiles(self._table, layout.schema)
+        added, removed = write_versions(current, layout, self.files, self._moment)
+        current.commit(added, removed, self._table.schema(), transaction)
+        self.files.replace((), list(self.files))
+
+
+def _without_changes(chunk: Chunk) -> Chunk:
+    return msgspec.structs.replace(chunk, changes=chunk.changes.schema.empty_table())
+
+
+def _without_moments(layout: TableLayout) -> TableLayout:
+    """Return a layout without the columns `__START_AT` and `__END_AT`."""
+    fields = [field for field in layout.schema if field.name not in (layout.start, layout.end)]
+    return msgspec.structs.replace(layout, schema=pa.schema(fields), start=None, end=None)

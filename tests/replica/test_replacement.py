@@ -1,0 +1,438 @@
+"""A snapshot replaces all rows of a Delta table in one commit; with history, only differing rows change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgoutput.recording import Recording, SegmentReader
+from pgoutput.replica import replica_tables
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.rows.digests import RowSet, digest_rows
+from pgoutput.views import ChangesView, plan_changes, read
+from tests.recorder.lab import Lab
+from tests.recorder.test_table_snapshots import complete
+from tests.replica.changes import sorted_changes
+from tests.replica.simulator import SimulatedServer
+from tests.replica.tables import apply, different_tables, rescued_last, row_texts
+from tests.replica.test_replica import table_of
+from tests.truth import TrueTable, equals_typed
+
+MODES = pytest.mark.parametrize("history", [False, True])
+
+
+class Killed(BaseException):
+    """Raised to simulate a crash of the process that applies changes."""
+
+
+@pytest.fixture
+def server() -> SimulatedServer:
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
+    for key in range(20):
+        server.insert(str(key), "old")
+    return server
+
+
+def lose_changes(server: SimulatedServer) -> None:
+    """Change rows of the server's table without sending the changes: 5 rows are gone, 6 differ, 7 are new."""
+    del server.rows[:5]
+    for row in server.rows[:6]:
+        row["v"] = "new"
+    server.rows += [{"k": str(key), "v": "new"} for key in range(100, 107)]
+
+
+def current(target: Path, version: int | None = None) -> list[tuple[int, str]]:
+    table = table_of(target)
+    if version is not None:
+        table.load_as_version(version)
+    rows = table.to_pyarrow_table().to_pylist()
+    return sorted((row["k"], row["v"]) for row in rows if row.get("__END_AT") is None)
+
+
+def true_rows(server: SimulatedServer) -> list[tuple[int, str]]:
+    return sorted((int(str(row["k"])), str(row["v"])) for row in server.rows)
+
+
+@MODES
+def test_every_version_has_all_old_or_all_new_rows(
+    history: bool, server: SimulatedServer, tmp_path: Path
+) -> None:
+    """The snapshot has more rows than a chunk, and the changes in it are part of the same commit."""
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history, max_rows=4)
+    first = table_of(tmp_path).version()
+    old = current(tmp_path)
+    lose_changes(server)
+    with server.snapshot():
+        for key in range(200, 209):
+            server.update(0, v=str(key))
+            server.insert(str(key), "replayed")
+            server.delete(3)
+    new = true_rows(server)
+    server.insert("300", "later")
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=4)
+    assert [current(tmp_path, first + number) for number in range(3)] == [old, new, [*new, (300, "later")]]
+    assert table_of(tmp_path).version() == first + 2
+
+
+@MODES
+def test_the_first_rows_of_a_table_appear_at_once(
+    history: bool, server: SimulatedServer, tmp_path: Path
+) -> None:
+    server.take()
+    with server.snapshot():
+        pass
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history, max_rows=4)
+    assert [current(tmp_path, version) for version in range(2)] == [[], true_rows(server)]
+    assert table_of(tmp_path).version() == 1
+
+
+@MODES
+def test_a_killed_replacement_leaves_only_files_that_vacuum_removes(
+    history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    lose_changes(server)
+    with server.snapshot():
+        server.update(0, v="replayed")
+    changes = server.take().to_batches()
+    before = table_of(tmp_path).version(), current(tmp_path)
+
+    def kill(*arguments: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFiles, "commit", kill)
+        with pytest.raises(Killed):
+            apply(changes, tmp_path, "query", 1, history=history, max_rows=4)
+    assert (table_of(tmp_path).version(), current(tmp_path)) == before
+    assert unnamed_files(tmp_path)
+    for _ in range(2):  # applying the changes again changes nothing
+        apply(changes, tmp_path, "query", 1, history=history, max_rows=4)
+        assert table_of(tmp_path).version() == before[0] + 1
+        assert current(tmp_path) == true_rows(server)
+    table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+    assert unnamed_files(tmp_path) == set()
+    assert current(tmp_path) == true_rows(server)
+
+
+def unnamed_files(target: Path) -> set[str]:
+    """Return the names of the data files in a table's folder that its current version does not have."""
+    table = table_of(target)
+    files = {file.name for file in Path(replica_tables(target)[1].place).glob("*.parquet")}
+    return files - {uri.rpartition("/")[2] for uri in table.file_uris()}
+
+
+@MODES
+def test_a_replacement_leaves_no_other_files(history: bool, server: SimulatedServer, tmp_path: Path) -> None:
+    server.take()
+    with server.snapshot():
+        for _ in range(9):
+            server.update(0, v="replayed")
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history, max_rows=4)
+    assert unnamed_files(tmp_path) == set()
+    assert len(table_of(tmp_path).file_uris()) < 3  # not one for each chunk
+
+
+@MODES
+def test_a_replacement_is_committed_after_a_concurrent_compaction(
+    history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes can be read only once, so the data files that were written are committed again."""
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history, max_rows=4)
+    lose_changes(server)
+    with server.snapshot():
+        pass
+    commit = DataFiles.commit
+    compactions: list[int] = []
+
+    def compact_first(*arguments: Any) -> None:
+        if not compactions:
+            compactions.append(table_of(tmp_path).optimize.compact()["numFilesRemoved"])
+        commit(*arguments)
+
+    monkeypatch.setattr(DataFiles, "commit", compact_first)
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=4)
+    assert compactions == [5]
+    assert current(tmp_path) == true_rows(server)
+
+
+def test_history_ends_and_begins_only_versions_that_differ(server: SimulatedServer, tmp_path: Path) -> None:
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=True)
+    (file,) = table_of(tmp_path).file_uris()
+    old = {row["k"]: row for row in table_of(tmp_path).to_pyarrow_table().to_pylist()}
+    with server.snapshot():
+        pass
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=True)
+    assert table_of(tmp_path).file_uris() == [file]
+    lose_changes(server)
+    truncated = server.position + 1
+    with server.snapshot():
+        server.update(0, v="replayed")
+        server.delete(1)
+    apply(server.take().to_batches(), tmp_path, "query", 2, history=True)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    began = {row["k"]: row["v"] for row in rows if row["__START_AT"]["position"] == truncated}
+    ended = {row["k"] for row in rows if row["__END_AT"] is not None}
+    assert began == {5: "replayed", 7: "new", **dict.fromkeys([8, 9, 10, *range(100, 107)], "new")}
+    assert ended == {*range(11)}
+    assert {row["__END_AT"]["position"] for row in rows if row["k"] in ended and row["v"] == "old"} == {
+        truncated
+    }
+    assert [row for row in rows if row["k"] in range(11, 20)] == [old[key] for key in range(11, 20)]
+
+
+def test_a_truncate_of_the_server_ends_all_versions(server: SimulatedServer, tmp_path: Path) -> None:
+    """Equal rows that are inserted after the TRUNCATE are new versions."""
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=True)
+    server.commit()
+    server.truncate()
+    for key in range(20):
+        server.insert(str(key), "old")
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=True)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    assert Counter(row["__END_AT"] is None for row in rows) == {True: 20, False: 20}
+
+
+@MODES
+def test_an_empty_snapshot_removes_all_rows(history: bool, server: SimulatedServer, tmp_path: Path) -> None:
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    server.rows.clear()
+    with server.snapshot():
+        pass
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history)
+    assert current(tmp_path) == []
+
+
+@MODES
+def test_a_truncate_within_a_snapshot_removes_the_rows_before_it(
+    history: bool, server: SimulatedServer, tmp_path: Path
+) -> None:
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    version = table_of(tmp_path).version()
+    with server.snapshot():
+        server.truncate()
+        server.insert("1", "old")
+        server.insert("2", "new")
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=4)
+    assert current(tmp_path) == [(1, "old"), (2, "new")]
+    assert table_of(tmp_path).version() == version + 1
+
+
+def test_two_snapshots_are_two_commits(server: SimulatedServer, tmp_path: Path) -> None:
+    for value in ("first", "second"):
+        server.rows[0]["v"] = value
+        with server.snapshot():
+            pass
+    server.changes = [one for one in server.changes if one["xid"] == 0]
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=True)
+    versions = [row["v"] for row in table_of(tmp_path).to_pyarrow_table().to_pylist() if row["k"] == 0]
+    assert sorted(versions) == ["first", "second"]
+    assert table_of(tmp_path).transaction_version("query") == 1
+
+
+def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
+    server = SimulatedServer(1, "t", {"a": "int4", "b": "float8", "c": "int4[]"}, keys=3)
+    kinds = [("1", "NaN", "{{1}}"), (None, None, None), ("1", "-0", "{1}"), ("1", "0", "{NULL}")]
+    for row, count in zip(kinds, (5, 4, 3, 2), strict=True):
+        for _ in range(count):
+            server.insert(*row)
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=True)
+    server.rows = [
+        dict(zip("abc", row, strict=True))
+        for row, count in zip(kinds, (2, 4, 6, 0), strict=True)
+        for _ in range(count)
+    ]
+    with server.snapshot():
+        pass
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=True, max_rows=3)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    found = Counter((row_texts(row)["b"], row_texts(row)["c"], row["__END_AT"] is None) for row in rows)
+    assert found == {
+        ("NaN", "{{1}}", True): 2,
+        ("NaN", "{{1}}", False): 3,
+        (None, None, True): 4,
+        ("-0", "{1}", True): 6,
+        ("0", "{NULL}", False): 2,
+    }
+    assert sum(row["__START_AT"]["commit_lsn"] > 100 for row in rows) == 3
+
+
+@MODES
+@pytest.mark.parametrize("keys", [1, 3])
+def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, tmp_path: Path) -> None:
+    """The rows before the snapshot have other columns, and so have the changes at its end."""
+    server = SimulatedServer(1, "t", {"k": "date", "v": "int4", "gone": "text"}, keys=keys)
+    for day in range(10, 20):
+        server.insert(f"2020-01-{day}", "1", "x")
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    version = table_of(tmp_path).version()
+    server.drop_column("gone")
+    server.columns["v"] = "int8"
+    server.add_column("at", "timestamp")
+    for row in server.rows[:3]:
+        row["at"] = "2020-01-01 00:00:00"
+    server.rows[3]["k"] = "infinity"
+    server.rows[4]["at"] = "-infinity"
+    with server.snapshot():
+        server.update(0, v="5000000000")
+        server.add_column("n", "text")
+        server.insert("2020-01-30", "7", None, "n")
+        server.update(4, n="n of infinity")
+        server.delete(5)
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=4)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    texts = Counter(
+        tuple(row_texts(row)[name] for name in server.columns) for row in rows if not row.get("__END_AT")
+    )
+    assert texts == Counter(tuple(row.values()) for row in server.rows)
+    if not history:
+        names = table_of(tmp_path).schema().to_arrow().names
+        assert list(names) == ["k", "v", "at", "n", "_rescued_data"]
+        changed = [one for one in table_of(tmp_path).history() if one["version"] > version]
+        assert [one["operation"] for one in changed].count("WRITE") == 1
+
+
+def test_reasons_are_removed_by_a_snapshot_and_added_by_changes_in_it(
+    server: SimulatedServer, tmp_path: Path
+) -> None:
+    apply(server.take().to_batches(), tmp_path, "query", 0)
+    server.add_column("n", "int4")
+    server.insert("50", "v", "1")
+    (applied,) = apply(server.take().to_batches(), tmp_path, "query", 1)
+    assert [one.reason[:14] for one in applied.may_differ] == ["column n was a"]
+    with server.snapshot():
+        pass
+    (applied,) = apply(server.take().to_batches(), tmp_path, "query", 2)
+    assert applied.may_differ == replica_tables(tmp_path)[1].may_differ == ()
+    with server.snapshot():
+        server.add_column("m", "int4")
+        server.insert("51", "v", "1", "1")
+    (applied,) = apply(server.take().to_batches(), tmp_path, "query", 3)
+    assert [one.reason[:14] for one in applied.may_differ] == ["column m was a"]
+    assert replica_tables(tmp_path)[1].may_differ == applied.may_differ
+
+
+@MODES
+def test_a_replacement_needs_bounded_memory(
+    history: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "text"}, keys=1)
+    changes = []
+    with server.snapshot():
+        for chunk in range(20):
+            for key in range(10):
+                server.insert(str(10 * chunk + key), f"{chunk}" * (1 << 16))
+            changes += server.take().to_batches()
+    written = tmp_path / "changes"
+    with pa.OSFile(str(written), "wb") as file, pa.ipc.new_file(file, changes[0].schema) as writer:
+        for batch in changes:
+            writer.write_batch(batch)
+    size = sum(batch.nbytes for batch in changes)
+    del batch, changes, server
+    before = pa.total_allocated_bytes()
+    held: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(written)) as source, pa.ipc.open_file(source) as reader:
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+                held.append(pa.total_allocated_bytes() - before)
+
+    monkeypatch.setattr("pgoutput.replica.data_files.FILE_BYTES", 1 << 20)
+    apply(batches(), tmp_path / "target", "query", 0, history=history, max_rows=10)
+    assert max(held) < size / 2
+    assert table_of(tmp_path / "target").to_pyarrow_table().num_rows == 200
+
+
+@given(st.lists(st.lists(st.sampled_from("abcd"))), st.lists(st.sampled_from("abcde")))
+def test_rows_are_taken_from_a_set_as_often_as_it_contains_them(
+    taken: list[list[str]], contained: list[str]
+) -> None:
+    rows = RowSet([digests([one]) for one in contained], len(contained))
+    left = Counter(contained)
+    for batch in taken:
+        expected = []
+        for one in batch:
+            expected.append(left[one] > 0)
+            left[one] -= left[one] > 0
+        assert rows.take(digests(batch)).tolist() == expected
+
+
+def digests(texts: list[str]) -> Any:
+    columns = {"v": pa.array(texts, pa.string()), "r": pa.nulls(len(texts), pa.map_("string", "string"))}
+    return digest_rows(pa.record_batch(columns), ["v"], "r")
+
+
+CELLS = st.sampled_from([None, "", ":", "a", "1:a", ":1:", "a:", "1"])
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, st.sampled_from([None, [], [("v", None)], [("w", "a")]]))))
+def test_digests_are_equal_only_for_equal_rows(rows: list[tuple[Any, Any, Any]]) -> None:
+    v, w, rescued = zip(*rows, strict=True) if rows else ((), (), ())
+    arrays = [pa.array(v, pa.string()), pa.array(w, pa.string())]
+    batch = pa.record_batch([*arrays, pa.array(rescued, pa.map_("string", "string"))], names=["v", "w", "r"])
+    found = digest_rows(batch, ["v", "w"], "r").tolist()
+    assert len(set(found)) == len({(one[0], one[1], repr(one[2] or None)) for one in rows})
+
+
+@MODES
+def test_a_snapshot_arrives_in_one_micro_batch(history: bool, lab: Lab, tmp_path: Path) -> None:
+    """The snapshot fills several segments, and each micro-batch reads one segment."""
+    lab.run(
+        "CREATE TABLE late (id int PRIMARY KEY, v text)",
+        "CREATE TABLE t (id int)",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    lab.record(snapshot=True)
+    lab.run("INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(1, 900) i")
+    lab.run("ALTER PUBLICATION p ADD TABLE late", "UPDATE late SET v = 'y' WHERE id < 100")
+    assert complete(lab.record(snapshot=True, segment_bytes=20_000)) == ["public.late"]
+    assert [one.kind for one in lab.segments()].count("snapshot") > 2
+    lab.run("DELETE FROM late WHERE id = 5")
+    lab.record(snapshot=True)
+    oid = lab.value("SELECT 'late'::regclass::oid::int8")
+    batches = [changes_of(lab.folder, number) for number in Recording(lab.folder).numbers]
+    target = tmp_path / "target"
+    for number, changes in enumerate(batches):
+        apply(changes.to_batches(), target, "query", number, history=history, max_rows=120)
+    assert sum("Snapshot" in batch["operation"].to_pylist() for batch in batches) == 1
+    rows: list[Any] = [tuple(map(str, row)) for row in lab.rows("SELECT id, v FROM late")]
+    if not history:
+        assert different_tables(target, [TrueTable(oid, "late", ("id", "v"), rows)]) == []
+    sizes = []
+    for version in range(table_of(target, oid).version() + 1):
+        table = table_of(target, oid)
+        table.load_as_version(version)
+        found = table.to_pyarrow_table().to_pylist()
+        sizes.append(sum(row.get("__END_AT") is None for row in found))
+    assert {*sizes} <= {0, 99, 900, 899}
+    assert sizes[-1] == 899
+
+
+def changes_of(folder: Path, number: int) -> pa.Table:
+    """Return the changes of a micro-batch that consists of one segment."""
+    rows: list[pa.RecordBatch] = []
+    for task in plan_changes(Recording(folder), [number]):
+        with SegmentReader(task.place) as segment:
+            rows += read(segment, ChangesView(segment, task, lambda shape: True))
+    return sorted_changes(rows)
+
+
+def test_a_replacement_keeps_the_true_values(tmp_path: Path) -> None:
+    """Rescued values and NULLs of the snapshot equal the server's, also after they are taken anew."""
+    server = SimulatedServer(1, "t", {"k": "date", "n": "numeric", "b": "bytea"}, keys=1)
+    for batch in range(2):
+        for day in ("infinity", "2020-01-01", "0044-03-15 BC"):
+            if not batch:
+                server.insert(day, "NaN", "\\x00")
+        with server.snapshot():
+            server.update(0, n=str(batch), b=None)
+        apply(server.take().to_batches(), tmp_path, "query", batch)
+        assert equals_typed(server.truth, rescued_last(table_of(tmp_path).to_pyarrow_table()))
