@@ -89,7 +89,7 @@ def test_changes_recorded_while_rows_are_copied_are_applied_once(table: Lab, mon
         assert copying.wait(60)
         writer.execute("BEGIN; UPDATE late SET v = v || 'open' WHERE id = 100")
         table.run(
-            "INSERT INTO late SELECT i, repeat('y', 3000) FROM generate_series(101, 130) i",
+            "INSERT INTO late SELECT i, repeat('y', 3000) FROM generate_series(101, 1130) i",  # is streamed
             "UPDATE late SET v = 'z' WHERE id < 10",
             "DELETE FROM late WHERE id < 100 AND id % 7 = 0",
             "INSERT INTO t SELECT generate_series(1, 20)",

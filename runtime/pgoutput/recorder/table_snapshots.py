@@ -235,18 +235,19 @@ def _later_changes(recording: Path, copied: CopiedTables) -> dict[int, list[tupl
         for change in transaction.changes:
             for relation in change.relations:
                 if relation.oid in copied.oids:
-                    message = _of_relation(change.message, relation.oid)
-                    changes.setdefault(relation.oid, []).append((relation, message))
+                    described, message = (
+                        _of_relation(one, relation.oid) for one in (relation, change.message)
+                    )
+                    changes.setdefault(relation.oid, []).append((described, message))
     return changes
 
 
-def _of_relation(message: Any, oid: int) -> Message:
-    """Return a change as it is sent outside stream blocks, and for one relation only."""
+def _of_relation(message: Any, oid: int) -> Any:
+    """Return a message as it is sent outside stream blocks, and for one relation only."""
     values = {"subxid": None, "relations": (oid,)}
     names = {meaning: field_name(type(message), meaning) for meaning in values}
     fields = {name: values[meaning] for meaning, name in names.items() if name is not None}
-    changed: Message = msgspec.structs.replace(message, **fields)
-    return changed
+    return msgspec.structs.replace(message, **fields)
 
 
 def _later_transactions(recording: Recording, lsn: int) -> Iterator[Transaction]:
