@@ -173,7 +173,10 @@ def test_a_table_that_is_altered_after_it_was_copied_is_copied_again(
     def run_before_alteration(*arguments: Any) -> Any:
         monkeypatch.setattr(TableCopy, "run", run)
         copied = run(*arguments)
-        lab.run("ALTER TABLE t ADD c int DEFAULT 5", "INSERT INTO t VALUES (2, 'a', 'b', 6)")
+        lab.run(  # a transaction that is streamed, so that the Relation message contains its xid
+            "BEGIN; ALTER TABLE t ADD c int DEFAULT 5; "
+            "INSERT INTO t SELECT g, repeat('a', 100), 'b', 6 FROM generate_series(2, 2000) g; COMMIT"
+        )
         recording.wait(TableIncomplete, 2)
         return copied
 
