@@ -138,6 +138,7 @@ class Lab:
             create_slot=False,
             failover=False,
             snapshot=False,
+            resync="never",
             strict=False,
             segment_bytes=1 << 20,
             segment_seconds=segment_seconds,

@@ -169,6 +169,12 @@ def record(
             help="Create the slot, and copy the published tables; later also tables that are added.",
         ),
     ] = False,
+    resync: Annotated[
+        Literal["never", "on-ddl"],
+        typer.Option(
+            help="`on-ddl` copies a table anew after ALTER TABLE has changed its rows without sending them."
+        ),
+    ] = "never",
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")
     ] = False,
@@ -218,6 +224,7 @@ def record(
         create_slot=create_slot,
         failover=failover,
         snapshot=snapshot,
+        resync=resync,
         strict=strict,
         retry_for=retry_for,
     )

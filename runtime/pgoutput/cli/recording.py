@@ -162,7 +162,10 @@ _LINES: Final[dict[type[Event], _Line]] = {
         "the recording {0.recording} has a snapshot already, and is continued: --snapshot makes none".format,
         "always",
     ),
-    TableIncomplete: _Line("incomplete: {0.table}: {0.reason}".format, "always"),
+    TableIncomplete: _Line(
+        lambda event: "; ".join(filter(None, [f"incomplete: {event.table}: {event.reason}", event.advice])),
+        "always",
+    ),
     TableComplete: _Line("complete: {0.table}: its rows as of {0.lsn} were added".format, "always"),
     TableNotCopied: _Line("{0.table}: its rows cannot be copied: {0.reason}".format, "always"),
     PublicationAltered: _Line(

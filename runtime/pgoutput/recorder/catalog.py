@@ -7,7 +7,7 @@ differences with `compare_catalogs`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString, TypeAlias
+from typing import Any, Final, Literal, LiteralString, TypeAlias
 
 import msgspec
 from psycopg import sql
@@ -57,6 +57,12 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     """Type modifier of the column (atttypmod), or -1 for none."""
     base_type_oid: int
     """OID of a domain's base type or an array's element type; for other types, the same as `type_oid`."""
+    origin: Literal["", "missing", "default", "generated"] = ""
+    """What may have given values to the rows that existed when the column was added.
+
+    `missing`: the constant that the server returns for these rows (attmissingval). `default`: a default
+    or identity, which rewrites the table if it is volatile. `generated`: an expression. Empty: nothing.
+    """
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
@@ -112,11 +118,18 @@ FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
 _TABLES: Final = """\
 SELECT c.oid, n.nspname, c.relname, c.relfilenode,
     (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
-            coalesce(nullif(typbasetype, 0), nullif(typelem, 0), t.oid)::int8))
+            coalesce(nullif(typbasetype, 0), nullif(typelem, 0), t.oid)::int8, {origin}))
         FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
+
+_ORIGINS: Final[dict[int, LiteralString]] = {
+    12: "WHEN attgenerated <> '' THEN 'generated'",
+    11: "WHEN atthasmissing THEN 'missing'",
+    10: "WHEN atthasdef OR attidentity <> '' THEN 'default'",
+}
+"""Branches of an SQL CASE for `Column.origin`, by lowest major server version for the branch."""
 
 _MEMBERSHIPS: Final[dict[int, LiteralString]] = {
     10: "SELECT oid, NULL AS schema, prrelid AS named, prpubid, NULL AS columns, NULL AS condition"
@@ -203,6 +216,11 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         for (oid,) in connection.query(query):
             publishing.setdefault(int(str(oid)), []).append(one.name)
     memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
+    origins = [branch for since, branch in _ORIGINS.items() if since <= connection.server_version // 10_000]
+    tables_query = sql.SQL(_TABLES).format(
+        published=published_relations(connection, names),
+        origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
+    )
     tables = {
         int(str(oid)): CatalogTable(
             int(str(oid)),
@@ -213,9 +231,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             tuple(publishing.get(int(str(oid)), ())),
             int(str(file)),
         )
-        for oid, namespace, name, file, columns in connection.query(
-            sql.SQL(_TABLES).format(published=published_relations(connection, names))
-        )
+        for oid, namespace, name, file, columns in connection.query(tables_query)
     }
     (greatest_oid,) = connection.query("SELECT max(oid::int8) FROM pg_class")[0]
     enums: dict[int, dict[int, str]] = {}

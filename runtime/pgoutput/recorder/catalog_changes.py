@@ -14,6 +14,7 @@ from psycopg import sql
 
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.catalog import Catalog, CatalogTable, Column, Membership, Publication, is_empty
+from pgoutput.recorder.column_changes import WITHOUT_ROWS, altered_columns
 from pgoutput.recorder.connection import Connection
 from pgoutput.recording import IncompleteTable, PublicationChange
 from pgoutput.wire import format_lsn
@@ -78,8 +79,9 @@ def compare_catalogs(
         connection: Connection to the server, to check whether newly published tables are empty.
         copied: OIDs of tables whose rows a snapshot has copied since `before` was read.
     """
-    comparison = _Comparison(before, after)
-    incomplete = dict(comparison.altered_tables())
+    comparison = _Comparison(before, after, connection)
+    altered = dict(comparison.altered_tables())
+    incomplete = altered | dict(comparison.republished_tables())
     for oid, table in after.tables.items():
         if oid in incomplete or oid in before.tables or oid in copied:
             continue
@@ -99,7 +101,10 @@ def compare_catalogs(
             )
             for name, texts in comparison.texts.items()
         ),
-        tuple(_incomplete(table, after.lsn, reason) for table, reason in incomplete.values()),
+        tuple(
+            _incomplete(table, after.lsn, reason, altered=oid in altered)
+            for oid, (table, reason) in incomplete.items()
+        ),
     )
 
 
@@ -120,9 +125,11 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
     )
 
 
-def _incomplete(table: CatalogTable, lsn: int, reason: str) -> IncompleteTable:
+def _incomplete(table: CatalogTable, lsn: int, reason: str, *, altered: bool = False) -> IncompleteTable:
     namespace = "" if table.namespace == "pg_catalog" else table.namespace
-    return IncompleteTable(oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason)
+    return IncompleteTable(
+        oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason, altered=altered
+    )
 
 
 def _is_published_since_creation(table: CatalogTable, before: Catalog, after: Catalog) -> bool:
@@ -151,15 +158,28 @@ class _Comparison:
         texts: For each altered publication, by name, a list of texts that describe what was altered.
     """
 
-    def __init__(self, before: Catalog, after: Catalog) -> None:
+    def __init__(self, before: Catalog, after: Catalog, connection: Connection) -> None:
         self._before = before
         self._after = after
+        self._connection = connection
+        self._renamed_enums = {
+            oid
+            for oid, labels in before.enums.items()
+            if any(after.enums.get(oid, {}).get(row, label) != label for row, label in labels.items())
+        }
         self._since = f"after {format_lsn(before.lsn)}"
         self.texts: dict[str, list[str]] = {}
         self._compare_memberships()
 
     def altered_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
-        """Yield each table of both readings that became incomplete: OID, and a pair of table and reason."""
+        """Yield each table whose existing rows were altered without being sent: OID, table and reason."""
+        for oid, table in self._after.tables.items():
+            old = self._before.tables.get(oid)
+            if old is not None and (reason := self._columns_reason(old, table)) is not None:
+                yield oid, (table, reason)
+
+    def republished_tables(self) -> Iterator[tuple[int, tuple[CatalogTable, str]]]:
+        """Yield each table of both readings of which other changes are published: OID, table and reason."""
         reasons = {one.name: self._settings_reason(one) for one in self._after.publications}
         for oid, table in self._after.tables.items():
             old = self._before.tables.get(oid)
@@ -169,7 +189,6 @@ class _Comparison:
                 next((reasons[name] for name in table.publications if reasons.get(name)), None)
                 or self._membership_reason(old, table)
                 or self._coverage_reason(old, table)
-                or self._columns_reason(old, table)
             )
             if reason is not None:
                 yield oid, (table, reason)
@@ -253,37 +272,21 @@ class _Comparison:
 
     def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
         """Return a text that names columns whose existing values changed without being sent; or else None."""
-        reasons: dict[str, list[str]] = {}
-        for name in sorted(old.columns.keys() & new.columns.keys()):
-            was, now = old.columns[name], new.columns[name]
-            if was.number != now.number:
-                reason = "dropped and added again"
-            elif self._has_renamed_label(now.base_type_oid):
-                reason = "of an enum of which a value was renamed"
-            elif old.file != new.file and _is_rewritten(was, now):
-                reason = "rewritten (ALTER COLUMN … USING)"
-            else:
-                continue
-            reasons.setdefault(reason, []).append(_quoted(name))
-        texts = [f"{', '.join(names)} {reason}" for reason, names in reasons.items()]
-        if not texts:
+        reasons = altered_columns(old, new, self._renamed_enums, lambda column: self._publishes(new, column))
+        if not reasons or (reasons.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid)):
             return None
+        texts = [f"{', '.join(map(_quoted, names))} {reason}" for reason, names in reasons.items()]
         return f"{'; '.join(texts)} {self._since}: values of existing rows were not sent"
 
-    def _has_renamed_label(self, type_oid: int) -> bool:
-        old, new = (catalog.enums.get(type_oid, {}) for catalog in (self._before, self._after))
-        return any(new.get(row, label) != label for row, label in old.items())
-
-
-def _is_rewritten(was: Column, now: Column) -> bool:
-    """Return whether ALTER COLUMN … TYPE may have changed the values of a column but not its type.
-
-    The stream does not report such a statement. The statement updates the column's row in pg_attribute, and
-    rewrites the table. VACUUM FULL, CLUSTER and TRUNCATE also rewrite a table, and SET NOT NULL also updates
-    the row. This function checks only the row; the caller also checks that the table was rewritten.
-    """
-    same_type = (was.type_oid, was.type_modifier) == (now.type_oid, now.type_modifier)
-    return same_type and was.row_version != now.row_version
+    def _publishes(self, table: CatalogTable, column: Column) -> bool:
+        """Return whether a publication publishes a column of a table."""
+        for one in self._after.publications:
+            if one.name in table.publications:
+                listed = table.memberships.get(one.name, _NO_MEMBERSHIP)[1]
+                is_generated = column.origin == "generated" and one.settings.get("pubgencols") != "s"
+                if str(column.number) in listed.split() if listed else not is_generated:
+                    return True
+        return False
 
 
 _NO_MEMBERSHIP: Final = None, None, None

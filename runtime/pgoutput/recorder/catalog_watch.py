@@ -29,6 +29,10 @@ The pause limits the load on servers with many tables.
 """
 
 
+_COMPARED: Final = "tables", "publications", "enums"
+"""Fields of `Catalog` whose changes are passed on."""
+
+
 class TimelineChanged(ConnectionLost):
     """The server has switched to another timeline; the next session checks the new timeline."""
 
@@ -129,7 +133,7 @@ class CatalogWatch:
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
         changes = compare_catalogs(self._before, catalog, now, connection)
         with self._condition:
-            if (catalog.tables, catalog.publications) != (self._before.tables, self._before.publications):
+            if any(getattr(catalog, name) != getattr(self._before, name) for name in _COMPARED):
                 self._updates.append((catalog, changes))
             self._before = catalog
             self._answered = requested

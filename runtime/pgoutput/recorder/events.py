@@ -125,9 +125,11 @@ class TableIncomplete(Event, frozen=True, kw_only=True):
     table: str
     """Name of the table, with its schema."""
     lsn: str
-    """End of the server's WAL when the recorder noticed that the table is incomplete."""
+    """End of the server's WAL when the recorder last noticed that changes of the table are missing."""
     reason: str
     """Text that describes why rows or changes are missing."""
+    advice: str
+    """Text that says how the table becomes complete; empty if the table has to be published first."""
 
 
 class TableComplete(Event, frozen=True, kw_only=True):

@@ -320,10 +320,14 @@ class Folder:
 def _merged(
     known: Iterable[IncompleteTable], found: Iterable[IncompleteTable]
 ) -> tuple[IncompleteTable, ...]:
-    """Return known and newly found incomplete tables, each table once, with its first and latest reason."""
+    """Return known and newly found incomplete tables, each table once.
+
+    A table that is in both has its first and its latest reason, and the latest LSN.
+    """
     merged = {one.oid: one for one in known}
     for one in found:
         old = merged.get(one.oid)
         reason = one.reason if old is None else f"{old.reason.partition('; ')[0]}; {one.reason}"
-        merged[one.oid] = msgspec.structs.replace(old or one, reason=reason)
+        altered = one.altered or (old is not None and old.altered)
+        merged[one.oid] = msgspec.structs.replace(one, reason=reason, altered=altered)
     return tuple(merged.values())

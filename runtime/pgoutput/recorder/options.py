@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -79,6 +79,11 @@ def _most_streaming(proto_version: int) -> str:
     return [value for value, need in OPTIONS["streaming"].items() if need.proto_version <= proto_version][-1]
 
 
+Resync: TypeAlias = Literal["never", "on-ddl"]
+"""When a recorder copies the rows of published tables anew by itself: `on-ddl` after ALTER TABLE has changed
+existing rows without sending them."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of a `Recorder` that are the same for all its sessions."""
 
@@ -94,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the slot must have the flag failover, so that standbys keep the slot."""
     snapshot: bool
     """Whether to begin a new recording with a snapshot, and to copy the rows of incomplete tables later."""
+    resync: Resync
+    """When to copy the rows of tables anew, also without `snapshot`."""
     strict: bool
     """Whether an incomplete table ends the recorder with an error."""
     segment_bytes: int
@@ -101,9 +108,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     segment_seconds: float
     """Age in seconds at which a segment ends; later if it has only unfinished transactions."""
 
-    def refused(self, incomplete: Iterable[IncompleteTable], catalog: Catalog) -> list[IncompleteTable]:
-        """Return the incomplete tables that a strict recorder refuses.
+    def copies(self, table: IncompleteTable, catalog: Catalog) -> bool:
+        """Return whether the recorder copies the rows of an incomplete table without being asked."""
+        is_due = self.snapshot or (self.resync == "on-ddl" and table.altered)
+        return is_due and table.oid in catalog.tables
 
-        With `snapshot`, the rows of incomplete tables are copied if the tables are published.
-        """
-        return [one for one in incomplete if not (self.snapshot and one.oid in catalog.tables)]
+    def refused(self, incomplete: Iterable[IncompleteTable], catalog: Catalog) -> list[IncompleteTable]:
+        """Return the incomplete tables that a strict recorder refuses: those that it does not copy."""
+        return [one for one in incomplete if not self.copies(one, catalog)]

@@ -16,7 +16,7 @@ from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection, Interrupted, parse_dsn
 from pgoutput.recorder.events import Event, Reconnecting
 from pgoutput.recorder.folder import Folder
-from pgoutput.recorder.options import RecorderOptions, Settings
+from pgoutput.recorder.options import RecorderOptions, Resync, Settings
 from pgoutput.recorder.reports import Reporter
 from pgoutput.recorder.server import identify
 from pgoutput.recorder.server_errors import CredentialsRefused
@@ -48,6 +48,8 @@ class Recorder:
         failover: Whether to create a slot that standbys keep, with the flag failover (since PostgreSQL 17).
         snapshot: Whether to begin a new recording with a copy of the published tables, and to copy the rows
             of tables that are published later.
+        resync: When to copy the rows of tables anew, also without `snapshot`: `on-ddl` after ALTER TABLE has
+            changed existing rows without sending them.
         strict: Whether an incomplete table ends the recorder with an error.
         segment_bytes: Total size of messages at which a segment ends, in bytes.
         segment_seconds: Age in seconds at which a segment ends; later if it has only unfinished transactions.
@@ -71,6 +73,7 @@ class Recorder:
         create_slot: bool = False,
         failover: bool = False,
         snapshot: bool = False,
+        resync: Resync = "never",
         strict: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         segment_seconds: float = 10.0,
@@ -93,12 +96,13 @@ class Recorder:
             create_slot=create_slot,
             failover=failover,
             snapshot=snapshot,
+            resync=resync,
             strict=strict,
             segment_bytes=segment_bytes,
             segment_seconds=segment_seconds,
         )
         self._retry_for = retry_for
-        self._reporter = Reporter(on_event)
+        self._reporter = Reporter(on_event, self._path, self._settings)
         self._stop = threading.Event()
         self._deadline: float | None = None
         """Time at which `run` returns, by time.monotonic(); None to run without end."""

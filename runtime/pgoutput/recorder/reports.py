@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from pgoutput._text import qualified_name
+from pgoutput.recorder.catalog import Catalog
 from pgoutput.recorder.catalog_changes import CatalogChanges
 from pgoutput.recorder.events import (
     Connected,
@@ -18,6 +20,7 @@ from pgoutput.recorder.events import (
     Stored,
     TableIncomplete,
 )
+from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recording import IncompleteTable, Metadata
@@ -32,10 +35,14 @@ class Reporter:
 
     Args:
         on_event: Called with each event, from several threads; None discards the events.
+        folder: Folder of the recording.
+        settings: Settings of the recorder.
     """
 
-    def __init__(self, on_event: Callable[[Event], None] | None) -> None:
+    def __init__(self, on_event: Callable[[Event], None] | None, folder: Path, settings: Settings) -> None:
         self._on_event = on_event
+        self._folder = folder
+        self._settings = settings
         self._messages = 0
         """Number of messages received in all sessions."""
         self._earlier_messages = 0
@@ -48,22 +55,28 @@ class Reporter:
         if self._on_event is not None:
             self._on_event(event)
 
-    def report_known_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
+    def report_known_incomplete(self, tables: Iterable[IncompleteTable], catalog: Catalog) -> None:
         """Report the incomplete tables of a recording at the first call; later calls do nothing."""
         if not self._has_reported_incomplete:
             self._has_reported_incomplete = True
-            self._report_incomplete(tables)
+            self._report_incomplete(tables, catalog)
 
-    def report_changes(self, changes: CatalogChanges) -> None:
+    def report_changes(self, changes: CatalogChanges, catalog: Catalog) -> None:
         """Report publications that were altered, and tables that became incomplete."""
         for change in changes.publications:
             self.report(PublicationAltered(publication=change.publication, changes=change.changes))
-        self._report_incomplete(changes.incomplete)
+        self._report_incomplete(changes.incomplete, catalog)
 
-    def _report_incomplete(self, tables: Iterable[IncompleteTable]) -> None:
+    def _report_incomplete(self, tables: Iterable[IncompleteTable], catalog: Catalog) -> None:
         for one in tables:
-            name = qualified_name(one.namespace, one.name)
-            self.report(TableIncomplete(table=name, lsn=format_lsn(one.lsn), reason=one.reason))
+            name, lsn = qualified_name(one.namespace, one.name), format_lsn(one.lsn)
+            advice = ""
+            if self._settings.copies(one, catalog):
+                advice = "the recorder copies its rows"
+            elif one.oid in catalog.tables:
+                command = ["pgoutput", "snapshot", "--recording", str(self._folder), "--table", name]
+                advice = f"to copy its rows, run {shlex.join(command)}"
+            self.report(TableIncomplete(table=name, lsn=lsn, reason=one.reason, advice=advice))
 
     def session_begins(self, start: PreparedSession) -> None:
         """Report that the server has begun to stream, and begin to count the messages of the session."""

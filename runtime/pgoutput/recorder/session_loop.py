@@ -19,8 +19,8 @@ from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
 from pgoutput.recorder.snapshot_requests import SnapshotRequests
-from pgoutput.recorder.table_snapshots import TableSnapshots, transactions_of
-from pgoutput.recording import Metadata, PublicationChange, Remarks
+from pgoutput.recorder.table_snapshots import CopiedTables, TableSnapshots, transactions_of
+from pgoutput.recording import IncompleteTable, Metadata, PublicationChange, Remarks
 from pgoutput.wire import format_lsn
 
 _CATALOG_SECONDS: Final = 5.0
@@ -64,8 +64,8 @@ class SessionLoop:
             settings.segment_bytes,
         )
         self._requests = SnapshotRequests(folder.directory)
-        self._storing: frozenset[int] = frozenset()
-        """OIDs of the tables whose copied rows are being stored."""
+        self._storing: CopiedTables | None = None
+        """Tables whose copied rows are being stored."""
 
     def run(self, until: int | None, stop: Callable[[], bool], on_stream: Callable[[], None]) -> None:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
@@ -83,7 +83,7 @@ class SessionLoop:
             OSError: A file cannot be written.
         """
         assert self._folder.state is not None
-        self._reporter.report_known_incomplete(self._folder.state.incomplete)
+        self._reporter.report_known_incomplete(self._folder.state.incomplete, self._start.catalog)
         with self._watch, self._snapshots:
             session = self._begin()
             on_stream()
@@ -157,17 +157,20 @@ class SessionLoop:
         assert state is not None
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
         self._announced.extend(changes)
-        return Remarks(tuple(one for one in state.incomplete if one.oid not in self._storing), changes)
+        return Remarks(_without(state.incomplete, self._storing), changes)
 
     def _request_snapshots(self) -> None:
-        """Have tables copied that a user asks for, and with a snapshot all incomplete tables."""
+        """Have tables copied that a user asks for, and incomplete tables as the settings say."""
         state, catalog = self._folder.state, self._folder.catalog
         assert state is not None
         assert catalog is not None
-        published = catalog.tables.keys()
-        if self._settings.snapshot:
-            self._snapshots.request(one.oid for one in state.incomplete if one.oid in published)
-        self._snapshots.request(self._requests.read(catalog))
+        copies = self._settings.copies
+        self._snapshots.request(one.oid for one in state.incomplete if copies(one, catalog))
+        if requested := self._requests.read(catalog):
+            # The copied rows contain all earlier alterations of the tables: know of these before.
+            self._watch.read_now(_CATALOG_SECONDS)
+            self._save_catalog_updates()
+            self._snapshots.request(requested)
         while not self._snapshots.failures.empty():
             oids, reason = self._snapshots.failures.get()
             for name in self._names(oids):
@@ -186,13 +189,11 @@ class SessionLoop:
         copied = self._snapshots.copied
         if copied is None or not session.has_received(copied.lsn):
             return
-        self._storing = copied.oids
+        self._storing = copied
         path, source = self._folder.path, self._start.source
         session.insert(lambda lsn: transactions_of(copied, path, lsn, source))
-        self._folder.update(
-            incomplete=lambda state: tuple(one for one in state.incomplete if one.oid not in copied.oids)
-        )
-        self._storing = frozenset()
+        self._folder.update(incomplete=lambda state: _without(state.incomplete, copied))
+        self._storing = None
         session.announce()
         self._snapshots.stored()
         self._requests.finish(copied.requested)
@@ -205,7 +206,16 @@ class SessionLoop:
         updates = self._watch.take_updates()
         for catalog, changes in updates:
             self._folder.save_changes(catalog, changes)
-            self._reporter.report_changes(changes)
+            self._reporter.report_changes(changes, catalog)
             if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
                 raise self._folder.incomplete_error(refused)
         return any(changes.publications or changes.incomplete for _, changes in updates)
+
+
+def _without(
+    incomplete: Sequence[IncompleteTable], copied: CopiedTables | None
+) -> tuple[IncompleteTable, ...]:
+    """Return incomplete tables without the copied tables, unless changes were missing after the copy."""
+    if copied is None:
+        return tuple(incomplete)
+    return tuple(one for one in incomplete if one.oid not in copied.oids or one.lsn > copied.lsn)

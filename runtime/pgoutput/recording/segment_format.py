@@ -157,9 +157,11 @@ class IncompleteTable(msgspec.Struct, frozen=True, kw_only=True):
     """Schema of the table; empty for pg_catalog, as in Relation messages."""
     name: str
     lsn: int
-    """End of the server's WAL when the recorder noticed that the table is incomplete."""
+    """End of the server's WAL when the recorder last noticed that changes of the table are missing."""
     reason: str
     """Why the table is incomplete, and since when: text to be shown after the table's name."""
+    altered: bool = False
+    """Whether ALTER TABLE, or a renamed value of an enum, has changed existing rows without sending them."""
 
 
 class PublicationChange(msgspec.Struct, frozen=True, kw_only=True):
