@@ -338,6 +338,24 @@ def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, t
         assert [one["operation"] for one in changed].count("WRITE") == 1
 
 
+@MODES
+def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_path: Path) -> None:
+    """The rows of the snapshot get the columns of the changes after them, as rows of a Delta table do."""
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "date", "w": "text"}, keys=1)
+    for key, date in enumerate(["infinity", "2020-01-01", None]):
+        server.insert(str(key), date, "w")
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    with server.snapshot():
+        server.rename_column("v", "renamed")
+        server.update(0)
+        server.columns["renamed"] = "text"
+        server.insert("4", "text", "w")
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=2)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    found = sorted((row["k"], row["renamed"], row["_rescued_data"]) for row in rows)
+    assert found == [(0, "infinity", None), (1, "2020-01-01", None), (2, None, None), (4, "text", None)]
+
+
 def test_reasons_are_removed_by_a_snapshot_and_added_by_changes_in_it(
     server: SimulatedServer, tmp_path: Path
 ) -> None:
