@@ -23,5 +23,6 @@ def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:
             yield pa.record_batch([[f"{number}" * (1 << 20)]], schema=schema)
             held.append(pa.total_allocated_bytes() - before)
 
-    files.write(rows())
+    (file, *_) = files.write(rows())
     assert max(held) < 4 * FILE_BYTES
+    assert max(batch.nbytes for batch in files.read(file)) < 2 * FILE_BYTES

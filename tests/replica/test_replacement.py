@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgoutput.errors import ReplicaError
 from pgoutput.recording import Recording, SegmentReader
 from pgoutput.replica import replica_tables
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.rows.digests import RowSet, digest_rows
+from pgoutput.replica.rows.lookup import look_up_rows
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab
 from tests.recorder.test_table_snapshots import complete
@@ -74,10 +76,15 @@ def test_every_version_has_all_old_or_all_new_rows(
             server.update(0, v=str(key))
             server.insert(str(key), "replayed")
             server.delete(3)
+        server.update(1, ("v",), k="400")
     new = true_rows(server)
     server.insert("300", "later")
     apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=4)
-    assert [current(tmp_path, first + number) for number in range(3)] == [old, new, [*new, (300, "later")]]
+    assert [current(tmp_path, first + number) for number in range(3)] == [
+        old,
+        new,
+        sorted([*new, (300, "later")]),
+    ]
     assert table_of(tmp_path).version() == first + 2
 
 
@@ -138,6 +145,38 @@ def test_a_replacement_leaves_no_other_files(history: bool, server: SimulatedSer
     apply(server.take().to_batches(), tmp_path, "query", 0, history=history, max_rows=4)
     assert unnamed_files(tmp_path) == set()
     assert len(table_of(tmp_path).file_uris()) < 3  # not one for each chunk
+
+
+@MODES
+def test_a_full_disk_keeps_the_rows_and_no_other_files(
+    history: bool, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    old = current(tmp_path)
+    lose_changes(server)
+    with server.snapshot():
+        server.update(0, v="replayed")
+    changes = server.take().to_batches()
+    with monkeypatch.context() as patch:
+        patch.setattr("pgoutput.replica.rows.chunk_writer.look_up_rows", failing_after(2))
+        with pytest.raises(ReplicaError, match=r"public\.t: \[Errno 28\] No space left on device"):
+            apply(changes, tmp_path, "query", 1, history=history, max_rows=4)
+    assert unnamed_files(tmp_path) == set()
+    assert current(tmp_path) == old
+    apply(changes, tmp_path, "query", 1, history=history, max_rows=4)
+    assert current(tmp_path) == true_rows(server)
+
+
+def failing_after(calls: int) -> Any:
+    """Return a replacement for `look_up_rows` that works for a number of calls."""
+    left = iter(range(calls))
+
+    def look_up(*arguments: Any, **options: Any) -> Any:
+        if next(left, None) is None:
+            raise OSError(28, "No space left on device")
+        return look_up_rows(*arguments, **options)
+
+    return look_up
 
 
 @MODES
@@ -299,6 +338,24 @@ def test_columns_change_before_and_within_a_snapshot(history: bool, keys: int, t
         assert [one["operation"] for one in changed].count("WRITE") == 1
 
 
+@MODES
+def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_path: Path) -> None:
+    """The rows of the snapshot get the columns of the changes after them, as rows of a Delta table do."""
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "date", "w": "text"}, keys=1)
+    for key, date in enumerate(["infinity", "2020-01-01", None]):
+        server.insert(str(key), date, "w")
+    apply(server.take().to_batches(), tmp_path, "query", 0, history=history)
+    with server.snapshot():
+        server.rename_column("v", "renamed")
+        server.update(0)
+        server.columns["renamed"] = "text"
+        server.insert("4", "text", "w")
+    apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=2)
+    rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    found = sorted((row["k"], row["renamed"], row["_rescued_data"]) for row in rows)
+    assert found == [(0, "infinity", None), (1, "2020-01-01", None), (2, None, None), (4, "text", None)]
+
+
 def test_reasons_are_removed_by_a_snapshot_and_added_by_changes_in_it(
     server: SimulatedServer, tmp_path: Path
 ) -> None:
@@ -317,6 +374,19 @@ def test_reasons_are_removed_by_a_snapshot_and_added_by_changes_in_it(
     (applied,) = apply(server.take().to_batches(), tmp_path, "query", 3)
     assert [one.reason[:14] for one in applied.may_differ] == ["column m was a"]
     assert replica_tables(tmp_path)[1].may_differ == applied.may_differ
+
+
+def test_a_type_modifier_that_changed_with_the_snapshot_is_stored(tmp_path: Path) -> None:
+    """The columns of the Delta table stay the same. The next change does not report an altered column."""
+    server = SimulatedServer(1, "t", {"k": "int4", "v": "varchar"}, keys=1)
+    server.insert("1", "a")
+    apply(server.take().to_batches(), tmp_path, "query", 0)
+    server.modifiers["v"] = 9
+    with server.snapshot():
+        pass
+    server.insert("2", "b")
+    (applied,) = apply(server.take().to_batches(), tmp_path, "query", 1)
+    assert applied.may_differ == ()
 
 
 @MODES

@@ -14,8 +14,7 @@ How the package is divided:
 
 - `schema`: gives a Delta table the columns of its relation.
 - `rows`: applies changes to the rows of a Delta table.
-- `batch`, `chunks`, `data_files`: apply a micro-batch, table by table, in commits of bounded
-  size.
+- `batch`, `chunks`, `data_files`: apply a micro-batch, table by table, in chunks of bounded size.
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
 - `tables`, `retry`: list the tables of a target, and retry the failed tables.

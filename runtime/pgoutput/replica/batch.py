@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
 from typing import Final, TypeVar
@@ -206,10 +207,15 @@ class TableWriter:
         old = read_layout(self._table, f"{first.namespace}.{first.name}") if self._history else None
         replacement = Replacement(self._table, old, first)
         differences: list[Difference] = []
-        for chunk in chain([first], others):
-            update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
-            differences += self._commit(update, version) or []
-            replacement.add(chunk)
+        try:
+            for chunk in chain([first], others):
+                update = partial(update_properties, self._table, replacement.files, replacement.layout, chunk)
+                differences += self._commit(update, version) or []
+                replacement.add(chunk)
+        except Exception:  # for example, no space is left for the rows
+            with suppress(Exception):
+                replacement.discard()
+            raise
         self._commit(lambda: replacement.commit(Transaction(self._query, version)), version)
         return differences
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -46,7 +47,7 @@ class DataFile(msgspec.Struct, frozen=True):
     size: int
     """Size of the file, in bytes."""
     rows: int
-    """Number of rows of the file."""
+    """Number of rows of the file; 0 if the Delta log does not contain it."""
     min_values: Mapping[str, Any]
     """Least value of each column in the file, by column name; only columns with statistics."""
     max_values: Mapping[str, Any]
@@ -87,7 +88,7 @@ class DataFiles:
                 DataFile(
                     one["path"],
                     one["size_bytes"],
-                    one["num_records"] or 0,
+                    one.get("num_records") or 0,
                     *(one.get(name) or {} for name in _STATISTICS),
                 )
                 for one in actions.to_pylist()
@@ -108,7 +109,11 @@ class DataFiles:
         with self._open(file) as source, pq.ParquetFile(source) as parquet:
             present = set(parquet.schema_arrow.names)
             names = [name for name in schema.names if name in present]
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+            # A batch of several row groups could be larger than what was held in memory to write them.
+            groups = ([number] for number in range(parquet.num_row_groups))
+            for batch in chain.from_iterable(
+                parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
+            ):
                 arrays = [
                     batch[field.name].cast(field.type)
                     if field.name in present

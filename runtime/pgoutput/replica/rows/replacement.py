@@ -29,7 +29,7 @@ from pgoutput.replica.schema import (
 class Replacement:
     """The rows that replace all rows of a Delta table, in data files that no commit names.
 
-    If the replacement is not committed, VACUUM removes its data files from the table's folder.
+    After a crash, VACUUM removes the data files from the table's folder.
 
     Args:
         table: The table.
@@ -58,7 +58,7 @@ class Replacement:
         if chunk.columns != self.layout.columns:
             self._follow_schema(chunk)
         if chunk.truncates:
-            self.files.replace((), list(self.files))
+            self.discard()
         writer = ChunkWriter(self.files, self.layout, chunk)
         if chunk.is_copied:
             self.files.append(writer.copied_rows())
@@ -78,6 +78,10 @@ class Replacement:
             schema = self.layout.schema
             enable_timestamps_without_time_zone(self._table, schema)
             DataFiles(self._table, schema).commit(self.files, None, Schema.from_arrow(schema), transaction)
+
+    def discard(self) -> None:
+        """Delete the data files, which must not be part of a commit."""
+        self.files.replace((), list(self.files))
 
     def _follow_schema(self, chunk: Chunk) -> None:
         """Give the data files the columns of a chunk."""
@@ -101,7 +105,7 @@ class Replacement:
         current = DataFiles(self._table, layout.schema)
         added, removed = write_versions(current, layout, self.files, self._moment)
         current.commit(added, removed, self._table.schema(), transaction)
-        self.files.replace((), list(self.files))
+        self.discard()
 
 
 def _without_changes(chunk: Chunk) -> Chunk:

@@ -40,7 +40,10 @@ def write_versions(
         (_digest(batch, layout) for file in wanted for batch in wanted.read(file)),
         sum(file.rows for file in wanted),
     )
-    ended = {file.path: _find_ended(current, layout, file, missing) for file in current}
+    none = np.zeros(0, np.bool_)
+    ended = {
+        file.path: np.concatenate([none, *_find_ended(current, layout, file, missing)]) for file in current
+    }
     replaced = [file for file in current if ended[file.path].any()]
     versions = chain(
         *(_end_versions(current.read(file), layout, ended[file.path], moment) for file in replaced),
@@ -55,19 +58,17 @@ def _digest(rows: pa.RecordBatch, layout: TableLayout) -> Digests:
 
 def _find_ended(
     current: DataFiles, layout: TableLayout, file: DataFile, missing: RowSet
-) -> npt.NDArray[np.bool_]:
-    """Return which rows of a data file are current versions without an equal row in `missing`.
+) -> Iterator[npt.NDArray[np.bool_]]:
+    """Yield for the rows of a data file whether they are current versions without an equal row in `missing`.
 
-    The rows that are equal to other current versions are removed from `missing`.
+    Rows that are equal to other current versions are removed from `missing`.
     """
     assert layout.end is not None
-    is_ended = np.zeros(file.rows, np.bool_)
-    first = 0
     for batch in current.read(file, [*delta_names(layout.columns), layout.rescued, layout.end]):
-        rows = first + np.flatnonzero(batch[layout.end].is_null())
-        is_ended[rows] = ~missing.take(_digest(batch.filter(batch[layout.end].is_null()), layout))
-        first += batch.num_rows
-    return is_ended
+        is_current = batch[layout.end].is_null()
+        is_ended = np.array(is_current)
+        is_ended[is_ended] = ~missing.take(_digest(batch.filter(is_current), layout))
+        yield is_ended
 
 
 def _end_versions(
