@@ -12,6 +12,7 @@ from deltalake import DeltaTable, Transaction
 from pgoutput.errors import ReplicaError
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFile, DataFiles
+from pgoutput.replica.delta_log import changes_metadata
 from pgoutput.replica.rows.builder import RowBuilder
 from pgoutput.replica.rows.cells import ColumnCells, columns_of_maps
 from pgoutput.replica.rows.lookup import LookupResult, look_up_rows
@@ -161,7 +162,8 @@ class ChunkCommit:
         files = self._files.write(chain(added, remaining))
         # A commit without files is made too: a retry without its transaction identifier would alter the
         # columns again.
-        self._files.commit(files, replaced, self._table.schema(), transaction)
+        metadata = changes_metadata(self._chunk)
+        self._files.commit(files, replaced, self._table.schema(), transaction, metadata)
 
     def _end_versions(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file; row versions without an end get the TRUNCATE as their `__END_AT`."""
