@@ -42,6 +42,8 @@ def test_version_works_in_a_core_install() -> None:
         (["numpy", "pyarrow"], ["synth", "--out=-"], "cli,synth"),
         (["pyspark"], ["replicate", "--segments=r", "--target=t"], "cli,spark"),
         (["deltalake"], ["replicate", "--segments=r", "--target=t"], "cli,spark"),
+        (["deltalake"], ["verify", "--recording=r", "--target=t"], "cli,spark"),
+        (["psycopg"], ["verify", "--recording=r", "--target=t"], "cli,recorder"),
     ],
 )
 def test_a_command_names_its_missing_extras(packages: list[str], arguments: list[str], extras: str) -> None:

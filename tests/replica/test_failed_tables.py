@@ -263,7 +263,7 @@ def test_an_error_reading_the_recording_affects_one_table_only(
         monkeypatch.undo()
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
-    monkeypatch.setattr(retry, "read", read_none)
+    monkeypatch.setattr("pgoutput.replica.recorded_changes.read", read_none)
     failed, applied = retry_tables(setup.recording, setup.target)
     assert (failed.name, failed.error) == ("a", "public.a: offset overflow while concatenating arrays")
     assert (applied.name, applied.changes) == ("b", {"Insert": 1})

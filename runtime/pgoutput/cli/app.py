@@ -300,6 +300,49 @@ def snapshot(
 
 
 @app.command()
+def verify(
+    recording: Annotated[
+        Path,
+        typer.Option("--recording", help="The folder that `pgoutput record` writes.", show_default=False),
+    ],
+    target: Annotated[
+        str, typer.Option(help="The folder of the Delta tables of the recording.", show_default=False)
+    ],
+    dsn: Annotated[
+        str,
+        typer.Option(
+            help="Connection string of libpq; the default is its environment variables (PGHOST, …)."
+        ),
+    ] = "",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", help="A table to compare, such as public.orders; repeatable.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per table.")] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=1, help="Rows to read from the server per second; the default is no limit."),
+    ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Have the recorder add the rows of tables that differ to the recording."
+        ),
+    ] = False,
+) -> None:
+    """Prove that the tables of a replica equal the source, as of one LSN.
+
+    Exit code 1: tables differ, or could not be compared. Ctrl-C ends the command; the next run goes on.
+    """
+    require("spark", "deltalake", "pyarrow")
+    from pgoutput.cli import verification
+
+    verification.verify(recording, target, dsn, table or (), json=json, rate=rate, repair=repair)
+
+
+@app.command()
 def check(
     files: Annotated[
         list[Path] | None,

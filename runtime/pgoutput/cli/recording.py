@@ -115,7 +115,8 @@ def _connected(event: Connected) -> str:
     )
 
 
-def _waiting(event: Waiting) -> str:
+def describe_wait(event: Waiting) -> str:
+    """Return a line about the transaction that delays the creation of a slot."""
     if event.xid is None:
         return (
             "waiting until the primary logs its running transactions: run SELECT pg_log_standby_snapshot() "
@@ -157,7 +158,7 @@ class _Line(NamedTuple):
 
 _LINES: Final[dict[type[Event], _Line]] = {
     Connected: _Line(_connected, "always"),
-    Waiting: _Line(_waiting, "always"),
+    Waiting: _Line(describe_wait, "always"),
     SnapshotKept: _Line(
         "the recording {0.recording} has a snapshot already, and is continued: --snapshot makes none".format,
         "always",

@@ -33,8 +33,10 @@ class PublishedTable(msgspec.Struct):
     """relfilenode of the table; changes if the table is rewritten; older snapshots then see no rows."""
     lock: str
     """SQL that locks the table against changes of its columns."""
+    select: str
+    """SELECT statement that reads the published rows and columns."""
     query: str
-    """COPY statement that reads the published rows and columns."""
+    """COPY statement for the rows and columns of `select`."""
     binary: tuple[bool, ...] | None
     """For each column, whether COPY writes its cells in binary format; None for a COPY in text format."""
 
@@ -89,7 +91,7 @@ _FIRST_CUSTOM_OID: Final = 10_000
 
 
 def published_tables(
-    connection: Connection, publications: Sequence[str], *, binary: bool
+    connection: Connection, publications: Sequence[str], *, binary: bool, oid: int | None = None
 ) -> list[PublishedTable]:
     """Return the tables that publications publish, large tables first.
 
@@ -97,6 +99,7 @@ def published_tables(
         connection: Connection to the server.
         publications: Names of the publications.
         binary: Whether to copy values in binary format if their type has a binary format.
+        oid: OID of the only table to return; None for all tables.
 
     Raises:
         ReplicationError: The publications have different column lists for a table, or the server refuses the
@@ -105,7 +108,8 @@ def published_tables(
     published = published_relations(connection, publications)
     rows_by_oid: dict[str, list[Row]] = {}
     for row in connection.query(sql.SQL(_TABLES).format(published=published)):
-        rows_by_oid.setdefault(str(row[0]), []).append(row)
+        if oid is None or str(row[0]) == str(oid):
+            rows_by_oid.setdefault(str(row[0]), []).append(row)
     return [_table(connection, rows, binary) for rows in rows_by_oid.values()]
 
 
@@ -133,6 +137,7 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
     values = ", ".join(
         _as_text(quoted) if binary and not has_binary else quoted for _, quoted, has_binary in columns
     )
+    select = f"SELECT {values} FROM {only}{quoted_name}{where}"
     relation_columns = tuple(column for column, _, _ in columns)
     return PublishedTable(
         Relation(
@@ -145,8 +150,8 @@ def _table(connection: Connection, rows: list[Row], binary: bool) -> PublishedTa
         _types(connection, relation_columns),
         rows[0][6],
         f"LOCK TABLE {only}{quoted_name} IN ACCESS SHARE MODE",
-        f"COPY (SELECT {values} FROM {only}{quoted_name}{where}) TO STDOUT"
-        f"{' (FORMAT binary)' if binary else ''}",
+        select,
+        f"COPY ({select}) TO STDOUT{' (FORMAT binary)' if binary else ''}",
         tuple(has_binary for _, _, has_binary in columns) if binary else None,
     )
 

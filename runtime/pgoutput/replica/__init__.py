@@ -18,6 +18,8 @@ How the package is divided:
 - `ownership`, `registry`, `failed_tables`: files of the target that name its owner, the folder of each
   relation's table, and the failed tables.
 - `tables`, `retry`: list the tables of a target, and retry the failed tables.
+- `delta_log`, `as_of`, `verified`: how far a table has applied changes, its rows as of an LSN, and up to
+  which LSN it was found equal to its source.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from pgoutput.replica.ownership import Owner, check_owner, claim_target
 from pgoutput.replica.retry import retry_tables
 from pgoutput.replica.schema import Difference
 from pgoutput.replica.tables import ReplicaTable, replica_tables
+from pgoutput.replica.verified import Verified
 
 __all__ = [
     "Difference",
@@ -40,6 +43,7 @@ __all__ = [
     "Owner",
     "ReplicaTable",
     "TableResult",
+    "Verified",
     "apply_changes",
     "check_owner",
     "claim_target",

@@ -20,6 +20,7 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.delta_log import changes_metadata
 from pgoutput.replica.registry import open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
 from pgoutput.replica.schema import (
@@ -197,7 +198,8 @@ class TableWriter:
             layout = follow_schema(self._table, layout, chunk, history=self._history)
             files = DataFiles(self._table, layout.schema)
             added, removed = ChunkWriter(files, layout, chunk).write()
-            files.commit(added, removed, self._table.schema(), Transaction(self._query, version))
+            transaction = Transaction(self._query, version)
+            files.commit(added, removed, self._table.schema(), transaction, changes_metadata(chunk))
 
         self._commit(change, version)
         return differences

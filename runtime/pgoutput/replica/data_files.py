@@ -153,6 +153,7 @@ class DataFiles:
         removed: Iterable[DataFile] | None,
         schema: Schema,
         transaction: Transaction | None,
+        metadata: dict[str, str],
     ) -> None:
         """Replace data files of the Delta table in one commit.
 
@@ -161,6 +162,7 @@ class DataFiles:
             removed: The files to remove; None for all files.
             schema: The columns of the table, which may change only if all files are removed.
             transaction: The Delta transaction identifier of the commit; None for a commit without one.
+            metadata: Further metadata of the commit.
 
         Raises:
             deltalake.exceptions.DeltaError: A concurrent commit has changed the table.
@@ -174,7 +176,9 @@ class DataFiles:
             schema,
             # No retries: delta-rs does not notice that another commit has removed the same files (1.6).
             commit_properties=CommitProperties(
-                max_commit_retries=0, app_transactions=None if transaction is None else [transaction]
+                metadata,
+                max_commit_retries=0,
+                app_transactions=None if transaction is None else [transaction],
             ),
         )
         self._table.update_incremental()

@@ -84,7 +84,7 @@ def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None
     elif str(oid) not in (target / _FOLDER).names():
         return None
     for name in _search_folders(target, oid):  # the registry's file is truncated, or the table was moved
-        write_file(file, name)
+        register_table(target, oid, name)
         return target / name, DeltaTable((target / name).place)
     if registered:
         raise ReplicaError(
@@ -92,6 +92,11 @@ def find_table(target: Location, oid: int) -> tuple[Location, DeltaTable] | None
             "Put it back, or begin anew, with an empty target"
         )
     return None
+
+
+def register_table(target: Location, oid: int, folder: str) -> None:
+    """Store the name of the folder with a relation's Delta table in the registry of a target."""
+    write_file(target / _FOLDER / str(oid), folder)
 
 
 def registered_oids(target: Location) -> set[int]:
@@ -120,7 +125,7 @@ def _create(target: Location, chunk: Chunk, schema: pa.Schema, recording: str) -
     for folder in (name, f"{name}@{chunk.oid}"):
         table = _create_at(target / folder, schema, properties)
         if _relation_oid(table) == chunk.oid:
-            write_file(target / _FOLDER / str(chunk.oid), folder)
+            register_table(target, chunk.oid, folder)
             return target / folder, table
     raise ReplicaError(f"{target / name}: the Delta table here does not belong to relation {chunk.oid}")
 

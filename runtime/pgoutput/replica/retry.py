@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from tempfile import TemporaryDirectory
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
-from pgoutput.recording import Location, PathOrUri, Recording, SegmentReader, locate
+from pgoutput.recording import Location, PathOrUri, Recording, locate
 from pgoutput.replica.batch import TableResult, apply_changes
 from pgoutput.replica.failed_tables import (
     FailedTable,
@@ -25,7 +22,7 @@ from pgoutput.replica.failed_tables import (
     remove_missed_batch,
 )
 from pgoutput.replica.ownership import Owner, read_owner
-from pgoutput.views import CHANGES, ChangesView, plan_changes, read
+from pgoutput.replica.recorded_changes import sorted_changes, store_changes
 
 
 def retry_tables(recording: PathOrUri, target: PathOrUri) -> Iterator[TableResult]:
@@ -88,7 +85,9 @@ def _apply_batch(
     with TemporaryDirectory(prefix="pgoutput-") as folder:
         file = os.path.join(folder, "changes")
         try:
-            _store_changes(source, table.oid, missed, file)
+            numbers = range(missed.first_segment, missed.last_segment + 1)
+            source.check(numbers)
+            store_changes(source, table.oid, numbers, file)
         except PgoutputError as error:
             yield TableResult(table.oid, table.namespace, table.name, {}, error=str(error))
             return
@@ -97,47 +96,10 @@ def _apply_batch(
             yield TableResult(table.oid, table.namespace, table.name, {}, error=text)
             return
         yield from apply_changes(
-            _sorted_changes(file),
+            sorted_changes(file),
             target.place,
             owner.query,
             missed.batch,
             recording=owner.recording,
             history=owner.output == "history",
         )
-
-
-def _store_changes(source: Recording, oid: int, missed: MissedBatch, file: str) -> None:
-    """Write one relation's changes of a missed micro-batch to an Arrow file: they may not fit in memory."""
-    numbers = range(missed.first_segment, missed.last_segment + 1)
-    source.check(numbers)
-    with pa.ipc.new_file(file, CHANGES) as writer:
-        for task in plan_changes(source, numbers):
-            with SegmentReader(task.place) as segment:
-                for batch in read(
-                    segment, ChangesView(segment, task, lambda shape: shape.relation.oid == oid)
-                ):
-                    writer.write_batch(batch)
-
-
-def _sorted_changes(file: str) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of an Arrow file, sorted by `sequence`, the order in which a query applies changes.
-
-    The file's batches are not concatenated, because Arrow arrays of strings are limited to 2 GiB.
-    """
-    with pa.OSFile(file) as source, pa.ipc.open_file(source) as reader:
-        keys = [_sort_keys(reader.get_batch(number)) for number in range(reader.num_record_batches)]
-        if not keys:
-            return
-        batch_of = np.repeat(np.arange(len(keys)), [len(lsns) for lsns, _ in keys])
-        row = np.concatenate([np.arange(len(lsns)) for lsns, _ in keys])
-        order = np.lexsort([np.concatenate(column) for column in reversed([*zip(*keys, strict=True)])])
-        boundaries = np.flatnonzero(np.diff(batch_of[order])) + 1
-        for rows in np.split(order, boundaries):
-            if len(rows):
-                batch = reader.get_batch(int(batch_of[rows[0]]))
-                yield batch.take(pa.array(row[rows]))
-
-
-def _sort_keys(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return copies of the columns `commit_lsn` and `position`, so that the Arrow batch can be freed."""
-    return batch["commit_lsn"].to_numpy().copy(), batch["position"].to_numpy().copy()

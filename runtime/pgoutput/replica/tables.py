@@ -1,4 +1,4 @@
-"""List the tables of a target: location, error, and reasons why the table may differ from its source."""
+"""List the tables of a target: location, error, and whether the table equals its source."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE, RECORDING, find_table, registered_oids
 from pgoutput.replica.schema import Difference, decode_differences
+from pgoutput.replica.verified import VERIFIED, Verified, decode_verified
 
 
 class ReplicaTable(msgspec.Struct, frozen=True):
@@ -28,6 +29,8 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     """Reasons why the table may differ from its source; empty if no reason is known."""
     error: str
     """Why the table has failed or cannot be read; empty if neither is the case."""
+    verified_through: Verified | None
+    """Result of the last comparison with the source; None if there was none, or if it found differences."""
 
 
 def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
@@ -50,6 +53,7 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
     error = "" if failed is None else failed.error
     place = ""
     may_differ: tuple[Difference, ...] = ()
+    verified: Verified | None = None
     properties: dict[str, str] = {} if failed is None else {NAMESPACE: failed.namespace, NAME: failed.name}
     try:
         if (found := find_table(target, oid)) is not None:
@@ -57,6 +61,7 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
             place = location.place
             properties |= table.metadata().configuration
             may_differ = decode_differences(properties.get(MAY_DIFFER))
+            verified = decode_verified(properties.get(VERIFIED))
     except (ReplicaError, ValueError) as failure:
         error = error or str(failure)
     if not place and not error:
@@ -69,4 +74,5 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
         properties.get(RECORDING, ""),
         may_differ,
         error,
+        verified,
     )

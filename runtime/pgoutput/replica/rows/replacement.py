@@ -13,6 +13,7 @@ from deltalake import DeltaTable, Schema, Transaction
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles, StagedFiles
+from pgoutput.replica.delta_log import changes_metadata
 from pgoutput.replica.rows.chunk_writer import ChunkWriter, read_moments
 from pgoutput.replica.rows.versions import write_versions
 from pgoutput.replica.schema import (
@@ -43,7 +44,8 @@ class Replacement:
         self._history = old is not None
         self._target = make_layout(chunk.columns, history=self._history, old=old)
         self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
-        self._schema_changes = [_without_changes(chunk)]
+        self._schema_changes = [_first_change(chunk)]
+        self._metadata: dict[str, str] = {}
         self.layout = _without_moments(self._target)
         """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
         self.files = StagedFiles(table, self.layout.schema)
@@ -59,6 +61,7 @@ class Replacement:
             self._follow_schema(chunk)
         if chunk.truncates:
             self.discard()
+        self._metadata = changes_metadata(chunk)
         writer = ChunkWriter(self.files, self.layout, chunk)
         if chunk.is_copied:
             self.files.append(writer.copied_rows())
@@ -77,7 +80,8 @@ class Replacement:
         else:
             schema = self.layout.schema
             enable_timestamps_without_time_zone(self._table, schema)
-            DataFiles(self._table, schema).commit(self.files, None, Schema.from_arrow(schema), transaction)
+            files = DataFiles(self._table, schema)
+            files.commit(self.files, None, Schema.from_arrow(schema), transaction, self._metadata)
 
     def discard(self) -> None:
         """Delete the data files, which must not be part of a commit."""
@@ -85,7 +89,7 @@ class Replacement:
 
     def _follow_schema(self, chunk: Chunk) -> None:
         """Give the data files the columns of a chunk."""
-        self._schema_changes.append(_without_changes(chunk))
+        self._schema_changes.append(_first_change(chunk))
         self._target = make_layout(chunk.columns, history=self._history, old=self._target)
         old, self.layout = self.layout, _without_moments(self._target)
         source, self.files = self.files, StagedFiles(self._table, self.layout.schema)
@@ -104,12 +108,13 @@ class Replacement:
             del self._schema_changes[0]
         current = DataFiles(self._table, layout.schema)
         added, removed = write_versions(current, layout, self.files, self._moment)
-        current.commit(added, removed, self._table.schema(), transaction)
+        current.commit(added, removed, self._table.schema(), transaction, self._metadata)
         self.discard()
 
 
-def _without_changes(chunk: Chunk) -> Chunk:
-    return msgspec.structs.replace(chunk, changes=chunk.changes.schema.empty_table())
+def _first_change(chunk: Chunk) -> Chunk:
+    """Return a chunk with the first change only; the other changes need no memory then."""
+    return msgspec.structs.replace(chunk, changes=chunk.changes.take([0]))
 
 
 def _without_moments(layout: TableLayout) -> TableLayout:

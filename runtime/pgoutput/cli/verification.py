@@ -1,0 +1,107 @@
+"""The command `pgoutput verify`: prints which rows of a replica differ from the source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pgoutput.cli.printing import complain, printable
+from pgoutput.cli.recording import describe_wait
+from pgoutput.cli.snapshots import snapshot
+from pgoutput.recorder import Event, Waiting
+from pgoutput.verification import AwaitingRecording, RowDifference, TableVerdict, verify_tables
+from pgoutput.wire import format_lsn
+
+
+def verify(
+    recording: Path,
+    target: str,
+    dsn: str,
+    tables: Sequence[str],
+    *,
+    json: bool,
+    rate: float | None,
+    repair: bool,
+) -> None:
+    """Compare the tables of a replica with the source; exit with code 1 unless all are equal.
+
+    Args:
+        recording: Folder of the recording.
+        target: Folder of the replica.
+        dsn: Connection string of the source.
+        tables: Names of the tables to compare; all published tables if empty.
+        json: Whether to print a JSON object per table.
+        rate: Number of rows to read from the source per second; None for no limit.
+        repair: Whether the recorder adds the rows of tables that differ to the recording.
+
+    Raises:
+        PgoutputError: The tables cannot be compared.
+        ValueError: The DSN cannot be parsed.
+    """
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    unequal = []
+    for verdict in verify_tables(recording, target, dsn, tables=tables, rate=rate, report=_report):
+        if json:
+            sys.stdout.buffer.write(msgspec.json.encode(_as_json(verdict)) + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            _show(console, verdict)
+        if not verdict.is_equal:
+            unequal.append(verdict)
+    different = [verdict.table for verdict in unequal if verdict.different_rows]
+    if repair and different:
+        complain(f"the recorder takes the rows of {', '.join(different)} anew")
+        snapshot(recording, different)
+    if unequal:
+        raise typer.Exit(1)
+
+
+def _report(event: Event) -> None:
+    if isinstance(event, Waiting):
+        complain(describe_wait(event))
+    elif isinstance(event, AwaitingRecording):
+        complain(f"waiting until the recording, now at {event.stored_lsn}, reaches {event.lsn}")
+
+
+def _as_json(verdict: TableVerdict) -> dict[str, object]:
+    fields = msgspec.structs.asdict(verdict)
+    return fields | {"lsn": format_lsn(verdict.lsn), "equal": verdict.is_equal}
+
+
+def _show(console: Console, verdict: TableVerdict) -> None:
+    name, place = printable(verdict.table), f"as of {format_lsn(verdict.lsn)}"
+    if verdict.error:
+        console.print(f"{name}: not compared {place}: {printable(verdict.error)}")
+    elif verdict.is_equal:
+        console.print(f"{name}: {verdict.rows:,} rows, equal {place}")
+    else:
+        console.print(f"{name}: {verdict.rows:,} rows, {verdict.different_rows:,} differ {place}")
+        console.print(_differences(verdict.differences))
+        if (hidden := verdict.different_rows - len(verdict.differences)) > 0:
+            console.print(f"and {hidden:,} more rows")
+
+
+def _differences(rows: Sequence[RowDifference]) -> Table:
+    """Return a table to print, with a line for each value that differs."""
+    table = Table("key", "column", "source", "replica", box=box.SIMPLE)
+    for row in rows:
+        key = ", ".join(f"{printable(name)}={_shown(value)}" for name, value in row.key.items())
+        if not row.columns:
+            sides = ("", row.kind) if row.kind == "only in the replica" else (row.kind, "")
+            table.add_row(key, "", *sides)
+        for name, value in row.columns.items():
+            replica = "(never sent)" if value.never_sent else _shown(value.replica)
+            table.add_row(key, printable(name), _shown(value.source), replica)
+            key = ""
+    return table
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else repr(value)

@@ -1,0 +1,65 @@
+"""Up to which LSN a Delta table was found equal to its source; kept in a property of the table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from pgoutput.recording import Location
+from pgoutput.replica.registry import find_table
+
+VERIFIED: Final = "pgoutput.verified_through"
+"""Key of a Delta table property; the value is `Verified` as JSON, or empty."""
+
+_ATTEMPTS: Final = 10
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """The result of a comparison that found a Delta table equal to its source."""
+
+    lsn: int
+    """The table was equal as of this LSN."""
+    time: str
+    """Time of the comparison in UTC, as `2026-01-31 12:00:00+00:00`."""
+    rows: int
+    """Number of compared rows."""
+
+
+def decode_verified(text: str | None) -> Verified | None:
+    """Return the value of the table property `pgoutput.verified_through`; None if there is none.
+
+    Raises:
+        ValueError: The text is not JSON written by `store_verified`.
+    """
+    return msgspec.json.decode(text, type=Verified) if text else None
+
+
+def store_verified(target: Location, oid: int, verified: Verified | None) -> None:
+    """Store the result of a comparison in the properties of a relation's Delta table, or remove it.
+
+    Nothing is committed if the table does not exist or has this value. Concurrent commits of a query fail at
+    most once because of this commit, and are repeated by the query.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+        deltalake.exceptions.CommitFailedError: Several attempts failed because of concurrent commits.
+    """
+    text = "" if verified is None else msgspec.json.encode(verified).decode()
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        found = find_table(target, oid)
+        if found is None or (found[1].metadata().configuration.get(VERIFIED) or "") == text:
+            return
+        try:
+            _set(found[1], text)
+        except CommitFailedError:
+            if not attempts_left:
+                raise
+        else:
+            return
+
+
+def _set(table: DeltaTable, text: str) -> None:
+    table.alter.set_table_properties({VERIFIED: text}, raise_if_not_exists=False)

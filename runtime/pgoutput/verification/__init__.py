@@ -1,0 +1,32 @@
+"""Verification: prove that the Delta tables of a replica equal the tables of the source, as of one LSN.
+
+The server hashes the rows of each table as of an exported snapshot; this process hashes the rows of the
+replica as of the same LSN. Only where the sums of the hashes differ, rows are fetched.
+
+How the package is divided:
+
+- `verify`: compares the tables one after the other.
+- `source_rows`, `replica_rows`: the rows of a table on both sides, as hashes and as text.
+- `text_hash`, `row_texts`: the server's hash, and the server's text of rows.
+- `key_ranges`, `differences`: divide a table, and find the rows that differ.
+- `workspace`: keeps the progress of an interrupted comparison.
+"""
+
+from __future__ import annotations
+
+from pgoutput._extras import require
+
+require("spark", "deltalake", "pyarrow")
+require("recorder", "numpy", "psycopg")
+
+from pgoutput.verification.differences import RowDifference, ValueDifference
+from pgoutput.verification.verify import SHOWN_ROWS, AwaitingRecording, TableVerdict, verify_tables
+
+__all__ = [
+    "SHOWN_ROWS",
+    "AwaitingRecording",
+    "RowDifference",
+    "TableVerdict",
+    "ValueDifference",
+    "verify_tables",
+]

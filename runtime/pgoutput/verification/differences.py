@@ -1,0 +1,187 @@
+"""Find the rows that differ between a table of the source and its replica."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pgoutput.verification.replica_rows import ReplicaRows
+from pgoutput.verification.source_rows import BUCKETS, SourceRows, Sums
+
+_GROUP_ROWS: Final = 500_000
+"""Largest number of rows whose hashes are fetched at once, unless a single bucket has more."""
+
+Kind: TypeAlias = Literal["only in the source", "only in the replica", "different"]
+
+
+class ValueDifference(msgspec.Struct, frozen=True):
+    """A value that differs between the source and the replica."""
+
+    source: str | None
+    """The value in the source, as text."""
+    replica: str | None
+    """The value in the replica, as text."""
+    never_sent: bool = False
+    """Whether the server never sent the value, so that the replica has NULL."""
+
+
+class RowDifference(msgspec.Struct, frozen=True):
+    """A row that differs between the source and the replica."""
+
+    kind: Kind
+    key: dict[str, str | None]
+    """The values of the key columns, as text, by column name; of all columns if the table has no key."""
+    columns: dict[str, ValueDifference] = {}
+    """The values that differ, by column name; empty for a row that only one side has."""
+
+
+class FoundDifferences(msgspec.Struct, frozen=True):
+    """The differences between a table of the source and its replica."""
+
+    rows: int
+    """Number of rows in the source, in the key ranges that differ."""
+    count: int
+    """Number of rows that differ."""
+    shown: tuple[RowDifference, ...]
+    """The first of these rows."""
+
+
+_Hash: TypeAlias = tuple[int, int]
+"""Hash of a row's key, and hash of the row."""
+
+
+def find_differences(
+    source: SourceRows,
+    replica: ReplicaRows,
+    sums: Mapping[int, tuple[Sums, Sums]],
+    names: Sequence[str],
+    key: Sequence[int],
+    limit: int,
+) -> FoundDifferences:
+    """Return the rows that differ.
+
+    Args:
+        source: The rows of the source.
+        replica: The rows of the replica.
+        sums: By number of each key range that differs: the sums of the buckets in the source, and in the
+            replica.
+        names: Names of the columns.
+        key: Indices of the columns that identify a row; empty if only the whole row does.
+        limit: Largest number of rows to return.
+    """
+    count = 0
+    shown: dict[int, dict[_Hash, int]] = defaultdict(dict)
+    """By key range: how often each row is missing in the replica (negative: in the source)."""
+    for cells in _groups(sums):
+        for number, missing in _compare_pairs(source, replica, cells):
+            for rows in _by_key(missing).values():
+                plus = sum(times for times in rows.values() if times > 0)
+                minus = -sum(times for times in rows.values() if times < 0)
+                if count < limit:
+                    shown[number].update(rows)
+                count += max(plus, minus)
+    found = list(_describe(source, replica, shown, names, key))
+    compared = sum(int(here[0].sum()) for here, _ in sums.values())
+    return FoundDifferences(compared, count, tuple(found[:limit]))
+
+
+def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
+    """Yield the buckets that differ, counted through all key ranges, in groups of limited size."""
+    group: list[int] = []
+    size = 0
+    for number, (here, there) in sums.items():
+        for bucket in np.flatnonzero((here != there).any(axis=0)).tolist():
+            rows = int(max(here[0, bucket], there[0, bucket]))
+            if group and size + rows > _GROUP_ROWS:
+                yield group
+                group, size = [], 0
+            group.append(number * BUCKETS + bucket)
+            size += rows
+    if group:
+        yield group
+
+
+def _compare_pairs(
+    source: SourceRows, replica: ReplicaRows, cells: Sequence[int]
+) -> Iterator[tuple[int, dict[_Hash, int]]]:
+    """Yield for each key range how often each row of some buckets is missing in the replica.
+
+    The number is negative if the row is missing in the source.
+    """
+    there = replica.pairs(cells)
+    buckets: dict[int, list[int]] = defaultdict(list)
+    for cell in cells:
+        buckets[cell // BUCKETS].append(cell % BUCKETS)
+    for number, wanted in buckets.items():
+        pairs = source.pairs(number, wanted), there[there[:, 0] == number][:, 1:]
+        yield number, _missing(*pairs)
+
+
+def _missing(here: npt.NDArray[np.uint64], there: npt.NDArray[np.uint64]) -> dict[_Hash, int]:
+    unique, inverse = np.unique(np.concatenate([here, there]), axis=0, return_inverse=True)
+    signs = np.concatenate([np.ones(len(here), np.int64), np.full(len(there), -1, np.int64)])
+    times = np.zeros(len(unique), np.int64)
+    np.add.at(times, inverse.ravel(), signs)
+    rows = np.flatnonzero(times)
+    return {
+        (key, row): count
+        for (key, row), count in zip(unique[rows].tolist(), times[rows].tolist(), strict=True)
+    }
+
+
+def _by_key(missing: Mapping[_Hash, int]) -> dict[int, dict[_Hash, int]]:
+    by_key: dict[int, dict[_Hash, int]] = defaultdict(dict)
+    for one, times in missing.items():
+        by_key[one[0]][one] = times
+    return by_key
+
+
+def _describe(
+    source: SourceRows,
+    replica: ReplicaRows,
+    shown: Mapping[int, Mapping[_Hash, int]],
+    names: Sequence[str],
+    key: Sequence[int],
+) -> Iterator[RowDifference]:
+    """Yield the differences of some rows, with their values.
+
+    Args:
+        source: The rows of the source.
+        replica: The rows of the replica.
+        shown: By key range: how often each row is missing in the replica (negative: in the source).
+        names: Names of the columns.
+        key: Indices of the columns that identify a row; empty if only the whole row does.
+    """
+    if not shown:
+        return
+    missing: dict[_Hash, int] = {one: times for rows in shown.values() for one, times in rows.items()}
+    here: dict[int, list[tuple[str | None, ...]]] = defaultdict(list)
+    there: dict[int, list[tuple[tuple[str | None, ...], set[int]]]] = defaultdict(list)
+    for number, rows in shown.items():
+        for hashed, row, values in source.rows(number, {one for one, _ in rows}):
+            if missing.get((hashed, row), 0) > 0:
+                missing[hashed, row] -= 1
+                here[hashed].append(values)
+    for hashed, row, values, never_sent in replica.rows({one for one, _ in missing}):
+        if missing.get((hashed, row), 0) < 0:
+            missing[hashed, row] += 1
+            there[hashed].append((values, never_sent))
+    key = key or range(len(names))
+    for hashed in dict.fromkeys([*here, *there]):
+        ours, theirs = here[hashed], there[hashed]
+        for values, (others, never_sent) in zip(ours, theirs, strict=False):
+            columns = {
+                name: ValueDifference(value, other, at in never_sent)
+                for at, (name, value, other) in enumerate(zip(names, values, others, strict=True))
+                if value != other
+            }
+            yield RowDifference("different", {names[at]: values[at] for at in key}, columns)
+        for values in ours[len(theirs) :]:
+            yield RowDifference("only in the source", {names[at]: values[at] for at in key})
+        for values, _ in theirs[len(ours) :]:
+            yield RowDifference("only in the replica", {names[at]: values[at] for at in key})

@@ -1,0 +1,127 @@
+"""The rows of a replica as the server's text: of each value, and of whole rows.
+
+The text of a row is that of the server's `ROW(…)::text` (record_out in src/backend/utils/adt/rowtypes.c). It
+consists of the output functions' texts, which are the values in the text format of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgoutput.replica.as_of import TableAsOf
+from pgoutput.values import from_arrow
+
+_SPECIAL: Final = r'["\\(), \t\n\x0b\f\r]'
+"""Regular expression for characters because of which record_out quotes a value."""
+
+
+class ColumnTexts:
+    """The values of one column of several rows, as text.
+
+    Attributes:
+        texts: The texts; NULL for NULL and for values that were never sent.
+        never_sent: Numbers of the rows whose value was never sent.
+
+    Args:
+        array: The values.
+        texts: The values as text.
+        rescued: The rescued values of the column, by row; None for a value that was never sent.
+    """
+
+    def __init__(self, array: pa.Array, texts: pa.StringArray, rescued: dict[int, str | None]) -> None:
+        self._quote = next(quote for matches, quote in _QUOTES if matches(array.type))
+        known = {row: text for row, text in rescued.items() if text is not None}
+        if known:
+            self._quote = _quote
+            rows = pa.array([row in known for row in range(len(texts))])
+            texts = pc.replace_with_mask(
+                texts, rows, pa.array([known[row] for row in sorted(known)], pa.string())
+            )
+        self.texts: pa.StringArray = texts
+        self.never_sent: set[int] = rescued.keys() - known.keys()
+
+    def in_record(self) -> pa.StringArray:
+        """Return the texts as they stand in the text of a row; empty for NULL."""
+        return pc.fill_null(self._quote(self.texts), "")
+
+
+def column_texts(batch: pa.RecordBatch, table: TableAsOf) -> list[ColumnTexts]:
+    """Return the values of each column of the relation as text.
+
+    Args:
+        batch: Rows of the table, as `TableAsOf.read` yields them.
+        table: The table.
+
+    Raises:
+        ValueError: A value of the Delta table is not a value of its column's type.
+    """
+    rescued = _rescued_values(batch[table.rescued])
+    found = []
+    for name, column in table.columns:
+        array = batch[name]
+        texts = (
+            array  # the server's text
+            if pa.types.is_string(array.type)
+            else from_arrow(array, column.type_oid, column.type_modifier)
+        )
+        found.append(ColumnTexts(array, texts, rescued.get(name, {})))
+    return found
+
+
+def record_texts(columns: Sequence[ColumnTexts], rows: int) -> pa.StringArray:
+    """Return the text of each row of these columns."""
+    if not columns:
+        return pa.array(["()"] * rows, pa.string())
+    fields = pc.binary_join_element_wise(*(column.in_record() for column in columns), ",")
+    return pc.binary_join_element_wise("(", fields, ")", "")
+
+
+def _rescued_values(maps: pa.MapArray) -> dict[str, dict[int, str | None]]:
+    """Return the rescued values by column name and row."""
+    found: dict[str, dict[int, str | None]] = {}
+    if maps.null_count < len(maps):
+        for row in pc.indices_nonzero(maps.is_valid()).to_pylist():
+            for name, text in maps[row].as_py():
+                found.setdefault(name, {})[row] = text
+    return found
+
+
+def _quote(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts, in quotation marks if they are empty or have special characters."""
+    is_special = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.match_substring_regex(texts, _SPECIAL))
+    if not pc.any(is_special).as_py():
+        return texts
+    doubled = pc.replace_substring_regex(texts, r'(["\\])', r"\1\1")
+    return pc.if_else(is_special, pc.binary_join_element_wise('"', doubled, '"', ""), texts)
+
+
+def _keep(texts: pa.StringArray) -> pa.StringArray:
+    return texts
+
+
+def _quote_spaces(texts: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _quote_bytes(texts: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise('"\\', texts, '"', "")
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    return bool(is_number or pa.types.is_boolean(type_) or pa.types.is_date(type_))
+
+
+_QUOTES: Final[
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.StringArray], pa.StringArray]], ...]
+] = (
+    (_is_plain, _keep),
+    (pa.types.is_timestamp, _quote_spaces),
+    (pa.types.is_binary, _quote_bytes),
+    (lambda type_: True, _quote),
+)
+"""Pairs of a test for Arrow types, and the function that quotes the texts of values of such a type."""

@@ -1,0 +1,133 @@
+"""The rows of a published table on the server: hashes by key range, and single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder.connection import Connection, Row
+from pgoutput.recorder.published_tables import PublishedTable
+from pgoutput.verification.key_ranges import KeyRanges, quote
+from pgoutput.verification.text_hash import Hashes, hash_texts, md5_hashes
+
+BUCKETS: Final = 1024
+"""Number of buckets of each key range; the hash of a row is in the bucket of its lowest bits."""
+
+Sums: TypeAlias = npt.NDArray[np.uint64]
+"""Number of rows, and sum of their hashes modulo 2**64, of each bucket: an array of 2 rows."""
+
+_HASHED: Final = 'hashtextextended({} COLLATE "C", 0)'
+_DIGESTED: Final = "('x' || left(md5(convert_to({}, 'UTF8')), 16))::bit(64)::int8"
+
+_SUMS: Final = """\
+SELECT h & {mask}, count(*), sum(h) FROM (SELECT {row} AS h FROM ({select}) r WHERE {condition} OFFSET 0) q
+GROUP BY 1"""
+"""OFFSET 0 keeps the planner from computing each hash twice."""
+
+_PAIRS: Final = """\
+SELECT k, h FROM (SELECT {key} AS k, {row} AS h FROM ({select}) r WHERE {condition} OFFSET 0) q
+WHERE h & {mask} IN ({buckets})"""
+
+_ROWS: Final = """\
+SELECT q.* FROM (SELECT {key} AS "pgoutput key", {row} AS "pgoutput row", r.* FROM ({select}) r
+WHERE {condition} OFFSET 0) q WHERE "pgoutput key" IN ({keys})"""
+
+_PROBE: Final = "A probe with more than two blocks."
+_NO_SPACES: Final = "\u00e0\u0085\u00a0"
+"""Characters whose bytes are white space in some locales; record_out asks isspace() for each byte."""
+
+
+class RowHash(msgspec.Struct, frozen=True):
+    """A hash of texts that the server and this process compute alike."""
+
+    sql: str
+    """SQL for the hash of `{}`, as a signed integer of 64 bits."""
+    function: Callable[[pa.StringArray], Hashes]
+    """Function for the hashes of texts, as unsigned integers."""
+
+
+def choose_hash(connection: Connection) -> RowHash:
+    """Return the hash to use with a server: its own hash of texts, or MD5.
+
+    The server's own hash is not used if the server is older than PostgreSQL 11, has another byte order, or
+    has a database in another encoding than UTF-8.
+
+    Raises:
+        ReplicationError: The server's text of rows depends on its locale.
+    """
+    encoding = str(connection.query("SELECT getdatabaseencoding()")[0][0])
+    if encoding == "UTF8":
+        (row,) = connection.query(f"SELECT ROW('{_NO_SPACES}')::text")
+        if row != (f"({_NO_SPACES})",):
+            raise ReplicationError(
+                "the server's locale takes parts of letters for white space, so that its text of rows cannot "
+                "be compared"
+            )
+    if connection.server_version >= 110_000 and encoding in ("UTF8", "SQL_ASCII"):
+        ((found,),) = connection.query("SELECT " + _HASHED.format(f"'{_PROBE}'"))
+        if int(str(found)) == hash_texts(pa.array([_PROBE])).view(np.int64)[0]:
+            return RowHash(_HASHED, hash_texts)
+    return RowHash(_DIGESTED, md5_hashes)
+
+
+class SourceRows:
+    """The published rows of a table on the server.
+
+    Args:
+        connection: Connection in a transaction that sees the snapshot.
+        table: The table.
+        ranges: The key ranges of the table.
+        row_hash: The hash of rows.
+        key: Indices of the columns that identify a row; empty if only the whole row does.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: PublishedTable,
+        ranges: KeyRanges,
+        row_hash: RowHash,
+        key: Sequence[int],
+    ) -> None:
+        self._connection, self._ranges = connection, ranges
+        columns = [f"r.{quote(one.name)}" for one in table.relation.columns]
+        row = row_hash.sql.format(f"ROW({', '.join(columns)})::text")
+        key_columns = ", ".join(columns[one] for one in key)
+        self._values = {
+            "select": table.select,
+            "row": row,
+            "key": row_hash.sql.format(f"ROW({key_columns})::text") if key else row,
+            "mask": str(BUCKETS - 1),
+        }
+
+    def sums(self, number: int) -> Sums:
+        """Return the sums of the buckets of a key range."""
+        sums = np.zeros((2, BUCKETS), np.uint64)
+        for bucket, rows, total in self._query(_SUMS, number):
+            sums[0, int(str(bucket))] = int(str(rows))
+            sums[1, int(str(bucket))] = int(str(total)) % (1 << 64)
+        return sums
+
+    def pairs(self, number: int, buckets: Iterable[int]) -> npt.NDArray[np.uint64]:
+        """Return hash of the key, and hash of the row, of each row in these buckets of a key range."""
+        rows = self._query(_PAIRS, number, buckets=", ".join(map(str, buckets)))
+        return (
+            np.array([(int(str(k)), int(str(h))) for k, h in rows], np.int64).reshape(-1, 2).view(np.uint64)
+        )
+
+    def rows(self, number: int, keys: Iterable[int]) -> Iterator[tuple[int, int, tuple[str | None, ...]]]:
+        """Yield hash of the key, hash of the row, and values, of the rows with these hashes of keys."""
+        signed = np.array([*keys], np.uint64).view(np.int64).tolist()
+        for key, row, *values in self._query(_ROWS, number, keys=", ".join(map(str, signed))):
+            mask = (1 << 64) - 1
+            yield int(str(key)) & mask, int(str(row)) & mask, tuple(values)
+
+    def _query(self, query: str, number: int, **values: str) -> list[Row]:
+        condition = self._ranges.condition(number)
+        return self._connection.query(query.format(condition=condition, **self._values, **values))

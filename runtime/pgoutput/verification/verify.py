@@ -1,0 +1,307 @@
+"""Compare the Delta tables of a replica with the tables of the source, as of one LSN."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event as Flag
+from typing import Final
+
+import msgspec
+
+from pgoutput._text import one_line
+from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
+from pgoutput.messages import ColumnFlag, Relation
+from pgoutput.recorder import Event
+from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.exported_snapshot import ExportedSnapshot, export_snapshot, is_recording, stored_lsn
+from pgoutput.recorder.published_tables import PublishedTable, published_tables
+from pgoutput.recorder.server import identify
+from pgoutput.recording import Location, PathOrUri, Recording, Source, locate
+from pgoutput.replica import Owner, Verified
+from pgoutput.replica.as_of import table_as_of
+from pgoutput.replica.ownership import read_owner
+from pgoutput.replica.verified import store_verified
+from pgoutput.values import base_types
+from pgoutput.verification.binary_columns import check_binary_columns
+from pgoutput.verification.differences import FoundDifferences, RowDifference, find_differences
+from pgoutput.verification.key_ranges import choose_ranges
+from pgoutput.verification.replica_rows import ReplicaRows
+from pgoutput.verification.source_rows import RowHash, SourceRows, Sums, choose_hash
+from pgoutput.verification.workspace import FinishedRange, TableProgress, Workspace
+from pgoutput.wire import format_lsn, shown_text
+
+SHOWN_ROWS: Final = 100
+"""Largest number of differing rows of a table in a `TableVerdict`."""
+
+_ATTEMPTS: Final = 5
+"""Largest number of snapshots as of which a table is compared that is altered after each snapshot."""
+
+_TICK: Final = 0.2
+"""Seconds between two looks at the recording."""
+
+
+class AwaitingRecording(Event, frozen=True, kw_only=True):
+    """The comparison waits until the recorder has stored all transactions before the LSN of the snapshot."""
+
+    lsn: str
+    """LSN of the snapshot."""
+    stored_lsn: str
+    """LSN up to which the recording has all transactions."""
+
+
+class TableVerdict(msgspec.Struct, frozen=True):
+    """The result of comparing the Delta table of one relation with its source."""
+
+    oid: int
+    table: str
+    """Name of the table, such as `public.orders`."""
+    lsn: int
+    """The tables were compared as of this LSN; after an interruption, some rows as of a later one."""
+    rows: int
+    """Number of rows in the source."""
+    different_rows: int = 0
+    """Number of rows that differ."""
+    differences: tuple[RowDifference, ...] = ()
+    """The first of the rows that differ, at most `SHOWN_ROWS`."""
+    error: str = ""
+    """Why the table could not be compared; empty if it was compared."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the tables were compared, and are equal."""
+        return not (self.different_rows or self.error)
+
+
+def verify_tables(
+    recording: Path,
+    target: PathOrUri,
+    dsn: str,
+    *,
+    tables: Collection[str] = (),
+    rate: float | None = None,
+    report: Callable[[Event], None] = lambda event: None,
+) -> Iterator[TableVerdict]:
+    """Compare the Delta tables of a replica with the published tables of its source, as of one LSN.
+
+    A recorder must be running: the comparison waits until the recording has all transactions before the LSN.
+    Transactions that the replica has not applied yet, or has applied beyond the LSN, make no difference. If
+    the comparison is interrupted, the next one of the same target continues it. Equal tables get the property
+    `pgoutput.verified_through`; tables that differ lose it.
+
+    Args:
+        recording: Folder of the recording.
+        target: The folder that holds the replica.
+        dsn: Connection string of the source. The role needs the attribute REPLICATION.
+        tables: Names of the tables to compare, such as `public.orders`; all published tables if empty.
+        rate: Number of rows to read from the source per second; None for no limit.
+        report: Called with `Waiting` and `AwaitingRecording` events, possibly from another thread.
+
+    Yields:
+        One verdict for each table.
+
+    Raises:
+        RecordingError: The recording cannot be read, or ends before the LSN and no recorder is running.
+        ReplicaError: The target is not a replica of the recording in a local folder.
+        ReplicationError: The server is not the source of the recording, or refuses a statement.
+    """
+    recorded, place = Recording(recording), locate(target)
+    owner = _check_owner(place, recorded)
+    with Workspace(place) as workspace:
+        with Connection(dsn) as connection:
+            pinned = connection.pinned_dsn
+        source = _check_server(pinned, recorded)
+        wanted: Collection[int] | None = None
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            altered: list[int] = []
+            with export_snapshot(pinned, report, lambda: False) as snapshot:
+                with snapshot.connect(lambda: False) as connection:
+                    row_hash = choose_hash(connection)
+                    published = published_tables(connection, source.publications, binary=False)
+                selected = _select(published, tables) if wanted is None else published
+                _await_recording(recording, snapshot.lsn, report)
+                recorded.refresh()
+                comparison = _Comparison(recorded, place, owner, pinned, snapshot, workspace, row_hash, rate)
+                for table in selected:
+                    oid = table.relation.oid
+                    if wanted is None or oid in wanted:
+                        try:
+                            yield comparison.compare(table)
+                        except _Altered as error:
+                            altered.append(oid)
+                            if not attempts_left:
+                                yield TableVerdict(oid, table.name, snapshot.lsn, 0, error=str(error))
+            if not altered:
+                break
+            wanted = altered
+        workspace.remove()
+
+
+def _check_owner(target: Location, recording: Recording) -> Owner:
+    owner = read_owner(target.place)
+    if owner is None or owner.recording != recording.identity or owner.output == "a feed":
+        raise ReplicaError(f"{target}: no replica of the recording in {recording.location} is here")
+    return owner
+
+
+def _check_server(dsn: str, recording: Recording) -> Source:
+    """Return the source of the last segment; check that the server is this source."""
+    assert recording.last is not None
+    source = recording.last.source
+    with Connection(dsn, replication=True) as connection:
+        server = identify(connection)
+    if (server.system_identifier, server.database) != (source.system_identifier, source.database):
+        raise ReplicationError(
+            f"the recording is of the database {source.database} of the system {source.system_identifier}, "
+            f"and the connection is to {server.database} of {server.system_identifier}"
+        )
+    return source
+
+
+def _select(published: list[PublishedTable], tables: Collection[str]) -> list[PublishedTable]:
+    if unknown := sorted({*tables} - {one.name for one in published}):
+        raise RecordingError(f"no publication of the recording has the table {', '.join(unknown)}")
+    return [one for one in published if not tables or one.name in tables]
+
+
+def _await_recording(folder: Path, lsn: int, report: Callable[[Event], None]) -> None:
+    """Wait until a recording has all transactions with a commit LSN below `lsn`.
+
+    Raises:
+        RecordingError: The recording ends before the LSN, and no recorder is running.
+    """
+    is_reported = False
+    while (stored := stored_lsn(folder)) < lsn:
+        if not is_recording(folder) and (stored := stored_lsn(folder)) < lsn:
+            raise RecordingError(
+                f"{folder}: the recording ends at {format_lsn(stored)}, and the tables are compared as of "
+                f"{format_lsn(lsn)}, but no recorder is running: start `pgoutput record`"
+            )
+        if not is_reported:
+            is_reported = True
+            report(AwaitingRecording(lsn=format_lsn(lsn), stored_lsn=format_lsn(stored)))
+        time.sleep(_TICK)
+
+
+class _Comparison(msgspec.Struct):
+    """The comparison of several tables as of one LSN."""
+
+    recording: Recording
+    target: Location
+    owner: Owner
+    dsn: str
+    snapshot: ExportedSnapshot
+    workspace: Workspace
+    row_hash: RowHash
+    rate: float | None
+
+    def compare(self, table: PublishedTable) -> TableVerdict:
+        """Compare a table, and store the verdict in its Delta table.
+
+        Raises:
+            _Altered: The table was altered after the snapshot.
+        """
+        relation = base_types(table.relation, {one.oid: one for one in table.types})
+        now = datetime.now(UTC).isoformat(" ", "seconds")
+        oid, lsn = relation.oid, self.snapshot.lsn
+        try:
+            progress, found = self._compare(table, relation, now)
+        except (ReplicaError, RecordingError) as error:
+            return TableVerdict(oid, table.name, lsn, 0, error=one_line(error))
+        rows = sum(one.rows for one in progress.finished.values())
+        verified = None
+        if progress.is_finished:
+            lsn = min(one.lsn for one in progress.finished.values())
+            verified = Verified(lsn, now, rows)
+        store_verified(self.target, oid, verified)
+        return TableVerdict(oid, table.name, lsn, rows + found.rows, found.count, found.shown)
+
+    def _compare(
+        self, table: PublishedTable, relation: Relation, now: str
+    ) -> tuple[TableProgress, FoundDifferences]:
+        """Return the equal key ranges of a table, and the differences in the others."""
+        columns = tuple((shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
+        progress = self.workspace.progress(relation.oid, columns)
+        if progress is not None and progress.is_finished:
+            return progress, FoundDifferences(0, 0, ())
+        if self.recording.last and self.recording.last.source.options.get("binary") == "on":
+            check_binary_columns(relation)
+        stop = Flag()
+        with self.snapshot.connect(stop.is_set) as connection, self.workspace.temporary() as folder:
+            self._lock(connection, table)
+            if progress is None:
+                progress = TableProgress(columns, choose_ranges(connection, table, self.rate))
+            flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
+            key = [] if all(flags) else [at for at, is_key in enumerate(flags) if is_key]
+            source = SourceRows(connection, table, progress.ranges, self.row_hash, key)
+            as_of = table_as_of(
+                self.recording,
+                self.target,
+                relation,
+                self.snapshot.lsn,
+                folder,
+                history=self.owner.output == "history",
+            )
+            replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, key)
+            different: dict[int, tuple[Sums, Sums]] = {}
+            for number, here, there in self._sums(source, replica, progress, stop):
+                rows = int(here[0].sum())
+                if (here == there).all():
+                    progress.finished[number] = FinishedRange(self.snapshot.lsn, now, rows)
+                    self.workspace.store(relation.oid, progress)
+                else:
+                    different[number] = here, there
+            names = [name for name, _, _ in columns]
+            return progress, find_differences(source, replica, different, names, key, SHOWN_ROWS)
+
+    def _lock(self, connection: Connection, table: PublishedTable) -> None:
+        """Lock a table against changes of its columns.
+
+        Raises:
+            _Altered: The table was altered after the snapshot.
+        """
+        oid = table.relation.oid
+        try:
+            connection.query(table.lock)
+            with Connection(self.dsn) as latest:
+                last = self.recording.last
+                publications = () if last is None else last.source.publications
+                is_same = published_tables(latest, publications, binary=False, oid=oid) == [table]
+        except ReplicationError as error:
+            raise _Altered(str(error)) from None
+        if not is_same:
+            raise _Altered("the table was altered again and again while it was compared: verify it again")
+
+    def _sums(
+        self, source: SourceRows, replica: ReplicaRows, progress: TableProgress, stop: Flag
+    ) -> Iterator[tuple[int, Sums, Sums]]:
+        """Yield number and sums, of the source and of the replica, of each key range that is not finished.
+
+        The server computes its sums while the replica is read.
+        """
+        numbers = [number for number in range(len(progress.ranges)) if number not in progress.finished]
+        with ThreadPoolExecutor(1, "pgoutput-source") as pool:
+            try:
+                futures = [pool.submit(self._limited_sums, source, number, stop) for number in numbers]
+                sums = replica.sums()
+                for number, future in zip(numbers, futures, strict=True):
+                    yield number, future.result(), sums[number]
+            except BaseException:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _limited_sums(self, source: SourceRows, number: int, stop: Flag) -> Sums:
+        """Return the sums of a key range, and wait if the rows were read faster than the rate."""
+        begin = time.monotonic()
+        sums = source.sums(number)
+        if self.rate is not None:
+            stop.wait(max(0.0, float(sums[0].sum()) / self.rate - (time.monotonic() - begin)))
+        return sums
+
+
+class _Altered(Exception):
+    """A table was altered after the snapshot, and cannot be compared as of the snapshot."""
