@@ -49,8 +49,8 @@ ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
 }
 """Module and first arguments of the program that keeps the replica."""
 
-SEGMENTS: Final = str(1 << 20), "0.5"
-"""Size and age at which the recorder ends a segment, as command line arguments: bytes and seconds."""
+SEGMENT_BYTES: Final = 1 << 15, 1 << 20
+"""Sizes at which the recorder ends a segment, one of which is chosen at random."""
 
 PATIENCE: Final = 900
 """Seconds that the recorder, and then the replica, may take to catch up after the workload has ended."""
@@ -196,8 +196,9 @@ class Run:
         self.work = Tables(self.server.dsn, tables, seed)
         self.published = set(self.work.names[: tables // 2])
         options = msgspec.json.encode(draw_options(WHEEL_VERSION, self.random)).decode()
+        self._segments = str(self.random.choice(SEGMENT_BYTES)), "0.5"
         history = ["--history"] if self.random.random() < 0.3 else []
-        self.log(f"seed {seed}, {engine}, {options} {' '.join(history)}")
+        self.log(f"seed {seed}, {engine}, {options}, segments {self._segments} {' '.join(history)}")
         recorder = ["tests.crash.recorder", self.server.dsn, str(self.recording), options, PUBLICATION, ""]
         places = [f"--segments={self.recording}", f"--target={self.target}"]
         self.recorder = self._stack.enter_context(Program("recorder", recorder, folder))
@@ -216,7 +217,7 @@ class Run:
         with self.server.connect() as connection:
             self.work.create(connection, sorted(self.published))
         # The slot is there before schemas change: see tests.crash.workload.
-        self.recorder.finish("now", "0", *SEGMENTS)
+        self.recorder.finish("now", "0", *self._segments)
         with self.work:
             self.start_recorder()
             self.replica.start("--follow")
@@ -227,7 +228,7 @@ class Run:
         with self.server.connect() as connection:
             self.work.touch(connection)
         self.log("catching up")
-        self.recorder.finish("now", "0", *SEGMENTS)
+        self.recorder.finish("now", "0", *self._segments)
         self._check_requests()
         assert not self._requests, f"the recorder has not stored {self._requests}: {self.recorder.output}"
         self.replica.finish()
@@ -235,7 +236,7 @@ class Run:
     def start_recorder(self) -> None:
         """Start the recorder, which may kill itself later."""
         die_at = self.random.randint(1, 400) if self.random.random() < 0.3 else 0
-        self.recorder.start("", str(die_at), *SEGMENTS)
+        self.recorder.start("", str(die_at), *self._segments)
 
     def publish(self, clause: str, name: str) -> None:
         """Add a table to the publication, or drop a table from it; `clause` is ADD or DROP."""

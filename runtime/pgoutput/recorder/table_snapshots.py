@@ -205,7 +205,7 @@ def transactions_of(
     begin = build("begin", version, lsn=commit_lsn, time=now)
     commit = build("commit", version, lsn=commit_lsn, end_lsn=end_lsn, time=now)
     segments: dict[int, list[Metadata]] = {}
-    for path in list_segments(copied.folder):
+    for path in list_segments(copied.folder) if copied.oids else ():
         metadata = read_metadata(path)
         segments.setdefault(metadata.relations[0].relation["oid"], []).append(metadata)
     later = _later_changes(recording, copied)
