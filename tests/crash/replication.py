@@ -178,9 +178,10 @@ class Run:
         tables: Number of tables. Half of them are published at first.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         engine: The program that keeps the replica.
+        unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
 
-    def __init__(self, folder: Path, tables: int, seed: int, engine: Engine) -> None:
+    def __init__(self, folder: Path, tables: int, seed: int, engine: Engine, *, unsent: bool) -> None:
         self.random = Random(seed)
         self.actions: Counter[str] = Counter()
         self.recording, self.target = folder / "recording", folder / "replica"
@@ -193,7 +194,7 @@ class Run:
         """Actions that have not run yet. Each action runs once before any runs again."""
         self._stack = ExitStack()
         self.server = self._stack.enter_context(Server())
-        self.work = Tables(self.server.dsn, tables, seed)
+        self.work = Tables(self.server.dsn, tables, seed, unsent=unsent)
         self.published = set(self.work.names[: tables // 2])
         options = msgspec.json.encode(draw_options(WHEEL_VERSION, self.random)).decode()
         self._segments = str(self.random.choice(SEGMENT_BYTES)), "0.5"
@@ -425,7 +426,15 @@ def current_rows(place: str, columns: Iterable[str]) -> pa.Table:
     return rows.filter(pc.is_null(rows["__END_AT"])).select(names)
 
 
-def replicate(folder: Path, tables: int, seconds: float, seed: int, *, engine: Engine = "spark") -> Outcome:
+def replicate(
+    folder: Path,
+    tables: int,
+    seconds: float,
+    seed: int,
+    *,
+    engine: Engine = "spark",
+    unsent: bool = False,
+) -> Outcome:
     """Run the crash test; return its outcome.
 
     Args:
@@ -434,9 +443,10 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, engine: E
         seconds: Duration of the random actions, in seconds.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         engine: The program that keeps the replica.
+        unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
     began = time.monotonic()
-    with Run(folder, tables, seed, engine) as run:
+    with Run(folder, tables, seed, engine, unsent=unsent) as run:
         run.run(seconds)
         expected = true_tables(run.server)
         (folder / "truth.json").write_bytes(msgspec.json.encode(expected))
@@ -485,13 +495,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--engine", choices=ENGINES, default="spark")
+    parser.add_argument("--unsent", action="store_true", help="alter columns so that values are not sent")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     folder = Path(tempfile.mkdtemp(prefix="pgoutput-replica-"))
     try:
-        outcome = replicate(
-            folder, arguments.tables, arguments.seconds, arguments.seed, engine=arguments.engine
-        )
+        outcome = replicate(folder, **vars(arguments))
         print(outcome)
         assert not outcome.different, "\n".join(outcome.different)
     except BaseException:
