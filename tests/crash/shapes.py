@@ -51,10 +51,10 @@ SHAPES: Final = (
         "CREATE TABLE {name}_0 PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
         "CREATE TABLE {name}_1 PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
     ),
-    # An update after which a row satisfies the filter is sent as an insert without unchanged TOASTed values.
+    # An update after which a row satisfies the filter is sent as an insert, which lacks unchanged TOASTed
+    # values outside of the replica identity.
     Shape(
-        f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS});"
-        "ALTER TABLE {name} ALTER big SET STORAGE PLAIN",
+        f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS});ALTER TABLE {{name}} REPLICA IDENTITY FULL",
         "{name} WHERE (id > 0)",
     ),
     Shape(f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS})", "{name} (id, note, big)"),
