@@ -49,8 +49,8 @@ ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
 }
 """Module and first arguments of the program that keeps the replica."""
 
-SEGMENTS: Final = str(1 << 20), "0.5"
-"""Size and age at which the recorder ends a segment, as command line arguments: bytes and seconds."""
+SEGMENT_BYTES: Final = 1 << 15, 1 << 20
+"""Sizes at which the recorder ends a segment, one of which is chosen at random."""
 
 PATIENCE: Final = 900
 """Seconds that the recorder, and then the replica, may take to catch up after the workload has ended."""
@@ -178,9 +178,10 @@ class Run:
         tables: Number of tables. Half of them are published at first.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         engine: The program that keeps the replica.
+        unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
 
-    def __init__(self, folder: Path, tables: int, seed: int, engine: Engine) -> None:
+    def __init__(self, folder: Path, tables: int, seed: int, engine: Engine, *, unsent: bool) -> None:
         self.random = Random(seed)
         self.actions: Counter[str] = Counter()
         self.recording, self.target = folder / "recording", folder / "replica"
@@ -193,11 +194,12 @@ class Run:
         """Actions that have not run yet. Each action runs once before any runs again."""
         self._stack = ExitStack()
         self.server = self._stack.enter_context(Server())
-        self.work = Tables(self.server.dsn, tables, seed)
+        self.work = Tables(self.server.dsn, tables, seed, unsent=unsent)
         self.published = set(self.work.names[: tables // 2])
         options = msgspec.json.encode(draw_options(WHEEL_VERSION, self.random)).decode()
+        self._segments = str(self.random.choice(SEGMENT_BYTES)), "0.5"
         history = ["--history"] if self.random.random() < 0.3 else []
-        self.log(f"seed {seed}, {engine}, {options} {' '.join(history)}")
+        self.log(f"seed {seed}, {engine}, {options}, segments {self._segments} {' '.join(history)}")
         recorder = ["tests.crash.recorder", self.server.dsn, str(self.recording), options, PUBLICATION, ""]
         places = [f"--segments={self.recording}", f"--target={self.target}"]
         self.recorder = self._stack.enter_context(Program("recorder", recorder, folder))
@@ -216,7 +218,7 @@ class Run:
         with self.server.connect() as connection:
             self.work.create(connection, sorted(self.published))
         # The slot is there before schemas change: see tests.crash.workload.
-        self.recorder.finish("now", "0", *SEGMENTS)
+        self.recorder.finish("now", "0", *self._segments)
         with self.work:
             self.start_recorder()
             self.replica.start("--follow")
@@ -227,7 +229,7 @@ class Run:
         with self.server.connect() as connection:
             self.work.touch(connection)
         self.log("catching up")
-        self.recorder.finish("now", "0", *SEGMENTS)
+        self.recorder.finish("now", "0", *self._segments)
         self._check_requests()
         assert not self._requests, f"the recorder has not stored {self._requests}: {self.recorder.output}"
         self.replica.finish()
@@ -235,7 +237,7 @@ class Run:
     def start_recorder(self) -> None:
         """Start the recorder, which may kill itself later."""
         die_at = self.random.randint(1, 400) if self.random.random() < 0.3 else 0
-        self.recorder.start("", str(die_at), *SEGMENTS)
+        self.recorder.start("", str(die_at), *self._segments)
 
     def publish(self, clause: str, name: str) -> None:
         """Add a table to the publication, or drop a table from it; `clause` is ADD or DROP."""
@@ -424,7 +426,15 @@ def current_rows(place: str, columns: Iterable[str]) -> pa.Table:
     return rows.filter(pc.is_null(rows["__END_AT"])).select(names)
 
 
-def replicate(folder: Path, tables: int, seconds: float, seed: int, *, engine: Engine = "spark") -> Outcome:
+def replicate(
+    folder: Path,
+    tables: int,
+    seconds: float,
+    seed: int,
+    *,
+    engine: Engine = "spark",
+    unsent: bool = False,
+) -> Outcome:
     """Run the crash test; return its outcome.
 
     Args:
@@ -433,9 +443,10 @@ def replicate(folder: Path, tables: int, seconds: float, seed: int, *, engine: E
         seconds: Duration of the random actions, in seconds.
         seed: Seed of all random decisions. The time of each decision depends on the speed of the machine.
         engine: The program that keeps the replica.
+        unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
     began = time.monotonic()
-    with Run(folder, tables, seed, engine) as run:
+    with Run(folder, tables, seed, engine, unsent=unsent) as run:
         run.run(seconds)
         expected = true_tables(run.server)
         (folder / "truth.json").write_bytes(msgspec.json.encode(expected))
@@ -484,13 +495,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--engine", choices=ENGINES, default="spark")
+    parser.add_argument("--unsent", action="store_true", help="alter columns so that values are not sent")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     folder = Path(tempfile.mkdtemp(prefix="pgoutput-replica-"))
     try:
-        outcome = replicate(
-            folder, arguments.tables, arguments.seconds, arguments.seed, engine=arguments.engine
-        )
+        outcome = replicate(folder, **vars(arguments))
         print(outcome)
         assert not outcome.different, "\n".join(outcome.different)
     except BaseException:

@@ -51,10 +51,10 @@ SHAPES: Final = (
         "CREATE TABLE {name}_0 PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
         "CREATE TABLE {name}_1 PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER 1)"
     ),
-    # An update after which a row satisfies the filter is sent as an insert without unchanged TOASTed values.
+    # An update after which a row satisfies the filter is sent as an insert, which lacks unchanged TOASTed
+    # values outside of the replica identity.
     Shape(
-        f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS});"
-        "ALTER TABLE {name} ALTER big SET STORAGE PLAIN",
+        f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS});ALTER TABLE {{name}} REPLICA IDENTITY FULL",
         "{name} WHERE (id > 0)",
     ),
     Shape(f"CREATE TABLE {{name}} (id int8 PRIMARY KEY, {_COLUMNS})", "{name} (id, note, big)"),
@@ -93,6 +93,9 @@ VALUES: Final = {
 WIDER: Final = {"integer": "bigint", "numeric(8,2)": "numeric(12,4)", "bigint": "text", "uuid": "text"}
 """Type to which a column is retyped, by its old type."""
 
+DEFAULTS: Final = "integer DEFAULT 5", "text DEFAULT 'default'", "integer DEFAULT (random() * 1000)::int"
+"""Definitions of columns that give existing rows a value."""
+
 
 class Tables(Writers):
     """Tables, and threads that write to the tables; a context manager whose exit ends the threads.
@@ -105,15 +108,21 @@ class Tables(Writers):
         dsn: DSN of the server.
         count: Number of tables.
         seed: Seed of the writers' decisions. The time of each decision depends on the speed of the machine.
+        unsent: Whether to alter columns also in ways that give existing rows values that are not sent.
     """
 
-    def __init__(self, dsn: str, count: int, seed: int) -> None:
+    def __init__(self, dsn: str, count: int, seed: int, *, unsent: bool) -> None:
         shapes = {f"t{number:03}": SHAPES[number % len(SHAPES)] for number in range(count)}
         self.names = list(shapes)
         self.published = {name: shape.published.format(name=name) for name, shape in shapes.items()}
         # Each writer has its own tables, so that writers do not wait for each other.
         self._own = [
-            Writer(number, {name: shapes[name] for name in self.names[number::WRITERS]}, f"{seed} {number}")
+            Writer(
+                number,
+                {name: shapes[name] for name in self.names[number::WRITERS]},
+                f"{seed} {number}",
+                unsent,
+            )
             for number in range(WRITERS)
         ]
         super().__init__(dsn, self._own)
@@ -137,7 +146,7 @@ class Tables(Writers):
 class Writer:
     """A writer that changes the rows and columns of its own tables in random steps."""
 
-    def __init__(self, number: int, shapes: dict[str, Shape], seed: str) -> None:
+    def __init__(self, number: int, shapes: dict[str, Shape], seed: str, unsent: bool) -> None:
         self.steps = 0
         self._number = number
         self._shapes = shapes
@@ -158,6 +167,8 @@ class Writer:
             self._drop: 2,
             self._widen: 2,
         }
+        if unsent:
+            self._actions |= {self._add_default: 1, self._rename: 1, self._replace: 1, self._retype: 1}
 
     def create(self, connection: Connection) -> None:
         """Create the tables that only this writer changes."""
@@ -269,6 +280,28 @@ class Writer:
                     f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {wider} USING {column}::{wider}",
                 )
                 return
+
+    def _add_default(self, connection: Connection, name: str) -> None:
+        definition = self._random.choice(DEFAULTS)
+        _run(connection, f"ALTER TABLE {name} ADD COLUMN c{self.steps} {definition}")
+
+    def _rename(self, connection: Connection, name: str) -> None:
+        if columns := self._added_columns(connection, name):
+            column = self._random.choice(list(columns))
+            _run(connection, f"ALTER TABLE {name} RENAME COLUMN {column} TO c{self.steps}")
+
+    def _replace(self, connection: Connection, name: str) -> None:
+        """Drop a column, and add a column with the same name and type."""
+        if columns := self._added_columns(connection, name):
+            column, type_ = self._random.choice(list(columns.items()))
+            _run(connection, f"ALTER TABLE {name} DROP COLUMN {column}, ADD COLUMN {column} {type_}")
+
+    def _retype(self, connection: Connection, name: str) -> None:
+        if columns := self._added_columns(connection, name):
+            column = self._random.choice(list(columns))
+            type_ = self._random.choice(list(VALUES))
+            _run(connection, f"ALTER TABLE {name} ALTER COLUMN {column} DROP DEFAULT")
+            _run(connection, f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {type_} USING {VALUES[type_]}")
 
     def _added_columns(self, connection: Connection, name: str) -> dict[str, str]:
         """Return the types of the columns that were added to a table, by column name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import RecordingError
+from pgoutput.errors import ConnectionLost, RecordingError
 from pgoutput.recorder import (
     Connected,
     Event,
@@ -21,7 +21,7 @@ from pgoutput.recorder import (
 )
 from pgoutput.recorder.snapshot import TableCopy
 from pgoutput.recording import find_inconsistencies
-from tests.recorder.lab import Lab
+from tests.recorder.lab import Lab, wait_until
 
 
 @pytest.fixture
@@ -137,6 +137,63 @@ def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
     assert not is_requested(request)
 
 
+def test_a_table_can_be_requested_as_soon_as_it_is_published(table: Lab, monkeypatch: Any) -> None:
+    monkeypatch.setattr("pgoutput.recorder.catalog_watch._MIN_PAUSE", 60.0)
+    table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
+    with table.recording() as recording:
+        recording.wait(Connected)
+        table.run("ALTER PUBLICATION p ADD TABLE late")
+        request = request_snapshot(table.folder, ["public.late"])
+        assert recording.wait(TableComplete).table == "public.late"
+        wait_until(lambda: not is_requested(request))
+    table.record()
+    assert_readable(table)
+
+
+def test_a_request_survives_a_lost_connection_of_the_copy(table: Lab, monkeypatch: Any) -> None:
+    table.run("INSERT INTO t SELECT generate_series(1, 5)")
+    run = TableCopy.run
+    attempts = []
+
+    def run_without_connection(*arguments: Any) -> Any:
+        attempts.append(arguments)
+        if len(attempts) == 1:
+            raise ConnectionLost("terminating connection due to administrator command")
+        return run(*arguments)
+
+    monkeypatch.setattr(TableCopy, "run", run_without_connection)
+    with table.recording() as recording:
+        recording.wait(Connected)
+        request = request_snapshot(table.folder, ["public.t"])
+        recording.wait(TableComplete)
+        wait_until(lambda: not is_requested(request))
+    table.record()
+    assert_readable(table)
+
+
+def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab) -> None:
+    table.run(
+        "CREATE TABLE late (id int)",
+        "INSERT INTO late VALUES (1)",
+        "INSERT INTO t VALUES (1)",
+        "ALTER PUBLICATION p ADD TABLE late",
+        "CREATE ROLE late_reader REPLICATION LOGIN",
+        "GRANT SELECT ON t TO late_reader",
+    )
+    with table.recording(dsn=f"{table.dsn} user=late_reader") as recording:
+        recording.wait(Connected)
+        request = request_snapshot(table.folder, ["public.t", "public.late"])
+        assert recording.wait(TableNotCopied).table == "public.late"
+        assert recording.wait(TableComplete).table == "public.t"
+        with pytest.raises(RecordingError, match="permission denied for table late"):
+            is_requested(request)
+        table.run("GRANT SELECT ON late TO late_reader")
+        request_snapshot(table.folder, ["public.late"])
+        assert recording.wait(TableComplete, 2).table == "public.late"
+    table.record()
+    assert_readable(table)
+
+
 def test_a_table_that_cannot_be_read_is_reported(table: Lab) -> None:
     table.run("CREATE ROLE reader REPLICATION LOGIN")
     table.record()
@@ -153,13 +210,14 @@ def test_a_folder_that_is_no_recording_is_refused(table: Lab) -> None:
         request_snapshot(table.folder, ["public.t"])
 
 
+@pytest.mark.parametrize("tables", [["public.t", "public.late"], ["public.late"]])
 def test_a_table_that_is_dropped_before_it_is_copied_does_not_stop_the_recorder(
-    table: Lab, monkeypatch: Any
+    tables: list[str], table: Lab, monkeypatch: Any
 ) -> None:
     table.run("INSERT INTO t SELECT generate_series(1, 5)", "CREATE TABLE late (id int)")
     table.run("ALTER PUBLICATION p ADD TABLE late")
-    table.record()
-    request = request_snapshot(table.folder, ["public.t", "public.late"])
+    table.record(snapshot=True)
+    request = request_snapshot(table.folder, tables)
     run = TableCopy.run
 
     def run_after_drop(*arguments: Any) -> Any:
@@ -167,6 +225,6 @@ def test_a_table_that_is_dropped_before_it_is_copied_does_not_stop_the_recorder(
         return run(*arguments)
 
     monkeypatch.setattr(TableCopy, "run", run_after_drop)
-    assert "public.t" in complete(table.record())
+    assert complete(table.record(snapshot=True)) == tables[:-1]
     assert not is_requested(request)
     assert_readable(table)

@@ -91,10 +91,12 @@ class SessionLoop:
                 session.announce()
 
             def tick() -> bool:
+                if requests := self._requests.find():
+                    self._watch.read_now(_CATALOG_SECONDS)  # a publication may have the tables since just now
                 if self._save_catalog_updates():
                     session.announce()
                 self._reporter.report_progress(session, self._watch.wal_lsn)
-                self._request_snapshots()
+                self._request_snapshots(requests)
                 self._store_snapshots(session)
                 return self._snapshots.is_copying
 
@@ -159,18 +161,19 @@ class SessionLoop:
         self._announced.extend(changes)
         return Remarks(_without(state.incomplete, self._storing), changes)
 
-    def _request_snapshots(self) -> None:
-        """Have tables copied that a user asks for, and incomplete tables as the settings say."""
+    def _request_snapshots(self, names: Sequence[str]) -> None:
+        """Have tables copied that a user asks for, and incomplete tables as the settings say.
+
+        Args:
+            names: File names of new requests.
+        """
         state, catalog = self._folder.state, self._folder.catalog
         assert state is not None
         assert catalog is not None
         copies = self._settings.copies
         self._snapshots.request(one.oid for one in state.incomplete if copies(one, catalog))
-        if requested := self._requests.read(catalog):
-            # The copied rows contain all earlier alterations of the tables: know of these before.
-            self._watch.read_now(_CATALOG_SECONDS)
-            self._save_catalog_updates()
-            self._snapshots.request(requested)
+        self._snapshots.request(self._requests.read(names, catalog), retry=True)
+        self._snapshots.request(self._requests.oids)
         while not self._snapshots.failures.empty():
             oids, reason = self._snapshots.failures.get()
             for name in self._names(oids):

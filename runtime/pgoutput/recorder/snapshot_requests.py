@@ -18,8 +18,8 @@ from pgoutput.recording import STATE_FILE, Directory
 _PREFIX: Final = "_snapshot-"
 _SUFFIX: Final = ".json"
 
-_READ_SECONDS: Final = 1.0
-"""Seconds between two readings of the requests."""
+_SEARCH_SECONDS: Final = 1.0
+"""Seconds between two searches for requests."""
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True):
@@ -76,22 +76,39 @@ class SnapshotRequests:
         self._directory = directory
         self._tables: dict[str, set[int]] = {}
         """OIDs of the tables that are not stored yet, by file name of the request."""
-        self._next_reading = 0.0
+        self._found: set[str] = set()
+        """File names of all requests found so far."""
+        self._next_search = 0.0
 
-    def read(self, catalog: Catalog) -> frozenset[int]:
-        """Return the OIDs of the tables that new requests name; none if the last reading was just now.
+    @property
+    def oids(self) -> frozenset[int]:
+        """OIDs of the tables that are requested and not stored yet."""
+        return frozenset().union(*self._tables.values())
+
+    def find(self) -> list[str]:
+        """Return the file names of new requests; none if the last search was just now."""
+        if time.monotonic() < self._next_search:
+            return []
+        self._next_search = time.monotonic() + _SEARCH_SECONDS
+        names = [
+            name
+            for name in self._directory.names()
+            if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and name not in self._found
+        ]
+        self._found.update(names)
+        return names
+
+    def read(self, names: Iterable[str], catalog: Catalog) -> frozenset[int]:
+        """Return the OIDs of the tables that new requests name.
 
         Args:
-            catalog: The catalogs as last read. A request that names another table is given up.
+            names: File names of the requests.
+            catalog: The catalogs, read after the requests were found. A request that names another table is
+                given up.
         """
-        if time.monotonic() < self._next_reading:
-            return frozenset()
-        self._next_reading = time.monotonic() + _READ_SECONDS
         found: set[int] = set()
         oids = {qualified_name(one.namespace, one.name): oid for oid, one in catalog.tables.items()}
-        for name in self._directory.names():
-            if name in self._tables or not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
-                continue
+        for name in names:
             request = self._load(name)
             if request is None or request.error:
                 continue

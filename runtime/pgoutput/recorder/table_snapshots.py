@@ -111,9 +111,18 @@ class TableSnapshots:
         self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def request(self, oids: Iterable[int]) -> None:
-        """Have tables copied, unless they were requested before and are not stored."""
-        if new := frozenset(oids) - self._requested:
+    def request(self, oids: Iterable[int], *, retry: bool = False) -> None:
+        """Have tables copied, unless they were requested before and are not stored.
+
+        Args:
+            oids: OIDs of the tables.
+            retry: Whether to try tables again that could not be copied in this session.
+        """
+        wanted = frozenset(oids)
+        if retry:
+            self._requested -= wanted & self._failed
+            self._failed -= wanted
+        if new := wanted - self._requested:
             self._requested |= new
             self._requests.put(new)
 
@@ -141,7 +150,11 @@ class TableSnapshots:
             except (Interrupted, ConnectionLost):  # the tables are requested again
                 self._stop.wait(_RETRY_SECONDS)
                 self._requested -= oids
-            except (PgoutputError, OSError) as error:  # not tried again in this session
+            except (PgoutputError, OSError) as error:
+                if len(oids) > 1:  # the other tables can be copied without the one that has failed
+                    for oid in oids:
+                        self._requests.put(frozenset([oid]))
+                    continue
                 self._failed |= oids
                 self.failures.put((oids, one_line(error)))
             else:
@@ -192,7 +205,7 @@ def transactions_of(
     begin = build("begin", version, lsn=commit_lsn, time=now)
     commit = build("commit", version, lsn=commit_lsn, end_lsn=end_lsn, time=now)
     segments: dict[int, list[Metadata]] = {}
-    for path in list_segments(copied.folder):
+    for path in list_segments(copied.folder) if copied.oids else ():
         metadata = read_metadata(path)
         segments.setdefault(metadata.relations[0].relation["oid"], []).append(metadata)
     later = _later_changes(recording, copied)
