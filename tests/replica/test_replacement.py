@@ -352,6 +352,8 @@ def test_columns_are_renamed_and_retyped_within_a_snapshot(history: bool, tmp_pa
         server.insert("4", "text", "w")
     apply(server.take().to_batches(), tmp_path, "query", 1, history=history, max_rows=2)
     rows = table_of(tmp_path).to_pyarrow_table().to_pylist()
+    table_of(tmp_path).vacuum(0, enforce_retention_duration=False, dry_run=False)
+    assert unnamed_files(tmp_path) == set()  # the files with the old columns are deleted
     found = sorted((row["k"], row["renamed"], row["_rescued_data"]) for row in rows)
     assert found == [(0, "infinity", None), (1, "2020-01-01", None), (2, None, None), (4, "text", None)]
 
