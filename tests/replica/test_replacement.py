@@ -88,6 +88,26 @@ def test_every_version_has_all_old_or_all_new_rows(
     assert table_of(tmp_path).version() == first + 2
 
 
+def test_rows_loaded_after_a_truncate_appear_at_once(server: SimulatedServer, tmp_path: Path) -> None:
+    """The TRUNCATE and the rows after it are one transaction. The next transaction has its own commits."""
+    apply(server.take().to_batches(), tmp_path, "query", 0)
+    first = table_of(tmp_path).version()
+    old = current(tmp_path)
+    server.commit()
+    server.insert("50", "before")
+    server.truncate()
+    for key in range(20):
+        server.insert(str(key), "loaded")
+    server.update(3, v="changed")
+    new = true_rows(server)
+    server.commit()
+    server.delete(0)
+    apply(server.take().to_batches(3), tmp_path, "query", 1, max_rows=4)
+    found = [current(tmp_path, first + number) for number in range(4)]
+    assert found == [old, [*old, (50, "before")], new, new[1:]]
+    assert table_of(tmp_path).version() == first + 3
+
+
 @MODES
 def test_the_first_rows_of_a_table_appear_at_once(
     history: bool, server: SimulatedServer, tmp_path: Path
