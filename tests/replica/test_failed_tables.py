@@ -116,7 +116,7 @@ def test_a_table_that_fails_does_not_stop_the_others(setup: Setup) -> None:
     assert setup.apply(setup.send(m.Delete(2, key=("2", None))))["b"].changes == {"Delete": 1}
 
 
-@pytest.mark.parametrize("commits", [1, 2])
+@pytest.mark.parametrize("commits", [0, 1])
 def test_a_retry_resumes_a_partly_applied_batch(
     commits: int, setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +144,7 @@ def test_a_retry_resumes_a_partly_applied_batch(
     version = DeltaTable(replica_tables(setup.target)[2].place).version()
     assert [one.error for one in retry_tables(setup.recording, setup.target)] == [""]
     assert setup.rows(2) == [(12, "last")]
-    assert DeltaTable(replica_tables(setup.target)[2].place).version() == version + 3 - commits
+    assert DeltaTable(replica_tables(setup.target)[2].place).version() == version + 2 - commits
 
 
 def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

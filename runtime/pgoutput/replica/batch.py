@@ -70,7 +70,7 @@ def apply_changes(
     Applying a micro-batch again changes nothing, because each commit has a Delta transaction identifier:
     txnAppId is the query, txnVersion increases with each commit. If a table fails, it keeps the state of its
     last commit, and the other tables are not affected. A snapshot that replaces the rows of a table is one
-    commit, whatever its size.
+    commit, whatever its size. Without history, so are the changes of a transaction from a TRUNCATE on.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
@@ -111,7 +111,8 @@ def _apply_chunks(
     writer: TableWriter | None = None
     counts: Counter[str] = Counter()
     may_differ: list[Difference] = []
-    for number, commit in group_chunks(_count_changes(chain([first], chunks), counts)):
+    counted = _count_changes(chain([first], chunks), counts)
+    for number, commit in group_chunks(counted, history=history):
         if error:
             break
         name = f"{first.namespace}.{first.name}"
@@ -173,7 +174,7 @@ class TableWriter:
             Reasons why the table may differ from its source, without reasons known before these chunks.
 
         Args:
-            chunks: One chunk, or the chunks of a snapshot that begins with a truncate.
+            chunks: One chunk, or the chunks of a transaction that begin with a truncate.
             version: The txnVersion of the commit, greater than the txnVersion of the previous commit.
 
         Raises:
@@ -183,7 +184,7 @@ class TableWriter:
         if self._has(version):
             return []
         first = next(chunks)
-        if first.truncates and (first.snapshot is not None or not self._history):
+        if first.truncates and (first.is_snapshot or not self._history):
             return self._replace_rows(first, chunks, version)
         return self._change_rows(first, version)
 

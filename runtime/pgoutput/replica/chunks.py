@@ -1,6 +1,6 @@
 """Split the changes of a micro-batch into chunks, and group the chunks by commit of the Delta table.
 
-Each chunk is applied in a commit of its own, except the chunks of a snapshot that replaces a table's rows:
+Each chunk is applied in a commit of its own, except the chunks of a transaction that replaces a table's rows:
 these are applied in one commit.
 
 The boundaries of chunks depend only on the changes, not on the Arrow batches in which the changes arrive. So
@@ -10,8 +10,8 @@ a micro-batch that is applied again after a crash is split into the same chunks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, count, groupby
-from typing import Final
+from itertools import groupby
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,6 +22,10 @@ MAX_ROWS: Final = 100_000
 """Default maximum number of changes in a chunk."""
 MAX_BYTES: Final = 64 << 20
 """Default maximum size of a chunk's values, in bytes of text. A larger change becomes a chunk alone."""
+
+
+Transaction: TypeAlias = tuple[int, int]
+"""A transaction: its commit LSN and xid. The xid of a snapshot is 0."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -49,13 +53,18 @@ class Chunk(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: pa.Table
     """The changes, as rows of the view `changes`."""
-    snapshot: int | None = None
-    """Commit LSN of the snapshot that the changes belong to; None for changes of the stream."""
+    replaced_by: Transaction | None = None
+    """The transaction of the changes, if it truncates the relation in or before this chunk; None if not."""
 
     @property
     def truncates(self) -> bool:
         """Whether the chunk begins with a truncate."""
         return bool(self.changes["operation"][0].as_py() == "Truncate")
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the first change belongs to a snapshot."""
+        return bool(self.changes["xid"][0].as_py() == 0)
 
     @property
     def is_copied(self) -> bool:
@@ -64,21 +73,21 @@ class Chunk(msgspec.Struct, frozen=True):
         return bool(pc.all(pc.equal(operations, "Snapshot"), min_count=0).as_py())
 
 
-def group_chunks(chunks: Iterable[Chunk]) -> Iterator[tuple[int, Iterator[Chunk]]]:
+def group_chunks(chunks: Iterable[Chunk], *, history: bool) -> Iterator[tuple[int, Iterator[Chunk]]]:
     """Group the chunks of a relation by commit; yield each commit's number, from 0, and its chunks.
 
-    The chunks of a snapshot that begins with a truncate are one commit, so that no reader of the Delta table
-    sees a part of the rows. Each other chunk is a commit of its own.
+    The chunks of a transaction from a truncate on are one commit, so that no reader of the Delta table sees a
+    part of the rows. Each other chunk is a commit of its own; with history this applies to all chunks that do
+    not belong to a snapshot.
     """
-    commits = count()
-    number = 0
-    replaced_by: int | None = None
+    number = -1
+    replaced_by: Transaction | None = None
 
     def number_commit(chunk: Chunk) -> int:
         nonlocal number, replaced_by
-        if chunk.snapshot is None or chunk.snapshot != replaced_by:
-            number = next(commits)
-            replaced_by = chunk.snapshot if chunk.truncates else None
+        if chunk.replaced_by is None or chunk.replaced_by != replaced_by:
+            number += 1
+        replaced_by = chunk.replaced_by if chunk.is_snapshot or not history else None
         return number
 
     return groupby(chunks, number_commit)
@@ -90,61 +99,64 @@ def split_changes(
     """Split changes into chunks, each with changes of one relation.
 
     A chunk ends where the next change has another relation, other columns or another replica identity, before
-    a truncate, between a snapshot and other changes, and where the chunk has its maximum size.
+    a truncate, after a transaction with a truncate, and where the chunk has its maximum size.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text.
     """
-    last_kind: tuple[object, ...] = ()
+    last_kind: _Kind = (0, None)
     parts: list[pa.RecordBatch] = []
     rows = size = 0
-    for kind, run in chain.from_iterable(map(_split_runs, batches)):
+    for kind, run in _split_runs(batches):
         truncates = run["operation"][0].as_py() == "Truncate"
         if parts and (truncates or kind != last_kind):
-            yield _make_chunk(parts)
+            yield _make_chunk(parts, last_kind)
             parts, rows, size = [], 0, 0
         last_kind = kind
         first = 0
         for row, bytes_ in enumerate(_text_sizes(run)):
             if rows and (rows == max_rows or size + bytes_ > max_bytes):
-                yield _make_chunk([*parts, run.slice(first, row - first)])
+                yield _make_chunk([*parts, run.slice(first, row - first)], kind)
                 parts, rows, size, first = [], 0, 0, row
             rows += 1
             size += bytes_
         parts.append(run.slice(first))
     if parts:
-        yield _make_chunk(parts)
+        yield _make_chunk(parts, last_kind)
 
 
-def _split_runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
-    """Split an Arrow batch of changes wherever a chunk has to end for another reason than its size.
+_Kind: TypeAlias = tuple[int, Transaction | None, *tuple[str, ...]]
+"""What all changes of a chunk have in common: the OID of the relation, the transaction that truncates the
+relation before them (or None), the columns and the names of the replica identity's columns."""
 
-    Yield with each part its kind: the OID of the relation, the commit LSN of the snapshot (None outside
-    snapshots), the columns and the replica identity. A truncate begins a part even if the kind stays the
-    same.
+
+def _split_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_Kind, pa.RecordBatch]]:
+    """Split Arrow batches of changes wherever a chunk has to end for another reason than its size.
+
+    Yield each part with its kind. A truncate begins a part even if the kind stays the same.
     """
-    oids = batch["relation"].field("oid").to_pylist()
-    operations = batch["operation"].to_pylist()
-    snapshots = _snapshot_lsns(batch).to_pylist()
     truncates = 0
-    marks = []
-    for oid, operation, snapshot in zip(oids, operations, snapshots, strict=True):
-        truncates += operation == "Truncate"
-        marks.append((oid, snapshot, truncates))
-    first = 0
-    for mark, same in groupby(marks):
-        length = len(list(same))
-        for rows in _split_by_columns(batch.slice(first, length)):
-            columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
-            yield (*mark[:2], columns, *keys), rows
-        first += length
-
-
-def _snapshot_lsns(changes: pa.RecordBatch | pa.Table) -> pa.Array:
-    """Return the commit LSN of each change that belongs to a snapshot; NULL for the others."""
-    return pc.if_else(pc.equal(changes["xid"], 0), changes["commit_lsn"], None)
+    truncated: tuple[int, Transaction] | None = None
+    for batch in batches:
+        oids = batch["relation"].field("oid").to_pylist()
+        operations = batch["operation"].to_pylist()
+        transactions = zip(batch["commit_lsn"].to_pylist(), batch["xid"].to_pylist(), strict=True)
+        marks = []
+        for oid, operation, transaction in zip(oids, operations, transactions, strict=True):
+            if operation == "Truncate":
+                truncates += 1
+                truncated = oid, transaction
+            replaced_by = transaction if truncated == (oid, transaction) else None
+            marks.append((oid, replaced_by, truncates))
+        first = 0
+        for (oid, replaced_by, _), same in groupby(marks):
+            length = len(list(same))
+            for rows in _split_by_columns(batch.slice(first, length)):
+                columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
+                yield (oid, replaced_by, columns, *keys), rows
+            first += length
 
 
 def _split_by_columns(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -175,11 +187,10 @@ def _text_sizes(rows: pa.RecordBatch) -> list[int]:
     return list(map(int, sizes))
 
 
-def _make_chunk(parts: list[pa.RecordBatch]) -> Chunk:
+def _make_chunk(parts: list[pa.RecordBatch], kind: _Kind) -> Chunk:
     changes = pa.Table.from_batches([part for part in parts if part.num_rows]).combine_chunks()
     relation = changes["relation"][0].as_py()
     types = _COLUMNS.decode(changes["columns"][0].as_py())
     columns = tuple(Column(name, *type_) for name, type_ in types.items())
     keys = tuple(changes["key_columns"][0].as_py())
-    snapshot = _snapshot_lsns(changes.slice(0, 1))[0].as_py()
-    return Chunk(relation["oid"], relation["namespace"], relation["name"], columns, keys, changes, snapshot)
+    return Chunk(relation["oid"], relation["namespace"], relation["name"], columns, keys, changes, kind[1])
