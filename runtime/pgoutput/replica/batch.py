@@ -17,10 +17,11 @@ from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, split_changes
-from pgoutput.replica.registry import open_table
+from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkCommit
 from pgoutput.replica.schema import (
     Difference,
+    alter_table,
     follow_schema,
     make_layout,
     read_layout,
@@ -78,7 +79,8 @@ def apply_changes(
             commit of its own.
 
     Yields:
-        One result for each relation that the changes belong to.
+        One result for each relation that the changes belong to, except relations without a Delta table that
+        were only altered.
 
     Raises:
         ReplicaError: The target is a URI that pyarrow does not know.
@@ -86,7 +88,9 @@ def apply_changes(
     location = locate(target)
     for oid, chunks in groupby(split_changes(batches, max_rows, max_bytes), lambda chunk: chunk.oid):
         error = failed.get(oid, "")
-        yield _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
+        result = _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
+        if result.error or result.changes:
+            yield result
 
 
 def _apply_chunks(
@@ -114,6 +118,8 @@ def _apply_chunks(
                     f"{name}: a batch has more than {1 << CHUNK_BITS} commits for this table. "
                     "Begin anew, with an empty target and smaller batches"
                 )
+            if writer is None and chunk.is_alteration and find_table(target, chunk.oid) is None:
+                continue  # the relation is not published, or no change of it was applied yet
             if writer is None:
                 writer = TableWriter(target, chunk, query, recording, history=history)
             may_differ += writer.apply(chunk, batch << CHUNK_BITS | number)
@@ -174,8 +180,12 @@ class TableWriter:
                 if done is None or version > done:
                     layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
                     differences += update_properties(self._table, layout, chunk)
+                    transaction = Transaction(self._query, version)
+                    if chunk.is_alteration:
+                        alter_table(self._table, layout, chunk, transaction, history=self._history)
+                        return differences
                     layout = follow_schema(self._table, layout, chunk, history=self._history)
-                    ChunkCommit(self._table, layout, chunk).run(Transaction(self._query, version))
+                    ChunkCommit(self._table, layout, chunk).run(transaction)
                 return differences
             except CommitFailedError:
                 # Another program has compacted the table, or a task of a killed Spark session still runs.

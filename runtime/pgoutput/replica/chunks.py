@@ -35,7 +35,7 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 class Chunk(msgspec.Struct, frozen=True):
     """Successive changes of one relation with unchanged columns, which are applied in one commit.
 
-    A truncate is always the first change of its chunk.
+    A truncate is always the first change of its chunk. An ALTER TABLE is a chunk of its own.
     """
 
     oid: int
@@ -46,6 +46,11 @@ class Chunk(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: pa.Table
     """The changes, as rows of the view `changes`."""
+
+    @property
+    def is_alteration(self) -> bool:
+        """Whether the chunk consists of an ALTER TABLE, and changes no single row."""
+        return bool(self.changes["operation"][0].as_py() == "Schema")
 
     @property
     def truncates(self) -> bool:
@@ -59,7 +64,8 @@ def split_changes(
     """Split changes into chunks, each with changes of one relation.
 
     A chunk ends where the next change has another relation, other columns or another replica identity, before
-    a truncate, between rows of a snapshot and other changes, and where the chunk has its maximum size.
+    a truncate, before and after an ALTER TABLE, between rows of a snapshot and other changes, and where the
+    chunk has its maximum size.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
@@ -70,8 +76,8 @@ def split_changes(
     parts: list[pa.RecordBatch] = []
     rows = size = 0
     for kind, run in chain.from_iterable(map(_split_runs, batches)):
-        truncates = run["operation"][0].as_py() == "Truncate"
-        if parts and (truncates or kind != last_kind):
+        begins = run["operation"][0].as_py() in ("Truncate", "Schema")
+        if parts and (begins or kind != last_kind):
             yield _make_chunk(parts)
             parts, rows, size = [], 0, 0
         last_kind = kind
@@ -90,16 +96,17 @@ def split_changes(
 def _split_runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
     """Split an Arrow batch of changes wherever a chunk has to end for another reason than its size.
 
-    Yield with each part its kind: the OID of the relation, whether the rows come from a snapshot, the columns
-    and the replica identity. A truncate begins a part even if the kind stays the same.
+    Yield with each part its kind: the OID of the relation, whether it is an ALTER TABLE or rows of a
+    snapshot, the columns and the replica identity. A truncate or ALTER TABLE begins a part even if the kind
+    stays the same.
     """
     oids = batch["relation"].field("oid").to_pylist()
     operations = batch["operation"].to_pylist()
-    truncates = 0
+    begins = 0
     marks = []
     for oid, operation in zip(oids, operations, strict=True):
-        truncates += operation == "Truncate"
-        marks.append((oid, operation == "Snapshot", truncates))
+        begins += operation in ("Truncate", "Schema")
+        marks.append((oid, operation in ("Snapshot", "Schema") and operation, begins))
     first = 0
     for mark, same in groupby(marks):
         length = len(list(same))

@@ -24,12 +24,12 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
         history: Whether the table keeps all versions of rows (SCD type 2).
     """
     new = make_layout(chunk.columns, history=history, old=old)
-    _enable_timestamps_without_time_zone(table, new.schema)
+    enable_timestamps_without_time_zone(table, new.schema)
     added = [field for field in new.values if field.name not in new.sources]
     # With REPLICA IDENTITY FULL a row is looked up by all columns, so each existing row has to be marked: the
     # value of the added column was never sent. That rewrites the files.
     is_marked = bool(added) and len(chunk.keys) == len(chunk.columns)
-    if not is_marked and _only_adds_columns(new, old):
+    if not is_marked and only_adds_columns(new, old):
         if added:
             fields = Schema.from_arrow(pa.schema(added)).fields
             table.alter.add_columns([Field(one.name, one.type) for one in fields])
@@ -48,7 +48,7 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
     return new
 
 
-def _only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
+def only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
     """Return whether a new layout keeps the name, type and type modifier of each column of the old layout."""
     types = {field.name: field.type for field in old.schema}
     kept = {field.name: field.type for field in new.schema if field.name in types}
@@ -56,7 +56,7 @@ def _only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
     return kept == types and old.rescued == new.rescued and not is_renamed and not text_adjustments(old, new)
 
 
-def _enable_timestamps_without_time_zone(table: DeltaTable, schema: pa.Schema) -> None:
+def enable_timestamps_without_time_zone(table: DeltaTable, schema: pa.Schema) -> None:
     """Enable the Delta table feature `timestampNtz` if some column is a timestamp without time zone."""
     elements = [one.type.value_type if pa.types.is_list(one.type) else one.type for one in schema]
     is_needed = any(pa.types.is_timestamp(type_) and type_.tz is None for type_ in elements)
