@@ -102,7 +102,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Fill in the tables that are made from the code, and turn links into links of the site."""
-    markdown = re.sub(r"<!-- options of (\w+) -->", lambda found: options_table(found[1]), markdown)
+    markdown = re.sub(r"<!-- options of ([\w-]+) -->", lambda found: options_table(found[1]), markdown)
     markdown = markdown.replace("<!-- public modules -->", modules_table())
     source = page.file.src_uri
     folder = posixpath.dirname(f"docs/{source}" if (ROOT / "docs" / source).exists() else source)

@@ -29,7 +29,7 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = [README, *(ROOT / page for page in OTHER_PAGES), *sorted(DOCS.rglob("*.md"))]
 MANUAL = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-COMMANDS = re.findall(r"^## (\w+)$", (DOCS / "reference/command-line.md").read_text(), re.MULTILINE)
+COMMANDS = re.findall(r"^## ([\w-]+)$", (DOCS / "reference/command-line.md").read_text(), re.MULTILINE)
 RUN_BELOW = {
     "README.md": 3,
     "docs/howto/arrow.md": 2,
@@ -294,9 +294,9 @@ def test_commands_have_the_options_shown(page: Path) -> None:
 def test_the_command_line_page_has_every_command(run: Run) -> None:
     page = (DOCS / "reference/command-line.md").read_text()
     printed = run("--help").out.partition("Commands")[2]
-    assert set(re.findall(r"^│ (\w+) ", printed, re.MULTILINE)) == set(COMMANDS)
-    assert re.findall(r"<!-- options of (\w+) -->", page) == COMMANDS
-    assert re.findall(r"^\| \[`(\w+)`\]\(#\1\)", page, re.MULTILINE) == COMMANDS
+    assert set(re.findall(r"^│ ([\w-]+) ", printed, re.MULTILINE)) == set(COMMANDS)
+    assert re.findall(r"<!-- options of ([\w-]+) -->", page) == COMMANDS
+    assert re.findall(r"^\| \[`([\w-]+)`\]\(#\1\)", page, re.MULTILINE) == COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

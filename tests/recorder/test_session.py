@@ -150,7 +150,7 @@ class Lab:
             settings,
             on_stored=lambda path, metadata: self._store(path),
             save_lsn=self._save,
-            remarks=lambda oids: Remarks(),
+            remarks=lambda versions: Remarks(),
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

@@ -299,6 +299,33 @@ def snapshot(
     snapshots.snapshot(recording, table)
 
 
+@app.command("install-ddl-events")
+def install_ddl_events(
+    dsn: Annotated[
+        str,
+        typer.Option(
+            help="Connection string of libpq; the default is its environment variables (PGHOST, …)."
+        ),
+    ] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the event trigger.")] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL statements instead of running them.")
+    ] = False,
+) -> None:
+    """Install an event trigger in a database that describes each ALTER TABLE in the stream.
+
+    Recorders notice the event trigger, also while they run. Replicas then rename columns as the server does,
+    and give existing rows the constant defaults of added columns.
+    """
+    require("recorder", "psycopg")
+    from pgoutput import recorder
+
+    if sql:
+        print(*recorder.ddl_events_sql(remove=remove), sep=";\n", end=";\n")
+    else:
+        recorder.install_ddl_events(dsn, remove=remove)
+
+
 @app.command()
 def verify(
     recording: Annotated[

@@ -8,6 +8,7 @@ from pgoutput._extras import require
 
 require("recorder", "numpy", "psycopg", "pyarrow")
 
+from pgoutput.recorder.ddl_events import ddl_events_sql, install_ddl_events
 from pgoutput.recorder.events import (
     Connected,
     Event,
@@ -45,6 +46,8 @@ __all__ = [
     "TableIncomplete",
     "TableNotCopied",
     "Waiting",
+    "ddl_events_sql",
+    "install_ddl_events",
     "is_requested",
     "request_snapshot",
 ]

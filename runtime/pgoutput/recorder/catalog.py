@@ -14,6 +14,7 @@ from psycopg import sql
 
 from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.ddl_events import DDL_EVENTS_SINCE, TRIGGER
 from pgoutput.recorder.published_tables import published_relations
 from pgoutput.recorder.server_errors import LockNotAvailable
 from pgoutput.wire import parse_lsn, shown_text
@@ -106,6 +107,12 @@ class Catalog(msgspec.Struct, frozen=True):
     """Published tables, by OID."""
     enums: dict[int, dict[int, str]]
     """Labels of the database's enum types, by OID of the type, then by OID of the label's row in pg_enum."""
+    ddl_events: str = ""
+    """OID and xmin of the event trigger that describes each ALTER TABLE in the stream.
+
+    Empty if there is no such trigger, or if it is not always enabled. Also empty in a catalog that was read
+    while the recorder did not receive logical messages.
+    """
 
 
 _LSN: Final = """\
@@ -127,7 +134,7 @@ WHERE c.oid IN (SELECT relid FROM ({published}) p)"""
 _ORIGINS: Final[dict[int, LiteralString]] = {
     12: "WHEN attgenerated <> '' THEN 'generated'",
     11: "WHEN atthasmissing THEN 'missing'",
-    10: "WHEN atthasdef OR attidentity <> '' THEN 'default'",
+    10: "WHEN atthasdef OR attidentity <> '' OR typdefault IS NOT NULL THEN 'default'",
 }
 """Branches of an SQL CASE for `Column.origin`, by lowest major server version for the branch."""
 
@@ -170,6 +177,9 @@ UNION ALL SELECT 1 WHERE pg_is_in_recovery()"""
 
 On a standby, the query always returns a row: a standby does not know the locks of its primary.
 """
+
+_DDL_EVENTS: Final = f"""\
+SELECT oid || ' ' || xmin FROM pg_event_trigger WHERE evtname = '{TRIGGER}' AND evtenabled = 'A'"""
 
 _QUOTED_NAME: Final = """\
 SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -237,7 +247,12 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     enums: dict[int, dict[int, str]] = {}
     for type_oid, row, label in connection.query("SELECT enumtypid, oid, enumlabel FROM pg_enum"):
         enums.setdefault(int(str(type_oid)), {})[int(str(row))] = shown_text(str(label))
-    return Catalog(lsn, int(str(greatest_oid)), publications, tables, enums)
+    ddl_events = (
+        connection.query(_DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
+    )
+    return Catalog(
+        lsn, int(str(greatest_oid)), publications, tables, enums, "".join(str(one) for (one,) in ddl_events)
+    )
 
 
 def _read_publications(connection: Connection, names: Sequence[str]) -> tuple[Publication, ...]:

@@ -102,7 +102,7 @@ def compare_catalogs(
             for name, texts in comparison.texts.items()
         ),
         tuple(
-            _incomplete(table, after.lsn, reason, altered=oid in altered)
+            incomplete_table(table, after.lsn, reason, altered=oid in altered)
             for oid, (table, reason) in incomplete.items()
         ),
     )
@@ -119,13 +119,21 @@ def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[
     """
     reason = f"recorded without a snapshot: rows from before {format_lsn(catalog.lsn)} are missing"
     return tuple(
-        _incomplete(table, catalog.lsn, reason)
+        incomplete_table(table, catalog.lsn, reason)
         for table in catalog.tables.values()
         if not is_empty(connection, table.oid)
     )
 
 
-def _incomplete(table: CatalogTable, lsn: int, reason: str, *, altered: bool = False) -> IncompleteTable:
+def incomplete_table(table: CatalogTable, lsn: int, reason: str, *, altered: bool = False) -> IncompleteTable:
+    """Return why a table is incomplete, for the recording.
+
+    Args:
+        table: The table.
+        lsn: End of the server's WAL before the catalogs were read that show it.
+        reason: Why the table is incomplete.
+        altered: Whether existing rows were altered without being sent.
+    """
     namespace = "" if table.namespace == "pg_catalog" else table.namespace
     return IncompleteTable(
         oid=table.oid, namespace=namespace, name=table.name, lsn=lsn, reason=reason, altered=altered
@@ -272,7 +280,13 @@ class _Comparison:
 
     def _columns_reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
         """Return a text that names columns whose existing values changed without being sent; or else None."""
-        reasons = altered_columns(old, new, self._renamed_enums, lambda column: self._publishes(new, column))
+        reasons = altered_columns(
+            old,
+            new,
+            self._renamed_enums,
+            lambda column: self._publishes(new, column),
+            are_described=bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events,
+        )
         if not reasons or (reasons.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid)):
             return None
         texts = [f"{', '.join(map(_quoted, names))} {reason}" for reason, names in reasons.items()]

@@ -37,6 +37,10 @@ class TimelineChanged(ConnectionLost):
     """The server has switched to another timeline; the next session checks the new timeline."""
 
 
+class DdlEventsInstalled(ConnectionLost):
+    """The event trigger that describes alterations was installed; the next session receives its messages."""
+
+
 class CatalogWatch:
     """A thread that reads the server's catalogs repeatedly, on its own connection; a context manager.
 
@@ -111,7 +115,7 @@ class CatalogWatch:
                 with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._read(connection)
-            except (PublicationRecreated, TimelineChanged) as error:
+            except (PublicationRecreated, TimelineChanged, DdlEventsInstalled) as error:
                 with self._condition:
                     self._error = error
                     self._condition.notify_all()
@@ -131,6 +135,8 @@ class CatalogWatch:
         self.wal_lsn = catalog.lsn
         check_publication_oids(self._before, catalog)
         now = time.time_ns() // 1000 - EPOCH_UNIX_MICROSECONDS
+        if catalog.ddl_events and not self._before.ddl_events:
+            raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
         changes = compare_catalogs(self._before, catalog, now, connection)
         with self._condition:
             if any(getattr(catalog, name) != getattr(self._before, name) for name in _COMPARED):

@@ -30,6 +30,8 @@ def altered_columns(
     new: CatalogTable,
     renamed_enums: Container[int],
     is_published: Callable[[Column], bool],
+    *,
+    are_described: bool,
 ) -> dict[str, list[str]]:
     """Return the columns whose existing values changed without being sent, by reason.
 
@@ -38,6 +40,8 @@ def altered_columns(
         new: The table as read later.
         renamed_enums: OIDs of enum types of which a value was renamed.
         is_published: Returns whether an added column is published.
+        are_described: Whether the stream describes the alterations. Then replicas rename columns, and give
+            existing rows the constants of added columns.
     """
     was_rewritten = old.file != new.file or not new.file  # the root of partitions has no file
     names = {column.number: name for name, column in old.columns.items()}
@@ -45,12 +49,13 @@ def altered_columns(
 
     def reason(name: str, now: Column) -> str:
         if now.number not in names:
-            if name in old.columns:
+            if name in old.columns and not are_described:
                 return "dropped and added again"
-            has_values = now.origin == "missing" or (now.origin and was_rewritten)
+            is_constant = now.origin == "missing"
+            has_values = not are_described if is_constant else now.origin and was_rewritten
             return ADDED if has_values and is_published(now) else ""
         was = old.columns[names[now.number]]
-        if names[now.number] != name and not follows_renames:
+        if names[now.number] != name and not (are_described or follows_renames):
             return RENAMED
         if now.base_type_oid in renamed_enums:
             return "of an enum of which a value was renamed"

@@ -19,7 +19,7 @@ from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.writer_thread import WriterThread
-from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, SegmentWriter
+from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, SchemaVersion, SegmentWriter
 from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 
 _TIME: Final = SCHEMA.field("received_at").type
@@ -56,7 +56,7 @@ class Session:
         save_lsn: Called in the writer thread with an LSN to acknowledge at which no segment ends. Must
             write the LSN to the disk, so that a restart does not report a gap.
         remarks: Returns incomplete tables and changes of publications for the metadata of a segment, given
-            the OIDs of the relations that the segment describes.
+            the schema versions that begin in the segment.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Session:
         *,
         on_stored: Callable[[Path, Metadata], None],
         save_lsn: Callable[[int], None],
-        remarks: Callable[[Sequence[int]], Remarks],
+        remarks: Callable[[Sequence[SchemaVersion]], Remarks],
     ) -> None:
         source, sender_timeout = prepared.source, prepared.server.sender_timeout
         self.messages: int = 0

@@ -8,6 +8,8 @@ from typing import Final
 
 from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
+from pgoutput.recorder.catalog import Catalog, CatalogTable
+from pgoutput.recorder.catalog_changes import CatalogChanges, incomplete_table
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
 from pgoutput.recorder.events import TableComplete, TableNotCopied
@@ -20,7 +22,7 @@ from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
 from pgoutput.recorder.snapshot_requests import SnapshotRequests
 from pgoutput.recorder.table_snapshots import CopiedTables, TableSnapshots, transactions_of
-from pgoutput.recording import IncompleteTable, Metadata, PublicationChange, Remarks
+from pgoutput.recording import IncompleteTable, Metadata, PublicationChange, Remarks, SchemaVersion
 from pgoutput.wire import format_lsn
 
 _CATALOG_SECONDS: Final = 5.0
@@ -64,6 +66,8 @@ class SessionLoop:
             settings.segment_bytes,
         )
         self._requests = SnapshotRequests(folder.directory)
+        self._altered: dict[int, int] = {}
+        """LSN of the last reading of the catalogs that has found a table's columns altered, by OID."""
         self._storing: CopiedTables | None = None
         """Tables whose copied rows are being stored."""
 
@@ -142,17 +146,18 @@ class SessionLoop:
         )
         self._reporter.report_stored(path, metadata)
 
-    def _remarks(self, oids: Sequence[int]) -> Remarks:
+    def _remarks(self, versions: Sequence[SchemaVersion]) -> Remarks:
         """Return incomplete tables and changes of publications for the metadata of a segment.
 
-        If the catalogs as last read lack a relation of the segment, the catalogs are read again first:
-        the metadata must name each incomplete table that the segment has changes of.
+        If the catalogs as last read lack a relation of the segment, or one of its columns, the catalogs are
+        read again first: the metadata must name each incomplete table that the segment has changes of.
 
         Args:
-            oids: OIDs of the relations that the segment describes.
+            versions: The schema versions that begin in the segment.
         """
         assert self._folder.catalog is not None
-        if not self._folder.catalog.tables.keys() >= set(oids):
+        tables = self._folder.catalog.tables
+        if not all(_is_described(tables.get(one.relation["oid"]), one) for one in versions):
             self._watch.read_now(_CATALOG_SECONDS)
         self._save_catalog_updates()
         state = self._folder.state
@@ -192,6 +197,7 @@ class SessionLoop:
         copied = self._snapshots.copied
         if copied is None or not session.has_received(copied.lsn):
             return
+        self._note_later_alterations(copied)
         self._storing = copied
         path, source = self._folder.path, self._start.source
         session.insert(lambda lsn: transactions_of(copied, path, lsn, source))
@@ -203,16 +209,52 @@ class SessionLoop:
         for name in self._names(copied.oids):
             self._reporter.report(TableComplete(table=name, lsn=format_lsn(copied.lsn)))
 
+    def _note_later_alterations(self, copied: CopiedTables) -> None:
+        """Note copied tables as incomplete that were altered after they were copied, if the stream says so.
+
+        In the recording, the copied rows come after the description of the alteration.
+        """
+        if not self._start.catalog.ddl_events:
+            return
+        self._watch.read_now(_CATALOG_SECONDS)
+        self._save_catalog_updates()
+        catalog = self._folder.catalog
+        assert catalog is not None
+        altered = tuple(
+            incomplete_table(table, catalog.lsn, "altered while its rows were copied", altered=True)
+            for oid, table in catalog.tables.items()
+            if oid in copied.oids and self._altered.get(oid, 0) > copied.lsn
+        )
+        self._report_changes(catalog, CatalogChanges((), altered))
+
     def _save_catalog_updates(self) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
         self._folder.check_in_place()
         updates = self._watch.take_updates()
         for catalog, changes in updates:
-            self._folder.save_changes(catalog, changes)
-            self._reporter.report_changes(changes, catalog)
-            if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
-                raise self._folder.incomplete_error(refused)
+            before = self._folder.catalog
+            assert before is not None
+            for oid, table in catalog.tables.items():
+                if oid in before.tables and before.tables[oid].columns != table.columns:
+                    self._altered[oid] = catalog.lsn
+            self._report_changes(catalog, changes)
         return any(changes.publications or changes.incomplete for _, changes in updates)
+
+    def _report_changes(self, catalog: Catalog, changes: CatalogChanges) -> None:
+        """Save and report changes of the catalogs."""
+        self._folder.save_changes(catalog, changes)
+        self._reporter.report_changes(changes, catalog)
+        if self._settings.strict and (refused := self._settings.refused(changes.incomplete, catalog)):
+            raise self._folder.incomplete_error(refused)
+
+
+def _is_described(table: CatalogTable | None, version: SchemaVersion) -> bool:
+    """Return whether a table, as the catalogs were last read, has the columns of a schema version."""
+    return table is not None and all(
+        (column := table.columns.get(sent["name"])) is not None
+        and (column.type_oid, column.type_modifier) == (sent["type_oid"], sent["type_modifier"])
+        for sent in version.relation["columns"]
+    )
 
 
 def _without(

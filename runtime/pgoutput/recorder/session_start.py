@@ -125,6 +125,8 @@ class SessionStarter:
             timelines = read_timelines(connection)
             state = self._check_history(state, timelines, str(server_start))
             catalog = read_catalog(self._catalog_connection, settings.publications)
+            if catalog.ddl_events:
+                options["messages"] = "on"
             source = Source(
                 recording=state.recording,
                 system_identifier=server.system_identifier,

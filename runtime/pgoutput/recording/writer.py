@@ -23,6 +23,7 @@ from pgoutput.recording.segment_format import (
     Metadata,
     PreparedTransaction,
     PublicationChange,
+    SchemaVersion,
     Source,
 )
 from pgoutput.recording.stream_state import StreamState
@@ -97,8 +98,8 @@ class SegmentWriter:
         stored: Called by a job with path and metadata of each segment, after the segment was flushed to the
             disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
-        remarks: Called when a segment ends, with the OIDs of the relations whose schema versions begin in the
-            segment; returns the remarks for the segment's metadata.
+        remarks: Called when a segment ends, with the schema versions that begin in the segment; returns the
+            remarks for the segment's metadata.
         resent: Checks the transactions that the server sends again, if the stream begins before `start.lsn`.
     """
 
@@ -111,7 +112,7 @@ class SegmentWriter:
         run: Callable[[Job], None] = lambda job: job(),
         stored: Callable[[Path, Metadata], None] = lambda path, metadata: None,
         segment_bytes: int = SEGMENT_BYTES,
-        remarks: Callable[[Sequence[int]], Remarks] = lambda oids: Remarks(),
+        remarks: Callable[[Sequence[SchemaVersion]], Remarks] = lambda versions: Remarks(),
         resent: ResentCommitCheck | None = None,
     ) -> None:
         self.state: StreamState = StreamState(
@@ -216,7 +217,7 @@ class SegmentWriter:
         self._file = None
         if self._position == file.position and not may_be_empty:  # the messages had been stored before
             return
-        remarks = self._remarks([version.relation["oid"] for version in state.relations])
+        remarks = self._remarks(state.relations)
         metadata = Metadata(
             kind=self.kind,
             number=self._number,

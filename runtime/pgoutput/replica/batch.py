@@ -21,10 +21,11 @@ from pgoutput.recording import Location, PathOrUri, locate
 from pgoutput.replica.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, split_changes
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.delta_log import changes_metadata
-from pgoutput.replica.registry import open_table
+from pgoutput.replica.registry import find_table, open_table
 from pgoutput.replica.rows import ChunkWriter, Replacement
 from pgoutput.replica.schema import (
     Difference,
+    alter_table,
     follow_schema,
     make_layout,
     read_layout,
@@ -85,7 +86,8 @@ def apply_changes(
             its own.
 
     Yields:
-        One result for each relation that the changes belong to.
+        One result for each relation that the changes belong to, except relations without a Delta table that
+        were only altered.
 
     Raises:
         ReplicaError: The target is a URI that pyarrow does not know.
@@ -93,7 +95,9 @@ def apply_changes(
     location = locate(target)
     for oid, chunks in groupby(split_changes(batches, max_rows, max_bytes), lambda chunk: chunk.oid):
         error = failed.get(oid, "")
-        yield _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
+        result = _apply_chunks(chunks, location, query, batch, recording, history=history, error=error)
+        if result.error or result.changes:
+            yield result
 
 
 def _apply_chunks(
@@ -122,9 +126,12 @@ def _apply_chunks(
                     f"{name}: a batch has more than {1 << CHUNK_BITS} commits for this table. "
                     "Begin anew, with an empty target and smaller batches"
                 )
+            chunk = next(commit)
+            if writer is None and chunk.is_alteration and find_table(target, chunk.oid) is None:
+                continue  # the relation is not published, or no change of it was applied yet
             if writer is None:
-                writer = TableWriter(target, first, query, recording, history=history)
-            may_differ += writer.apply(commit, batch << CHUNK_BITS | number)
+                writer = TableWriter(target, chunk, query, recording, history=history)
+            may_differ += writer.apply(chain([chunk], commit), batch << CHUNK_BITS | number)
         except ReplicaError as failure:
             error = one_line(failure)
         except (DeltaError, OSError, pa.ArrowException) as failure:
@@ -196,10 +203,13 @@ class TableWriter:
             layout = read_layout(self._table, f"{chunk.namespace}.{chunk.name}")
             files = DataFiles(self._table, layout.schema)
             differences.extend(update_properties(self._table, files, layout, chunk))
+            transaction = Transaction(self._query, version)
+            if chunk.is_alteration:
+                alter_table(self._table, layout, chunk, transaction, history=self._history)
+                return
             layout = follow_schema(self._table, layout, chunk, history=self._history)
             files = DataFiles(self._table, layout.schema)
             added, removed = ChunkWriter(files, layout, chunk).write()
-            transaction = Transaction(self._query, version)
             files.commit(added, removed, self._table.schema(), transaction, changes_metadata(chunk))
 
         self._commit(change, version)

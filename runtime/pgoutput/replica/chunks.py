@@ -42,7 +42,7 @@ _COLUMNS: Final = msgspec.json.Decoder(dict[str, tuple[int, int]])
 class Chunk(msgspec.Struct, frozen=True):
     """Successive changes of one relation with unchanged columns.
 
-    A truncate is always the first change of its chunk.
+    A truncate is always the first change of its chunk. An ALTER TABLE is a chunk of its own.
     """
 
     oid: int
@@ -55,6 +55,11 @@ class Chunk(msgspec.Struct, frozen=True):
     """The changes, as rows of the view `changes`."""
     replaced_by: Transaction | None = None
     """The transaction of the changes, if it truncates the relation in or before this chunk; None if not."""
+
+    @property
+    def is_alteration(self) -> bool:
+        """Whether the chunk consists of an ALTER TABLE, and changes no single row."""
+        return bool(self.changes["operation"][0].as_py() == "Schema")
 
     @property
     def truncates(self) -> bool:
@@ -99,19 +104,20 @@ def split_changes(
     """Split changes into chunks, each with changes of one relation.
 
     A chunk ends where the next change has another relation, other columns or another replica identity, before
-    a truncate, after a transaction with a truncate, and where the chunk has its maximum size.
+    a truncate, after a transaction with a truncate, before and after an ALTER TABLE, and where the chunk has
+    its maximum size.
 
     Args:
         batches: Rows of the view `changes`, grouped by relation and sorted by `sequence`.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text.
     """
-    last_kind: _Kind = (0, None)
+    last_kind: _Kind = (0, None, False)
     parts: list[pa.RecordBatch] = []
     rows = size = 0
     for kind, run in _split_runs(batches):
-        truncates = run["operation"][0].as_py() == "Truncate"
-        if parts and (truncates or kind != last_kind):
+        begins = run["operation"][0].as_py() in ("Truncate", "Schema")
+        if parts and (begins or kind != last_kind):
             yield _make_chunk(parts, last_kind)
             parts, rows, size = [], 0, 0
         last_kind = kind
@@ -127,17 +133,18 @@ def split_changes(
         yield _make_chunk(parts, last_kind)
 
 
-_Kind: TypeAlias = tuple[int, Transaction | None, *tuple[str, ...]]
+_Kind: TypeAlias = tuple[int, Transaction | None, bool, *tuple[str, ...]]
 """What all changes of a chunk have in common: the OID of the relation, the transaction that truncates the
-relation before them (or None), the columns and the names of the replica identity's columns."""
+relation before them (or None), whether they are an ALTER TABLE, the columns and the names of the replica
+identity's columns."""
 
 
 def _split_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_Kind, pa.RecordBatch]]:
     """Split Arrow batches of changes wherever a chunk has to end for another reason than its size.
 
-    Yield each part with its kind. A truncate begins a part even if the kind stays the same.
+    Yield each part with its kind. A truncate or ALTER TABLE begins a part even if the kind stays the same.
     """
-    truncates = 0
+    begins = 0
     truncated: tuple[int, Transaction] | None = None
     for batch in batches:
         oids = batch["relation"].field("oid").to_pylist()
@@ -145,17 +152,17 @@ def _split_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_Kind, pa.R
         transactions = zip(batch["commit_lsn"].to_pylist(), batch["xid"].to_pylist(), strict=True)
         marks = []
         for oid, operation, transaction in zip(oids, operations, transactions, strict=True):
-            if operation == "Truncate":
-                truncates += 1
-                truncated = oid, transaction
+            if operation in ("Truncate", "Schema"):
+                begins += 1
+                truncated = (oid, transaction) if operation == "Truncate" else None
             replaced_by = transaction if truncated == (oid, transaction) else None
-            marks.append((oid, replaced_by, truncates))
+            marks.append((oid, replaced_by, operation == "Schema", begins))
         first = 0
-        for (oid, replaced_by, _), same in groupby(marks):
+        for (*kind, _), same in groupby(marks):
             length = len(list(same))
             for rows in _split_by_columns(batch.slice(first, length)):
                 columns, keys = rows["columns"][0].as_py(), rows["key_columns"][0].as_py()
-                yield (oid, replaced_by, columns, *keys), rows
+                yield (*kind, columns, *keys), rows
             first += length
 
 

@@ -8,9 +8,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgoutput import _roles
 from pgoutput._index import read_texts, tag_mask
+from pgoutput.views.alterations import alteration_values
 from pgoutput.views.change_cells import (
     CellLists,
     Changes,
@@ -47,7 +49,8 @@ COMMON_COLUMNS: Final = (
 )
 """The columns that the views `changes` and `table` have in common.
 
-- `operation`: Insert, Update, Delete or Truncate; Snapshot for a row of the snapshot.
+- `operation`: Insert, Update, Delete or Truncate; Snapshot for a row of the snapshot. In the view `changes`
+  also Schema for an ALTER TABLE that the server's event trigger has described.
 - `relation`: OID of the relation, and its namespace and name at the time of the change. A Truncate has a row
   for each of its relations, and a message with a list of new rows has a row for each of them.
 - `commit_lsn`, `commit_time`: LSN and time of the commit, or of the snapshot for a row of the snapshot.
@@ -81,6 +84,10 @@ CHANGES: Final = pa.schema(
 - `incomplete`: Why the relation is an incomplete table, that is, changes of it are missing in the recording;
   NULL if none are missing.
 
+In a row with the operation Schema, `columns` are all columns after the alteration, also unpublished ones.
+`before` maps them to their earlier names, without added columns. `after` contains the values that existing
+rows have in added columns, as far as they are known. `unchanged` names the generated columns.
+
 Values are PostgreSQL's text, whether they were sent in text or in binary format.
 """
 
@@ -97,6 +104,22 @@ def changes_batch(
     """
     columns = change_columns(committed.changes) | commit_columns(committed, snapshot=snapshot)
     columns["incomplete"] = _incomplete(committed.changes, incomplete)
+    rows = pa.record_batch([columns[name] for name in CHANGES.names], schema=CHANGES)
+    if not committed.alterations:
+        return rows
+    both = pa.concat_batches([rows, _alteration_rows(committed, incomplete)])
+    return both.take(pc.sort_indices(both["position"]))
+
+
+def _alteration_rows(committed: CommittedBatch, incomplete: Mapping[int, str]) -> pa.RecordBatch:
+    """Return the alterations among committed changes as rows of `CHANGES`."""
+    found = committed.alterations
+    positions, commit = (np.array([getattr(one, name) for one in found]) for name in ("position", "commit"))
+    columns = commit_columns(committed._replace(positions=positions, commit=commit), snapshot=False)
+    values = [alteration_values(one.alteration) for one in found]
+    for name in values[0]:
+        columns[name] = pa.array([one[name] for one in values], CHANGES.field(name).type)
+    columns["incomplete"] = pa.array([incomplete.get(one.alteration.oid) for one in found], _TEXT)
     return pa.record_batch([columns[name] for name in CHANGES.names], schema=CHANGES)
 
 

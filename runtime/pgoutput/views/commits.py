@@ -103,6 +103,16 @@ class CommitTracker:
         keys = commits.parts[commit[rows]] << 32 | index.meaning("subxid", rows)
         return rows[~(index.has_meaning("subxid", rows) & np.isin(keys, self._rolled_back))]
 
+    def is_rolled_back(self, subxid: int | None, commits: CommitColumns, commit: int) -> bool:
+        """Return whether a subtransaction of a commit was rolled back while it was streamed.
+
+        Args:
+            subxid: The subtransaction; None if it is not known.
+            commits: The commits of the batch, as `advance` returned them.
+            commit: Index of the commit in `commits`.
+        """
+        return subxid is not None and int(commits.parts[commit]) << 32 | subxid in self._rolled_back
+
     def _after_borders(self, index: MessageIndex, rows: Numbers, positions: Numbers) -> CommitColumns:
         """Return the commit of the messages after each border; `wanted` is false if no transaction is open.
 

@@ -7,7 +7,7 @@ commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -27,10 +27,21 @@ from pgoutput._index import (
 )
 from pgoutput.errors import DecodeError, StreamError
 from pgoutput.recording import SegmentReader
+from pgoutput.views.alterations import IS_LOGICAL, Alteration, read_alterations
 from pgoutput.views.change_cells import Changes, used_schemas
 from pgoutput.views.commits import CommitColumns, CommitTracker
 from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, schema_of
 from pgoutput.views.tasks import Task
+
+
+class CommittedAlteration(NamedTuple):
+    """An alteration of a relation, described by a logical message."""
+
+    alteration: Alteration
+    position: int
+    """Position of the message."""
+    commit: int
+    """Index of the alteration's commit in `CommittedBatch.commits`."""
 
 
 class CommittedBatch(NamedTuple):
@@ -43,6 +54,8 @@ class CommittedBatch(NamedTuple):
     """The commits that the changes belong to, and possibly other commits."""
     commit: Numbers
     """Index of each change's commit in `commits`."""
+    alterations: Sequence[CommittedAlteration] = ()
+    """Alterations of relations that were committed among the changes."""
 
 
 class CommittedChangesReader:
@@ -63,6 +76,7 @@ class CommittedChangesReader:
             schema = schema_of(relation)
             return schema if wanted(schema) else None
 
+        self._wanted = wanted
         self._tracker = SchemaTracker(schema_if_wanted)
 
     def read(self, batch: pa.RecordBatch) -> CommittedBatch:
@@ -89,11 +103,22 @@ class CommittedChangesReader:
         if not wanted.all():
             rows, versions = rows[wanted], versions[wanted]
         changes = Changes(index, rows, *used_schemas(known.values, versions))
-        committed = CommittedBatch(changes, numbers[rows], commits, commit[rows])
+        altered = self._alterations(index, numbers, commits, commit)
+        committed = CommittedBatch(changes, numbers[rows], commits, commit[rows], altered)
         if errors := list(_first_errors(committed, *unknown)):
             row, error = min(errors, key=itemgetter(0))
             raise self._segment.error_at(positions[row].as_py(), error)
         return committed
+
+    def _alterations(
+        self, index: MessageIndex, positions: Numbers, commits: CommitColumns, commit: Numbers
+    ) -> list[CommittedAlteration]:
+        rows = np.flatnonzero(IS_LOGICAL[index.tags] & commits.wanted[commit] & (positions >= 0))
+        return [
+            CommittedAlteration(one, int(positions[row]), int(commit[row]))
+            for row, one in read_alterations(index, rows)
+            if self._wanted(one.relation) and not self._commits.is_rolled_back(one.xid, commits, commit[row])
+        ]
 
 
 def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]:

@@ -3,12 +3,14 @@
 - `layout`: which columns a Delta table has for a relation, and the purpose of each column.
 - `evolution`: alters a Delta table, or rewrites its files, when the relation has changed.
 - `conversion`: converts existing rows to changed column types, as the server's casts do.
+- `alteration`: applies an ALTER TABLE that the recording describes.
 - `differences`: why a table may differ from its source after a schema change, and the table properties that
   contain these reasons and the relation's name.
 """
 
 from __future__ import annotations
 
+from pgoutput.replica.schema.alteration import alter_table
 from pgoutput.replica.schema.conversion import convert_batch
 from pgoutput.replica.schema.differences import Difference, decode_differences, update_properties
 from pgoutput.replica.schema.evolution import enable_timestamps_without_time_zone, follow_schema, keeps_files
@@ -18,6 +20,7 @@ __all__ = [
     "MOMENT",
     "Difference",
     "TableLayout",
+    "alter_table",
     "convert_batch",
     "decode_differences",
     "delta_names",

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pgoutput.replica.chunks import Chunk, Column
 from pgoutput.replica.data_files import DataFiles
 from pgoutput.replica.registry import MAY_DIFFER, NAME, NAMESPACE
+from pgoutput.replica.schema.alteration import TableAlteration
 from pgoutput.replica.schema.layout import TableLayout, renamed_columns
 
 
@@ -59,7 +60,11 @@ def update_properties(
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
     is_known = bool(layout.columns) or not layout.values
-    altered = altered_columns(layout.columns if is_known else None, chunk.columns)
+    if chunk.is_alteration:
+        alteration = TableAlteration(layout, chunk)
+        altered = altered_columns(alteration.compared(layout), alteration.columns)
+    else:
+        altered = altered_columns(layout.columns if is_known else None, chunk.columns)
     if altered and not chunk.truncates and _has_rows(files, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []

@@ -59,14 +59,14 @@ def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk) -> bool:
     # With REPLICA IDENTITY FULL a row is looked up by all columns, so each existing row has to be marked: the
     # value of the added column was never sent. That rewrites the files.
     is_marked = bool(_added_columns(new)) and len(chunk.keys) == len(chunk.columns)
-    return not is_marked and _only_adds_columns(new, old)
+    return not is_marked and only_adds_columns(new, old)
 
 
 def _added_columns(new: TableLayout) -> list[pa.Field]:
     return [field for field in new.values if field.name not in new.sources]
 
 
-def _only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
+def only_adds_columns(new: TableLayout, old: TableLayout) -> bool:
     """Return whether a new layout keeps the name, type and type modifier of each column of the old layout."""
     types = {field.name: field.type for field in old.schema}
     kept = {field.name: field.type for field in new.schema if field.name in types}

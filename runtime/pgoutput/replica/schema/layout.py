@@ -77,7 +77,13 @@ def _unique_name(name: str, taken: set[str]) -> str:
     return name
 
 
-def make_layout(columns: Sequence[Column], *, history: bool, old: TableLayout | None = None) -> TableLayout:
+def make_layout(
+    columns: Sequence[Column],
+    *,
+    history: bool,
+    old: TableLayout | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> TableLayout:
     """Return the layout of the Delta table for a relation.
 
     With history, a column that the relation no longer has stays in the table, and a column whose type has
@@ -87,12 +93,13 @@ def make_layout(columns: Sequence[Column], *, history: bool, old: TableLayout | 
         columns: Columns of the relation.
         history: Whether to keep all versions of rows (SCD type 2).
         old: Current layout of the table; None for a new table.
+        renamed: Earlier names of renamed columns, by name; None to infer them.
     """
     types = {
         name: arrow_type(column.type_oid, column.type_modifier)
         for name, column in zip(delta_names(columns), columns, strict=True)
     }
-    sources = {} if old is None else _find_sources(columns, old)
+    sources = {} if old is None else _find_sources(columns, old, renamed)
     if history and old is not None:
         types, sources = _add_dropped_columns(types, sources, old)
     taken = {name.lower() for name in types}
@@ -127,11 +134,14 @@ def _add_dropped_columns(
     return {**all_types, **new}, all_sources
 
 
-def _find_sources(columns: Sequence[Column], old: TableLayout) -> dict[str, str]:
+def _find_sources(
+    columns: Sequence[Column], old: TableLayout, renamed: Mapping[str, str] | None
+) -> dict[str, str]:
     """Return the old name, by new name, of each column that the Delta table already has."""
     remaining = {field.name.lower(): field.name for field in old.values}
     before = dict(zip((column.name for column in old.columns), delta_names(old.columns), strict=True))
-    renamed = renamed_columns(old.columns, columns)
+    if renamed is None:
+        renamed = renamed_columns(old.columns, columns)
     sources: dict[str, str] = {}
     others = []
     for name, column in zip(delta_names(columns), columns, strict=True):

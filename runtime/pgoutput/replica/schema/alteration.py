@@ -1,0 +1,161 @@
+"""Apply ALTER TABLE to a Delta table, as the view `changes` describes it in a row with the operation Schema.
+
+Renamed columns keep their values. Existing rows get the values of added columns, as far as they are known;
+with history, the current versions of the rows get them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Schema, Transaction
+
+from pgoutput.replica.chunks import Chunk, Column
+from pgoutput.replica.data_files import DataFiles
+from pgoutput.replica.delta_log import changes_metadata
+from pgoutput.replica.schema.conversion import convert_batch
+from pgoutput.replica.schema.evolution import (
+    enable_timestamps_without_time_zone,
+    follow_schema,
+    only_adds_columns,
+)
+from pgoutput.replica.schema.layout import TableLayout, delta_names, make_layout
+from pgoutput.values import to_arrow
+from pgoutput.views import RESCUED_TYPE
+
+
+class TableAlteration:
+    """An ALTER TABLE, applied to the layout of a Delta table.
+
+    Attributes:
+        columns: Columns of the relation after the alteration that are published, as far as the columns of
+            the Delta table show it.
+        sources: Earlier names of these columns, by name, without added columns.
+        values: Known values that existing rows have in added columns, by name of the column.
+
+    Args:
+        layout: Layout of the Delta table before the alteration.
+        chunk: A chunk that consists of an alteration.
+    """
+
+    def __init__(self, layout: TableLayout, chunk: Chunk) -> None:
+        (row,) = chunk.changes.select(["before", "after", "unchanged"]).to_pylist()
+        earlier: dict[str, str] = dict(row["before"])
+        generated = set(row["unchanged"])
+        known = {column.name for column in layout.columns}
+        self.sources: dict[str, str] = {}
+        for name, was in earlier.items():
+            if was in known:
+                self.sources[name] = was
+            elif name in known:  # two sessions have altered the table at the same time
+                self.sources[name] = name
+        # A column list publishes no added columns.
+        is_listed = earlier.keys() - generated > self.sources.keys() - generated
+        self.columns = tuple(
+            column
+            for column in chunk.columns
+            if column.name in self.sources
+            or not (column.name in earlier or column.name in generated or is_listed)
+        )
+        names = {column.name for column in self.columns}
+        self.values: dict[str, str | None] = {name: value for name, value in row["after"] if name in names}
+
+    def compared(self, layout: TableLayout) -> list[Column]:
+        """Return the columns of a layout as the alteration names them, with added columns of known values."""
+        before = {column.name: column for column in layout.columns}
+        return [
+            column
+            if column.name in self.values
+            else msgspec.structs.replace(before[self.sources[column.name]], name=column.name)
+            for column in self.columns
+            if column.name in self.values or column.name in self.sources
+        ]
+
+
+def alter_table(
+    table: DeltaTable, layout: TableLayout, chunk: Chunk, transaction: Transaction, *, history: bool
+) -> None:
+    """Apply an alteration to a Delta table, in the commit with a Delta transaction identifier.
+
+    Args:
+        table: The table.
+        layout: Layout of the table before the alteration.
+        chunk: A chunk that consists of an alteration.
+        transaction: The Delta transaction identifier.
+        history: Whether the table keeps all versions of rows (SCD type 2).
+    """
+    alteration = TableAlteration(layout, chunk)
+    columns = alteration.columns
+    new = make_layout(columns, history=history, old=layout, renamed=alteration.sources)
+    in_table = dict(zip((column.name for column in columns), delta_names(columns), strict=True))
+    values = {in_table[name]: value for name, value in alteration.values.items()}
+    old_names = {field.name.lower() for field in layout.values}
+    is_filled = any(value is not None or name.lower() in old_names for name, value in values.items())
+    altered = msgspec.structs.replace(chunk, columns=columns)
+    files = DataFiles(table, new.schema)
+    if not is_filled and only_adds_columns(new, layout):
+        follow_schema(table, layout, altered, history=history)
+        files.commit([], [], table.schema(), transaction, changes_metadata(chunk))
+        return
+    enable_timestamps_without_time_zone(table, new.schema)
+    source = DataFiles(table, layout.schema)
+    filler = _Filler(new, columns, values)
+    batches = (
+        filler.fill(convert_batch(batch, layout, new, columns))
+        for file in source
+        for batch in source.read(file)
+    )
+    added = files.write(batches)
+    files.commit(added, None, Schema.from_arrow(new.schema), transaction, changes_metadata(chunk))
+
+
+class _Filler:
+    """Fills columns of a Delta table with one value each.
+
+    Args:
+        layout: Layout of the rows.
+        columns: Columns of the relation.
+        values: The values as text, by name of the column in the Delta table.
+    """
+
+    def __init__(
+        self, layout: TableLayout, columns: Sequence[Column], values: Mapping[str, str | None]
+    ) -> None:
+        self._layout = layout
+        types = dict(zip(delta_names(columns), columns, strict=True))
+        self._cells: dict[str, pa.Scalar] = {}
+        self._rescued: dict[str, str] = {}
+        for name, text in values.items():
+            column, type_ = types[name], layout.schema.field(name).type
+            array, rescued = to_arrow([text], column.type_oid, column.type_modifier, type_)
+            self._cells[name] = array[0]
+            if (kept := rescued.get(0)) is not None:
+                self._rescued[name] = kept
+
+    def fill(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the values; versions of rows that have ended stay as they are."""
+        if self._layout.end is None:
+            is_current = pa.array([True] * batch.num_rows, pa.bool_())
+        else:
+            is_current = batch[self._layout.end].is_null()
+        for name, cell in self._cells.items():
+            number = batch.schema.get_field_index(name)
+            filled = pc.if_else(is_current, cell, batch[name])
+            batch = batch.set_column(number, batch.schema.field(number), filled)
+        number = batch.schema.get_field_index(self._layout.rescued)
+        rescued = pa.array(list(self._rescued_values(batch, is_current)), RESCUED_TYPE)
+        return batch.set_column(number, batch.schema.field(number), rescued)
+
+    def _rescued_values(
+        self, batch: pa.RecordBatch, is_current: pa.BooleanArray
+    ) -> Iterator[list[tuple[str, str | None]] | None]:
+        rows = zip(batch[self._layout.rescued].to_pylist(), is_current.to_pylist(), strict=True)
+        for items, current in rows:
+            if not current:
+                yield items
+                continue
+            kept = {name: text for name, text in items or () if name not in self._cells} | self._rescued
+            yield list(kept.items()) or None
