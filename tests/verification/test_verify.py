@@ -22,7 +22,7 @@ from pgoutput.verification import (
     verify_tables,
 )
 from pgoutput.verification import verify as verify_module
-from pgoutput.verification.source_rows import SourceRows, Sums
+from pgoutput.verification.source_rows import SourceRows, Total
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.values.test_server import SAMPLED, VECTORS, query_samples
@@ -286,16 +286,16 @@ def test_a_snapshot_taken_anew_repairs_a_table(replica: Replica, run: Run) -> No
 def test_an_interrupted_comparison_is_continued(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     tampered(replica).lab.run("ANALYZE t")
     read: list[int] = []
-    sums = SourceRows.sums
+    total = SourceRows.total
 
-    def interrupt(self: SourceRows, number: int) -> Sums:
+    def interrupt(self: SourceRows, number: int) -> Total:
         read.append(number)
         if is_interrupted and len(read) == 4:
             raise KeyboardInterrupt
-        return sums(self, number)
+        return total(self, number)
 
     monkeypatch.setattr(key_ranges, "ROWS", 500)
-    monkeypatch.setattr(SourceRows, "sums", interrupt)
+    monkeypatch.setattr(SourceRows, "total", interrupt)
     is_interrupted = True
     with pytest.raises(KeyboardInterrupt):
         replica.verify("public.t")
