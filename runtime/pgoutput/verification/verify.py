@@ -26,7 +26,7 @@ from pgoutput.replica.as_of import table_as_of
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.verified import store_verified
 from pgoutput.values import base_types
-from pgoutput.verification.binary_columns import check_binary_columns
+from pgoutput.verification.comparable import check_columns
 from pgoutput.verification.differences import FoundDifferences, RowDifference, find_differences
 from pgoutput.verification.key_ranges import choose_ranges
 from pgoutput.verification.replica_rows import ReplicaRows
@@ -124,7 +124,9 @@ def verify_tables(
                 selected = _select(published, tables) if wanted is None else published
                 _await_recording(recording, snapshot.lsn, report)
                 recorded.refresh()
-                comparison = _Comparison(recorded, place, owner, pinned, snapshot, workspace, row_hash, rate)
+                comparison = _Comparison(
+                    recorded, source, place, owner, pinned, snapshot, workspace, row_hash, rate
+                )
                 for table in selected:
                     oid = table.relation.oid
                     if wanted is None or oid in wanted:
@@ -190,6 +192,7 @@ class _Comparison(msgspec.Struct):
     """The comparison of several tables as of one LSN."""
 
     recording: Recording
+    source: Source
     target: Location
     owner: Owner
     dsn: str
@@ -227,11 +230,11 @@ class _Comparison(msgspec.Struct):
         progress = self.workspace.progress(relation.oid, columns)
         if progress is not None and progress.is_finished:
             return progress, FoundDifferences(0, 0, ())
-        if self.recording.last and self.recording.last.source.options.get("binary") == "on":
-            check_binary_columns(relation)
         stop = Flag()
         with self.snapshot.connect(stop.is_set) as connection, self.workspace.temporary() as folder:
             self._lock(connection, table)
+            binary = self.source.options.get("binary") == "on"
+            check_columns(relation, binary=binary, server_version=connection.server_version)
             if progress is None:
                 progress = TableProgress(columns, choose_ranges(connection, table, self.rate))
             flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
@@ -266,9 +269,8 @@ class _Comparison(msgspec.Struct):
         try:
             connection.query(table.lock)
             with Connection(self.dsn) as latest:
-                last = self.recording.last
-                publications = () if last is None else last.source.publications
-                is_same = published_tables(latest, publications, binary=False, oid=oid) == [table]
+                names = self.source.publications
+                is_same = published_tables(latest, names, binary=False, oid=oid) == [table]
         except ReplicationError as error:
             raise _Altered(str(error)) from None
         if not is_same:
