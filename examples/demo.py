@@ -3,7 +3,8 @@
 The demo starts a server with the database of a small shop, and records it while SQL statements change it:
 first a snapshot of the tables, then the stream of changes, with streamed and prepared transactions. Spark
 reads the recording and keeps one Delta table per table of the shop. In the end the demo compares each Delta
-table with the server's table. Exit code 0 means that all tables are equal.
+table with the server's table: as `pgoutput verify` does, and row by row. Exit code 0 means that all tables
+are equal.
 
 The output is plain ASCII and fits into 60 columns.
 """
@@ -33,12 +34,16 @@ from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
 from pgoutput.recording import find_inconsistencies, list_segments, read_metadata
 from pgoutput.replica import TableResult
 from pgoutput.spark import PgoutputDataSource, local_session, replica_tables, replicate
+from pgoutput.verification import verify_tables
+from pgoutput.wire import format_lsn
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
 
 OPERATIONS = ("Snapshot", "Insert", "Update", "Delete", "Truncate")
 SAMPLE_TABLE = "public.products"
 SAMPLE_CHARACTERS = 27
+
+OPTIONS = RecorderOptions(two_phase=True, messages=True)
 
 console = Console(highlight=False)
 
@@ -53,15 +58,20 @@ def main() -> int:
             step(2, "The recorder copies the tables and then follows all changes, while the shop is at work:")
             record(server, recording)
             server_tables = shop.true_tables(server)
-        summarize_recording(recording)
-        step(3, "Spark reads the recording. These are its messages, counted by type:")
-        with local_session("pgoutput demo") as session:
-            session.dataSource.register(PgoutputDataSource)
-            count_messages(session, recording)
-            step(4, "Spark applies the committed changes to Delta tables. Changes applied to each table:")
-            apply_changes(session, recording, target)
-        step(5, "Each Delta table is compared with the table of the server:")
-        unequal = compare_tables(target, server_tables)
+            summarize_recording(recording)
+            step(3, "Spark reads the recording. These are its messages, counted by type:")
+            with local_session("pgoutput demo") as session:
+                session.dataSource.register(PgoutputDataSource)
+                count_messages(session, recording)
+                step(4, "Spark applies the committed changes to Delta tables. Changes applied to each table:")
+                apply_changes(session, recording, target)
+            step(
+                5,
+                "The Delta tables are compared with those of the server as pgoutput verify does, by hashes:",
+            )
+            unequal = verify(server, recording, target)
+        step(6, "Each Delta table is also compared row by row, without the code of pgoutput verify:")
+        unequal += compare_tables(target, server_tables)
     console.print()
     if unequal:
         say(f"These differ from the server's own tables: {', '.join(unequal)}.", indent="", style="bold red")
@@ -98,12 +108,11 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def record(server: Server, folder: Path) -> None:
     """Record a snapshot and the shop's workload in one session, and the remaining changes in a second one."""
     arguments = (server.dsn, "shop", ["shop"], folder)
-    options = RecorderOptions(two_phase=True, messages=True)
-    with running_recorder(*arguments, options=options, snapshot=True), server.connect() as connection:
+    with running_recorder(*arguments, options=OPTIONS, snapshot=True), server.connect() as connection:
         for event, statements in shop.WORKLOAD.items():
             say(event, indent="   - ")
             shop.run(connection, statements)
-    Recorder(*arguments, options=options).run(until="now")
+    Recorder(*arguments, options=OPTIONS).run(until="now")
 
 
 @contextmanager
@@ -165,6 +174,20 @@ def apply_changes(session: SparkSession, recording: Path, target: Path) -> None:
     say_table(("table", *OPERATIONS), rows)
 
 
+def verify(server: Server, recording: Path, target: Path) -> list[str]:
+    """Print whether each Delta table equals the server's table; return the names of unequal tables."""
+    with running_recorder(server.dsn, "shop", ["shop"], recording, options=OPTIONS):
+        verdicts = sorted(verify_tables(recording, target, server.dsn), key=lambda verdict: verdict.table)
+    say_table(
+        ("table", "rows", "as of", "equal"),
+        [
+            (one.table, f"{one.rows:,}", format_lsn(one.lsn), "yes" if one.is_equal else "no")
+            for one in verdicts
+        ],
+    )
+    return [one.table for one in verdicts if not one.is_equal]
+
+
 def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
     """Print whether each Delta table equals the server's table; return the names of unequal tables."""
     replicas = replica_tables(target)
@@ -190,7 +213,7 @@ def compare_tables(target: Path, server_tables: list[TrueTable]) -> list[str]:
             ]
     say_table(("table", "rows", "equal"), rows)
     if sample:
-        step(6, f"This is a row of the Delta table of {SAMPLE_TABLE}:")
+        step(7, f"This is a row of the Delta table of {SAMPLE_TABLE}:")
         for name, type_, value in sample:
             console.print(f"   {name:<15}{type_:<15}{value}", markup=False, soft_wrap=True)
     return unequal

@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "fa6086b3352e9ec3":
+if _protocols.KERNEL != "0127528d6685f022":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -4196,3 +4196,71 @@ cdef tuple _copied(const Py_buffer* views, Py_ssize_t rows, Py_ssize_t size):
         memcpy(target + offset[i], at + _XLOG_DATA_HEAD, length)
         offset[i + 1] = <int32_t>(offset[i] + length)
     return lsns, offsets, data
+
+
+# The server's hash of texts
+
+
+def hash_texts(const uint8_t[::1] data, const int32_t[::1] offsets, uint64_t[::1] hashes):
+    """Write the hash of each text to `hashes` (hash_bytes_extended in src/common/hashfn.c, without seed).
+
+    Args:
+        data: The bytes of the texts.
+        offsets: Start of each text in `data`, then the end of the last text.
+        hashes: An array with room for one hash per text.
+    """
+    cdef Py_ssize_t row
+    with nogil:
+        for row in range(hashes.shape[0]):
+            hashes[row] = _hash_bytes(&data[0] + offsets[row], offsets[row + 1] - offsets[row])
+
+
+cdef uint64_t _hash_bytes(const uint8_t* at, int32_t size) noexcept nogil:
+    cdef uint32_t[3] words
+    cdef uint32_t a = <uint32_t>0x9e3779b9 + <uint32_t>size + <uint32_t>3923095
+    cdef uint32_t b = a, c = a
+    while size >= 12:
+        memcpy(words, at, 12)
+        a += words[0]
+        b += words[1]
+        c += words[2]
+        a -= c
+        a ^= (c << 4) | (c >> 28)
+        c += b
+        b -= a
+        b ^= (a << 6) | (a >> 26)
+        a += c
+        c -= b
+        c ^= (b << 8) | (b >> 24)
+        b += a
+        a -= c
+        a ^= (c << 16) | (c >> 16)
+        c += b
+        b -= a
+        b ^= (a << 19) | (a >> 13)
+        a += c
+        c -= b
+        c ^= (b << 4) | (b >> 28)
+        b += a
+        at += 12
+        size -= 12
+    words[0] = words[1] = words[2] = 0
+    memcpy(words, at, size)
+    a += words[0]
+    b += words[1]
+    c += words[2] << 8  # the lowest byte holds the size
+    c ^= b
+    c -= (b << 14) | (b >> 18)
+    a ^= c
+    a -= (c << 11) | (c >> 21)
+    b ^= a
+    b -= (a << 25) | (a >> 7)
+    c ^= b
+    c -= (b << 16) | (b >> 16)
+    a ^= c
+    a -= (c << 4) | (c >> 28)
+    b ^= a
+    b -= (a << 14) | (a >> 18)
+    c ^= b
+    c -= (b << 24) | (b >> 8)
+    return (<uint64_t>b << 32) | c

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pgoutput import compiled
 from pgoutput.verification.source_rows import _DIGESTED, _HASHED
 from pgoutput.verification.text_hash import hash_texts, md5_hashes
 from tests.server import Server
@@ -13,8 +14,13 @@ from tests.server import Server
 TEXTS = [*("é😀"[: n % 3] + "x" * n + "\t'" for n in range(60)), "", "y" * 5000]
 
 
+@pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize(("sql", "function"), [(_HASHED, hash_texts), (_DIGESTED, md5_hashes)])
-def test_hashes_equal_those_of_the_server(postgres: Server, sql: str, function: object) -> None:
+def test_hashes_equal_those_of_the_server(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch, sql: str, function: object, pure: bool
+) -> None:
+    if pure:
+        monkeypatch.setattr(compiled, "kernel", None)
     query = f"SELECT {sql.format('t')} FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n) ORDER BY n"
     with postgres.connect() as connection:
         rows = connection.execute(query.encode(), [TEXTS]).fetchall()

@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
-from pgoutput.recorder import Connected
+from pgoutput.recorder import Connected, RecorderOptions
 from pgoutput.verification import (
     SHOWN_ROWS,
     RowDifference,
@@ -22,7 +22,7 @@ from pgoutput.verification import (
     verify_tables,
 )
 from pgoutput.verification import verify as verify_module
-from pgoutput.verification.source_rows import SourceRows, Sums
+from pgoutput.verification.source_rows import SourceRows, Total
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.values.test_server import SAMPLED, VECTORS, query_samples
@@ -286,16 +286,16 @@ def test_a_snapshot_taken_anew_repairs_a_table(replica: Replica, run: Run) -> No
 def test_an_interrupted_comparison_is_continued(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     tampered(replica).lab.run("ANALYZE t")
     read: list[int] = []
-    sums = SourceRows.sums
+    total = SourceRows.total
 
-    def interrupt(self: SourceRows, number: int) -> Sums:
+    def interrupt(self: SourceRows, number: int) -> Total:
         read.append(number)
         if is_interrupted and len(read) == 4:
             raise KeyboardInterrupt
-        return sums(self, number)
+        return total(self, number)
 
     monkeypatch.setattr(key_ranges, "ROWS", 500)
-    monkeypatch.setattr(SourceRows, "sums", interrupt)
+    monkeypatch.setattr(SourceRows, "total", interrupt)
     is_interrupted = True
     with pytest.raises(KeyboardInterrupt):
         replica.verify("public.t")
@@ -316,6 +316,25 @@ def test_reading_is_limited_in_rate(replica: Replica) -> None:
     begin = time.monotonic()
     assert replica.unequal("public.t", rate=3000) == []
     assert time.monotonic() - begin > 1
+
+
+def test_a_binary_recording_is_compared_where_its_text_is_known(lab: Lab, tmp_path: Path) -> None:
+    lab.run(
+        "CREATE TYPE mood AS ENUM ('sad')",
+        "CREATE TABLE known (id int PRIMARY KEY, a numeric, b jsonb, c float8[], d tstzrange, e interval)",
+        "CREATE TABLE unknown (m mood, r regclass)",
+        """INSERT INTO known VALUES (1, 1.50, '{"a": [1, "x y"]}', '{0.1,NaN}', '[now,infinity]', '-1 mon'),
+            (2, 'NaN', NULL, '{}', 'empty', '1 day')""",
+        "INSERT INTO unknown VALUES ('sad', 'known')",
+    )
+    with lab.recording(snapshot=True, options=RecorderOptions(binary=True)) as recording:
+        recording.wait(Connected)
+        replica = Replica(lab, tmp_path / "lake")
+        replica.replicate()
+        (verdict,) = replica.unequal()
+    assert verdict.error == (
+        "the recording has the values of m, r in binary format, which is not converted to the server's text"
+    )
 
 
 def test_what_cannot_be_compared_is_refused(replica: Replica, tmp_path: Path) -> None:

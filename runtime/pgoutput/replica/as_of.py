@@ -122,8 +122,12 @@ def _store_pending(recording: Recording, oid: int, applied: Applied, lsn: int, f
         )
         return pc.and_(is_later, pc.less(lsns, lsn))
 
-    metadata = recording.metadata(recording.numbers)
-    numbers = [one.number for one in metadata if one.end_lsn >= applied.commit_lsn and one.start_lsn < lsn]
+    numbers = [
+        one.number
+        for one in recording.metadata(recording.numbers)
+        # In segments of a snapshot, the LSN of all commits is `end_lsn`.
+        if (one.end_lsn, one.next_position - 1) > applied and one.start_lsn < lsn
+    ]
     lsns = LsnRange(max(applied.commit_lsn, 0), lsn - 1)
     return store_changes(recording, oid, numbers, file, lsns, is_pending)
 

@@ -58,7 +58,7 @@ _Hash: TypeAlias = tuple[int, int]
 def find_differences(
     source: SourceRows,
     replica: ReplicaRows,
-    sums: Mapping[int, tuple[Sums, Sums]],
+    replica_sums: Mapping[int, Sums],
     names: Sequence[str],
     key: Sequence[int],
     limit: int,
@@ -68,8 +68,7 @@ def find_differences(
     Args:
         source: The rows of the source.
         replica: The rows of the replica.
-        sums: By number of each key range that differs: the sums of the buckets in the source, and in the
-            replica.
+        replica_sums: By number of each key range that differs: the sums of its buckets in the replica.
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
         limit: Largest number of rows to return.
@@ -77,6 +76,7 @@ def find_differences(
     count = 0
     shown: dict[int, dict[_Hash, int]] = defaultdict(dict)
     """By key range: how often each row is missing in the replica (negative: in the source)."""
+    sums = {number: (source.sums(number), there) for number, there in replica_sums.items()}
     for cells in _groups(sums):
         for number, missing in _compare_pairs(source, replica, cells):
             for rows in _by_key(missing).values():

@@ -22,8 +22,14 @@ BUCKETS: Final = 1024
 Sums: TypeAlias = npt.NDArray[np.uint64]
 """Number of rows, and sum of their hashes modulo 2**64, of each bucket: an array of 2 rows."""
 
+Total: TypeAlias = tuple[int, int]
+"""Number of rows, and sum of their hashes modulo 2**64, of a key range."""
+
 _HASHED: Final = 'hashtextextended({} COLLATE "C", 0)'
 _DIGESTED: Final = "('x' || left(md5(convert_to({}, 'UTF8')), 16))::bit(64)::int8"
+
+_TOTAL: Final = "SELECT count(*), coalesce(sum({row}), 0) FROM ({select}) r WHERE {condition}"
+"""Unlike the sums of buckets, the server may compute the total in parallel."""
 
 _SUMS: Final = """\
 SELECT h & {mask}, count(*), sum(h) FROM (SELECT {row} AS h FROM ({select}) r WHERE {condition} OFFSET 0) q
@@ -105,6 +111,11 @@ class SourceRows:
             "key": row_hash.sql.format(f"ROW({key_columns})::text") if key else row,
             "mask": str(BUCKETS - 1),
         }
+
+    def total(self, number: int) -> Total:
+        """Return the total of a key range."""
+        ((rows, total),) = self._query(_TOTAL, number)
+        return int(str(rows)), int(str(total)) % (1 << 64)
 
     def sums(self, number: int) -> Sums:
         """Return the sums of the buckets of a key range."""

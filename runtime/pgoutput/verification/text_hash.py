@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgoutput import compiled
 from pgoutput._arrays import value_bytes, value_offsets
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -35,11 +36,15 @@ def hash_texts(texts: pa.StringArray) -> Hashes:
     Args:
         texts: Texts without NULL.
     """
+    hashes = np.empty(len(texts), np.uint64)
+    if compiled.kernel is not None and len(texts):
+        data = value_bytes(texts)
+        compiled.kernel.hash_texts(data if len(data) else b"\0", value_offsets(texts), hashes)
+        return hashes
     data = np.concatenate([value_bytes(texts), np.zeros(_BLOCK, np.uint8)])
     # All words of four bytes, one at each byte of the data.
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     offsets = value_offsets(texts).astype(np.int64)
-    hashes = np.empty(len(texts), np.uint64)
     for first in range(0, len(texts), _ROWS):
         part = slice(first, first + _ROWS)
         starts = offsets[:-1][part]

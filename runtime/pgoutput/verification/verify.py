@@ -26,11 +26,11 @@ from pgoutput.replica.as_of import table_as_of
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.verified import store_verified
 from pgoutput.values import base_types
-from pgoutput.verification.binary_columns import check_binary_columns
+from pgoutput.verification.comparable import check_columns
 from pgoutput.verification.differences import FoundDifferences, RowDifference, find_differences
 from pgoutput.verification.key_ranges import choose_ranges
 from pgoutput.verification.replica_rows import ReplicaRows
-from pgoutput.verification.source_rows import RowHash, SourceRows, Sums, choose_hash
+from pgoutput.verification.source_rows import RowHash, SourceRows, Sums, Total, choose_hash
 from pgoutput.verification.workspace import FinishedRange, TableProgress, Workspace
 from pgoutput.wire import format_lsn, shown_text
 
@@ -124,7 +124,9 @@ def verify_tables(
                 selected = _select(published, tables) if wanted is None else published
                 _await_recording(recording, snapshot.lsn, report)
                 recorded.refresh()
-                comparison = _Comparison(recorded, place, owner, pinned, snapshot, workspace, row_hash, rate)
+                comparison = _Comparison(
+                    recorded, source, place, owner, pinned, snapshot, workspace, row_hash, rate
+                )
                 for table in selected:
                     oid = table.relation.oid
                     if wanted is None or oid in wanted:
@@ -190,6 +192,7 @@ class _Comparison(msgspec.Struct):
     """The comparison of several tables as of one LSN."""
 
     recording: Recording
+    source: Source
     target: Location
     owner: Owner
     dsn: str
@@ -227,11 +230,11 @@ class _Comparison(msgspec.Struct):
         progress = self.workspace.progress(relation.oid, columns)
         if progress is not None and progress.is_finished:
             return progress, FoundDifferences(0, 0, ())
-        if self.recording.last and self.recording.last.source.options.get("binary") == "on":
-            check_binary_columns(relation)
         stop = Flag()
         with self.snapshot.connect(stop.is_set) as connection, self.workspace.temporary() as folder:
             self._lock(connection, table)
+            binary = self.source.options.get("binary") == "on"
+            check_columns(relation, binary=binary, server_version=connection.server_version)
             if progress is None:
                 progress = TableProgress(columns, choose_ranges(connection, table, self.rate))
             flags = [bool(one.flags & ColumnFlag.KEY) for one in relation.columns]
@@ -246,14 +249,13 @@ class _Comparison(msgspec.Struct):
                 history=self.owner.output == "history",
             )
             replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, key)
-            different: dict[int, tuple[Sums, Sums]] = {}
-            for number, here, there in self._sums(source, replica, progress, stop):
-                rows = int(here[0].sum())
-                if (here == there).all():
-                    progress.finished[number] = FinishedRange(self.snapshot.lsn, now, rows)
+            different: dict[int, Sums] = {}
+            for number, total, sums in self._totals(source, replica, progress, stop):
+                if total == tuple(sums.sum(axis=1).tolist()):
+                    progress.finished[number] = FinishedRange(self.snapshot.lsn, now, total[0])
                     self.workspace.store(relation.oid, progress)
                 else:
-                    different[number] = here, there
+                    different[number] = sums
             names = [name for name, _, _ in columns]
             return progress, find_differences(source, replica, different, names, key, SHOWN_ROWS)
 
@@ -267,25 +269,24 @@ class _Comparison(msgspec.Struct):
         try:
             connection.query(table.lock)
             with Connection(self.dsn) as latest:
-                last = self.recording.last
-                publications = () if last is None else last.source.publications
-                is_same = published_tables(latest, publications, binary=False, oid=oid) == [table]
+                names = self.source.publications
+                is_same = published_tables(latest, names, binary=False, oid=oid) == [table]
         except ReplicationError as error:
             raise _Altered(str(error)) from None
         if not is_same:
             raise _Altered("the table was altered again and again while it was compared: verify it again")
 
-    def _sums(
+    def _totals(
         self, source: SourceRows, replica: ReplicaRows, progress: TableProgress, stop: Flag
-    ) -> Iterator[tuple[int, Sums, Sums]]:
-        """Yield number and sums, of the source and of the replica, of each key range that is not finished.
+    ) -> Iterator[tuple[int, Total, Sums]]:
+        """Yield number, total in the source, and sums in the replica, of each key range that is not finished.
 
-        The server computes its sums while the replica is read.
+        The server computes its totals while the replica is read.
         """
         numbers = [number for number in range(len(progress.ranges)) if number not in progress.finished]
         with ThreadPoolExecutor(1, "pgoutput-source") as pool:
             try:
-                futures = [pool.submit(self._limited_sums, source, number, stop) for number in numbers]
+                futures = [pool.submit(self._limited_total, source, number, stop) for number in numbers]
                 sums = replica.sums()
                 for number, future in zip(numbers, futures, strict=True):
                     yield number, future.result(), sums[number]
@@ -294,13 +295,13 @@ class _Comparison(msgspec.Struct):
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _limited_sums(self, source: SourceRows, number: int, stop: Flag) -> Sums:
-        """Return the sums of a key range, and wait if the rows were read faster than the rate."""
+    def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:
+        """Return the total of a key range, and wait if the rows were read faster than the rate."""
         begin = time.monotonic()
-        sums = source.sums(number)
+        total = source.total(number)
         if self.rate is not None:
-            stop.wait(max(0.0, float(sums[0].sum()) / self.rate - (time.monotonic() - begin)))
-        return sums
+            stop.wait(max(0.0, total[0] / self.rate - (time.monotonic() - begin)))
+        return total
 
 
 class _Altered(Exception):

@@ -1,0 +1,46 @@
+"""Columns whose values cannot be compared as text."""
+
+from __future__ import annotations
+
+from pgoutput import catalog
+from pgoutput.errors import ReplicaError
+from pgoutput.messages import Relation
+from pgoutput.wire import shown_text
+
+
+def check_columns(relation: Relation, *, binary: bool, server_version: int) -> None:
+    """Check that the text of the columns' values in a replica is that of the server.
+
+    Args:
+        relation: The relation, with base types in place of domains.
+        binary: Whether the recording has values in binary format.
+        server_version: Version of the server as server_version_num.
+
+    Raises:
+        ReplicaError: The text of some columns differs.
+    """
+    if binary and (names := [one.name for one in relation.columns if not _is_text_known(one.type_oid)]):
+        raise ReplicaError(
+            f"the recording has the values of {_listed(names)} in binary format, which is not converted to "
+            "the server's text"
+        )
+    # extra_float_digits gives the shortest exact text since PostgreSQL 12.
+    if server_version < 120_000 and (
+        names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
+    ):
+        raise ReplicaError(f"the text of floats, in {_listed(names)}, is comparable since PostgreSQL 12")
+
+
+def _is_text_known(type_oid: int) -> bool:
+    name = _type_name(type_oid)
+    return name not in ("", "money") and not name.startswith("reg")
+
+
+def _type_name(type_oid: int) -> str:
+    """Return the name of a built-in type, or of the elements of an array; empty for other types."""
+    builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
+    return "" if builtin is None else builtin.name
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(shown_text, names))
