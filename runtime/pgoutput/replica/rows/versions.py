@@ -40,11 +40,12 @@ def write_versions(
         (_digest(batch, layout) for file in wanted for batch in wanted.read(file)),
         sum(file.rows for file in wanted),
     )
-    none = np.zeros(0, np.bool_)
-    ended = {
-        file.path: np.concatenate([none, *_find_ended(current, layout, file, missing)]) for file in current
-    }
-    replaced = [file for file in current if ended[file.path].any()]
+    ended: dict[str, npt.NDArray[np.bool_]] = {}
+    for file in current:
+        is_ended = np.concatenate([np.zeros(0, np.bool_), *_find_ended(current, layout, file, missing)])
+        if is_ended.any():
+            ended[file.path] = is_ended
+    replaced = [file for file in current if file.path in ended]
     versions = chain(
         *(_end_versions(current.read(file), layout, ended[file.path], moment) for file in replaced),
         _begin_versions(wanted, layout, missing, moment),
