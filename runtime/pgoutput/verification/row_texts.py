@@ -102,7 +102,8 @@ def _quote(texts: pa.StringArray) -> pa.StringArray:
     doubled = texts
     if np.isin(value_bytes(texts), _DOUBLED).any():  # replacing takes longer than all else
         doubled = pc.replace_substring_regex(texts, r'(["\\])', r"\1\1")
-    return pc.if_else(is_special, pc.binary_join_element_wise('"', doubled, '"', ""), texts)
+    quoted = pc.binary_join_element_wise('"', doubled, '"', "")
+    return quoted if pc.all(is_special).as_py() else pc.if_else(is_special, quoted, texts)
 
 
 def _keep(texts: pa.StringArray) -> pa.StringArray:
