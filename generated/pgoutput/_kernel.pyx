@@ -25,7 +25,7 @@ from pgoutput import _protocols
 
 if sys.byteorder != "little":
     raise ImportError("it needs a processor that has the least significant byte first")
-if _protocols.KERNEL != "0127528d6685f022":
+if _protocols.KERNEL != "754fa937bed5624f":
     raise ImportError("it was compiled from another spec than the modules in Python are generated from")
 
 
@@ -4198,7 +4198,7 @@ cdef tuple _copied(const Py_buffer* views, Py_ssize_t rows, Py_ssize_t size):
     return lsns, offsets, data
 
 
-# The server's hash of texts
+# The server's hash of texts, and its text of rows
 
 
 def hash_texts(const uint8_t[::1] data, const int32_t[::1] offsets, uint64_t[::1] hashes):
@@ -4264,3 +4264,42 @@ cdef uint64_t _hash_bytes(const uint8_t* at, int32_t size) noexcept nogil:
     c ^= b
     c -= (b << 24) | (b >> 8)
     return (<uint64_t>b << 32) | c
+
+
+def quote_texts(const uint8_t[::1] data, const int32_t[::1] offsets, uint8_t[::1] quoted, int32_t[::1] ends):
+    """Write texts as they stand in the text of a row (record_out in src/backend/utils/adt/rowtypes.c).
+
+    Args:
+        data: The bytes of the texts.
+        offsets: Start of each text in `data`, then the end of the last text.
+        quoted: An array with room for twice the bytes of the texts, and for two bytes more per text.
+        ends: An array for the start of each text in `quoted`, and the end of the last text.
+    """
+    cdef Py_ssize_t row
+    cdef int32_t at, out = 0
+    cdef bint is_special
+    with nogil:
+        ends[0] = 0
+        for row in range(ends.shape[0] - 1):
+            is_special = offsets[row] == offsets[row + 1]
+            for at in range(offsets[row], offsets[row + 1]):
+                is_special |= _is_special(data[at])
+            if is_special:
+                quoted[out] = c'"'
+                out += 1
+                for at in range(offsets[row], offsets[row + 1]):
+                    if data[at] == c'"' or data[at] == c'\\':
+                        quoted[out] = data[at]
+                        out += 1
+                    quoted[out] = data[at]
+                    out += 1
+                quoted[out] = c'"'
+                out += 1
+            else:
+                memcpy(&quoted[out], &data[offsets[row]], offsets[row + 1] - offsets[row])
+                out += offsets[row + 1] - offsets[row]
+            ends[row + 1] = out
+
+
+cdef inline bint _is_special(uint8_t byte) noexcept nogil:
+    return byte == c' ' or 9 <= byte <= 13 or byte == c'"' or byte == c'\\' or byte == c'(' or byte == c')' or byte == c','

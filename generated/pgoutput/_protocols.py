@@ -14,7 +14,7 @@ from typing import Final
 from pgoutput import messages
 from pgoutput._layout import Cell, Field, Message, Protocol
 
-KERNEL: Final = "0127528d6685f022"
+KERNEL: Final = "754fa937bed5624f"
 """Digest of the kernel's source. A compiled kernel with another digest refuses to be imported."""
 
 _TUPLE_DATA = (

@@ -153,7 +153,7 @@ class DataFiles:
         removed: Iterable[DataFile] | None,
         schema: Schema,
         transaction: Transaction | None,
-        metadata: dict[str, str],
+        metadata: dict[str, str] | None = None,
     ) -> None:
         """Replace data files of the Delta table in one commit.
 

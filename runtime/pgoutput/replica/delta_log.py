@@ -1,8 +1,7 @@
 """How far each version of a Delta table has applied the changes of its relation, from the table's log.
 
-Each commit of changes stores commit LSN and position of its last change in its metadata (`commitInfo`). A
-commit that only prepares the columns of a table stores the commit LSN of the change that needs them. Commits
-of other programs store neither.
+Each commit of changes stores commit LSN and position of its last change in its metadata (`commitInfo`).
+Commits that only alter columns, and commits of other programs, store neither.
 """
 
 from __future__ import annotations
@@ -46,11 +45,6 @@ def changes_metadata(chunk: Chunk) -> dict[str, str]:
     """Return the metadata of the commit that applies the changes of a chunk."""
     lsn, position = (chunk.changes[name][-1].as_py() for name in ("commit_lsn", "position"))
     return {_LSN: str(lsn), _POSITION: str(position)}
-
-
-def columns_metadata(chunk: Chunk) -> dict[str, str]:
-    """Return the metadata of a commit that prepares the columns of a table for a chunk; it may be empty."""
-    return {_LSN: str(chunk.changes["commit_lsn"][0].as_py())} if len(chunk.changes) else {}
 
 
 def version_before(table: Location, newest: int, lsn: int) -> Version:

@@ -44,7 +44,7 @@ class Replacement:
         self._history = old is not None
         self._target = make_layout(chunk.columns, history=self._history, old=old)
         self._moment: pa.StructScalar = read_moments(chunk.changes.slice(0, 1))[0]
-        self._schema_changes = [_first_change(chunk)]
+        self._schema_changes = [_without_changes(chunk)]
         self._metadata: dict[str, str] = {}
         self.layout = _without_moments(self._target)
         """The layout of the data files, which have no `__START_AT` and `__END_AT`."""
@@ -89,7 +89,7 @@ class Replacement:
 
     def _follow_schema(self, chunk: Chunk) -> None:
         """Give the data files the columns of a chunk."""
-        self._schema_changes.append(_first_change(chunk))
+        self._schema_changes.append(_without_changes(chunk))
         self._target = make_layout(chunk.columns, history=self._history, old=self._target)
         old, self.layout = self.layout, _without_moments(self._target)
         source, self.files = self.files, StagedFiles(self._table, self.layout.schema)
@@ -112,9 +112,8 @@ class Replacement:
         self.discard()
 
 
-def _first_change(chunk: Chunk) -> Chunk:
-    """Return a chunk with the first change only; the other changes need no memory then."""
-    return msgspec.structs.replace(chunk, changes=chunk.changes.take([0]))
+def _without_changes(chunk: Chunk) -> Chunk:
+    return msgspec.structs.replace(chunk, changes=chunk.changes.schema.empty_table())
 
 
 def _without_moments(layout: TableLayout) -> TableLayout:

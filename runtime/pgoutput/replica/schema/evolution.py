@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures
+from deltalake import DeltaTable, Field, Schema, TableFeatures
 
 from pgoutput.replica.chunks import Chunk
 from pgoutput.replica.data_files import DataFiles
-from pgoutput.replica.delta_log import columns_metadata
 from pgoutput.replica.schema.conversion import convert_batch, text_adjustments
 from pgoutput.replica.schema.layout import TableLayout, make_layout, read_layout
 
@@ -26,25 +25,22 @@ def follow_schema(table: DeltaTable, old: TableLayout, chunk: Chunk, *, history:
     """
     new = make_layout(chunk.columns, history=history, old=old)
     enable_timestamps_without_time_zone(table, new.schema)
-    metadata = columns_metadata(chunk)
     if keeps_files(old, new, chunk):
         if added := _added_columns(new):
             fields = Schema.from_arrow(pa.schema(added)).fields
-            table.alter.add_columns(
-                [Field(one.name, one.type) for one in fields], commit_properties=CommitProperties(metadata)
-            )
+            table.alter.add_columns([Field(one.name, one.type) for one in fields])
             table.update_incremental()
         if new.columns != old.columns:
-            described = new.schema.field(new.rescued).metadata
-            texts = {key.decode(): text.decode() for key, text in described.items()}
-            table.alter.set_column_metadata(new.rescued, texts, commit_properties=CommitProperties(metadata))
+            metadata = new.schema.field(new.rescued).metadata
+            texts = {key.decode(): text.decode() for key, text in metadata.items()}
+            table.alter.set_column_metadata(new.rescued, texts)
             table.update_incremental()
         return read_layout(table, f"{chunk.namespace}.{chunk.name}")
     source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
     batches = (
         convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)
     )
-    target.commit(target.write(batches), None, Schema.from_arrow(new.schema), None, metadata)
+    target.commit(target.write(batches), None, Schema.from_arrow(new.schema), None)
     return new
 
 

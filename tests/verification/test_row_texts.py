@@ -1,0 +1,30 @@
+"""The text of rows equals the server's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pgoutput import compiled
+from pgoutput.verification.row_texts import ColumnTexts, record_texts
+from tests.server import Server
+
+TEXTS = ["", *map(chr, range(1, 256)), "a b", '"\\"', "NULL", None, "x,y", "(", "é\u2003", "😀", "plain"]
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_rows_of_texts_equal_those_of_the_server(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch, pure: bool
+) -> None:
+    if pure:
+        monkeypatch.setattr(compiled, "kernel", None)
+    query = "SELECT ROW(t, n, t)::text FROM unnest(%s::text[]) WITH ORDINALITY AS u (t, n) ORDER BY n"
+    with postgres.connect() as connection:
+        expected = [row[0] for row in connection.execute(query.encode(), [TEXTS]).fetchall()]
+    texts = pa.array(["before", *TEXTS, "behind"], pa.string())[1:-1]
+    numbers = pa.array(range(1, len(TEXTS) + 1), pa.int64())
+    column = ColumnTexts(texts, texts, {})
+    columns = [column, ColumnTexts(numbers, numbers.cast(pa.string()), {}), column]
+    assert record_texts(columns, len(TEXTS)).to_pylist() == expected
+    plain = pa.array(["a", None])
+    assert record_texts([ColumnTexts(plain, plain, {})], 2).to_pylist() == ["(a)", "()"]
