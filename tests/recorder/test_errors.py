@@ -262,6 +262,8 @@ def test_a_slot_of_another_plugin_or_kind_is_refused(refused: Refused, table: La
         create_slot=False,
         failover=False,
         snapshot=False,
+        workers=4,
+        max_snapshot_age=None,
         strict=False,
         segment_bytes=1,
         segment_seconds=1.0,

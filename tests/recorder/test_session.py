@@ -138,6 +138,8 @@ class Lab:
             create_slot=False,
             failover=False,
             snapshot=False,
+            workers=4,
+            max_snapshot_age=None,
             strict=False,
             segment_bytes=1 << 20,
             segment_seconds=segment_seconds,

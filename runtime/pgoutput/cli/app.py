@@ -169,6 +169,11 @@ def record(
             help="Create the slot, and copy the published tables; later also tables that are added.",
         ),
     ] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Number of connections that copy tables.")] = 4,
+    max_snapshot_age: Annotated[
+        float | None,
+        typer.Option(min=0, help="Age in seconds at which the rest is copied from a new exported snapshot."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to record if the recording lacks rows of a table.")
     ] = False,
@@ -218,6 +223,8 @@ def record(
         create_slot=create_slot,
         failover=failover,
         snapshot=snapshot,
+        workers=workers,
+        max_snapshot_age=max_snapshot_age,
         strict=strict,
         retry_for=retry_for,
     )

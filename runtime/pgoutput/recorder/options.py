@@ -94,6 +94,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the slot must have the flag failover, so that standbys keep the slot."""
     snapshot: bool
     """Whether to begin a new recording with a snapshot, and to copy the rows of incomplete tables later."""
+    workers: int
+    """Largest number of ranges of tables that are copied in parallel."""
+    max_snapshot_age: float | None
+    """Age in seconds at which no more ranges are copied from a snapshot; None for no limit."""
     strict: bool
     """Whether an incomplete table ends the recorder with an error."""
     segment_bytes: int

@@ -10,6 +10,7 @@ from pgoutput._text import qualified_name
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.catalog_watch import CatalogWatch
 from pgoutput.recorder.connection import Connection
+from pgoutput.recorder.copied_rows import transactions_of
 from pgoutput.recorder.events import TableComplete, TableNotCopied
 from pgoutput.recorder.folder import Folder
 from pgoutput.recorder.options import Settings
@@ -19,7 +20,7 @@ from pgoutput.recorder.session import Session
 from pgoutput.recorder.session_start import PreparedSession
 from pgoutput.recorder.slots import start_command
 from pgoutput.recorder.snapshot_requests import SnapshotRequests
-from pgoutput.recorder.table_snapshots import TableSnapshots, transactions_of
+from pgoutput.recorder.table_snapshots import TableSnapshots
 from pgoutput.recording import Metadata, PublicationChange, Remarks
 from pgoutput.wire import format_lsn
 
@@ -60,8 +61,8 @@ class SessionLoop:
             connection.pinned_dsn,
             start.source,
             folder.copies,
+            settings,
             reporter.report,
-            settings.segment_bytes,
         )
         self._requests = SnapshotRequests(folder.directory)
         self._storing: frozenset[int] = frozenset()
@@ -186,18 +187,20 @@ class SessionLoop:
         copied = self._snapshots.copied
         if copied is None or not session.has_received(copied.lsn):
             return
-        self._storing = copied.oids
+        oids = copied.tables.keys()
+        self._storing = frozenset(oids)
         path, source = self._folder.path, self._start.source
         session.insert(lambda lsn: transactions_of(copied, path, lsn, source))
         self._folder.update(
-            incomplete=lambda state: tuple(one for one in state.incomplete if one.oid not in copied.oids)
+            incomplete=lambda state: tuple(one for one in state.incomplete if one.oid not in oids)
         )
         self._storing = frozenset()
         session.announce()
         self._snapshots.stored()
         self._requests.finish(copied.requested)
-        for name in self._names(copied.oids):
-            self._reporter.report(TableComplete(table=name, lsn=format_lsn(copied.lsn)))
+        for oid, table in copied.tables.items():
+            for name in self._names([oid]):
+                self._reporter.report(TableComplete(table=name, lsn=format_lsn(table.lsn)))
 
     def _save_catalog_updates(self) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether any must be in segment metadata."""
